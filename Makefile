@@ -1,0 +1,45 @@
+# Five words: demo, test, lint, generate, verify. Each one works from a fresh clone with Python >= 3.11.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test unit lint generate verify install requirements clean
+.DEFAULT_GOAL := test
+
+demo: install           ## cluster up, service applied, scaled, killed, removed; told in the terminal
+	$(BIN)/penstock demo
+
+test: lint verify unit  ## everything CI runs without a GPU
+
+unit: install
+	$(BIN)/pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+generate: install       ## rewrite every generated file from the code
+	$(BIN)/penstock crds
+	$(BIN)/penstock docs
+
+verify: install         ## fail when a generated file differs from what the code says
+	$(BIN)/penstock crds --check
+	$(BIN)/penstock docs --check
+
+install: .venv/.installed
+
+.venv/.installed: requirements/bootstrap.txt requirements/all.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Penstock needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	$(BIN)/uv pip sync --quiet --require-hashes requirements/all.txt
+	$(BIN)/uv pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+requirements:           ## re-resolve the pinned, hashed requirement files after editing pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/all.txt
+
+clean:
+	rm -rf .venv out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,128 @@
+"""The pool of KV blocks: who holds which, which contents can be shared, which goes next.
+
+    free, unhashed   never filled, or partly filled: taken first
+    free, hashed     nobody holds it, but its contents can still be matched: taken oldest first
+    held             by one sequence or, when its contents are shared, by several
+
+Only full blocks are hashed, and a hashed block is never written again, so sharing needs no copy.
+"""
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+
+
+def root_hash(salt: str) -> bytes:
+    """What the first block of a chain hangs on. Different salts never share a block."""
+    return sha256(b"penstock-kv:" + salt.encode()).digest()
+
+
+def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
+    """The identity of one full block: its tokens and, through `parent`, all tokens before it."""
+    return sha256(parent + struct.pack(f"<{len(tokens)}I", *tokens)).digest()
+
+
+def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, salt: str) -> None:
+    """Appends to `hashes` one hash for each full block of `tokens` that has none yet."""
+    for index in range(len(hashes), len(tokens) // block_size):
+        parent = hashes[-1] if hashes else root_hash(salt)
+        hashes.append(chain_hash(parent, tokens[index * block_size : (index + 1) * block_size]))
+
+
+def block_hashes(tokens: Sequence[int], block_size: int, salt: str = "") -> list[bytes]:
+    """One hash for each full block of `tokens`; the same in every process and on every machine."""
+    hashes: list[bytes] = []
+    extend_hashes(hashes, tokens, block_size, salt)
+    return hashes
+
+
+class BlockPool:
+    """Single owner, no locks. Every operation is O(1) for each block it touches."""
+
+    def __init__(self, num_blocks: int, block_size: int, prefix_caching: bool) -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError("a block pool needs at least one block of at least one token")
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.prefix_caching = prefix_caching
+        self._num_holders = [0] * num_blocks
+        self._hash_of: list[bytes | None] = [None] * num_blocks
+        self._block_of: dict[bytes, int] = {}
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+
+    @property
+    def num_free_blocks(self) -> int:
+        return len(self._free)
+
+    @property
+    def usage(self) -> float:
+        """Share of the blocks that some sequence holds, 0 to 1. Idle cached blocks are free."""
+        return 1.0 - len(self._free) / self.num_blocks
+
+    def match(self, hashes: Iterable[bytes]) -> list[int]:
+        """The blocks whose contents `hashes` names, up to the first miss. Takes nothing."""
+        matched: list[int] = []
+        for block_hash in hashes:
+            block = self._block_of.get(block_hash)
+            if block is None:
+                break
+            matched.append(block)
+        return matched
+
+    def reserve(self, num_new_blocks: int, shared: Sequence[int] = ()) -> list[int] | None:
+        """Holds `shared` (from match) and `num_new_blocks` fresh ones, returned in that order.
+
+        None, with nothing changed, when there are not enough free blocks.
+        """
+        num_revived = sum(1 for block in shared if self._num_holders[block] == 0)
+        if num_new_blocks + num_revived > len(self._free):
+            return None
+        for block in shared:
+            if self._num_holders[block] == 0:
+                del self._free[block]
+            self._num_holders[block] += 1
+        return [*shared, *(self._take_oldest() for _ in range(num_new_blocks))]
+
+    def publish(self, block: int, block_hash: bytes) -> None:
+        """Makes a full, computed, held block findable; where its contents exist already, not."""
+        assert self._num_holders[block] > 0, f"block {block} is published but not held"
+        if not self.prefix_caching or self._hash_of[block] is not None:
+            return
+        if self._block_of.setdefault(block_hash, block) == block:
+            self._hash_of[block] = block_hash
+
+    def release(self, blocks: Sequence[int]) -> None:
+        """Gives up one hold on each block of a table.
+
+        In reverse, so that the tail of a chain is evicted before its root.
+        """
+        for block in reversed(blocks):
+            assert self._num_holders[block] > 0, f"block {block} is released but not held"
+            self._num_holders[block] -= 1
+            if self._num_holders[block] == 0:
+                self._free[block] = None
+                if self._hash_of[block] is None:
+                    self._free.move_to_end(block, last=False)
+
+    def check(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raises AssertionError unless `tables` are exactly what the pool believes is held."""
+        num_holders = [0] * self.num_blocks
+        for table in tables:
+            assert len(set(table)) == len(table), "a table holds a block twice"
+            for block in table:
+                num_holders[block] += 1
+        assert num_holders == self._num_holders, "holders differ from the tables"
+        free = {block for block, count in enumerate(num_holders) if count == 0}
+        assert free == self._free.keys(), "the free list is not what nobody holds"
+        hashed = {block: h for block, h in enumerate(self._hash_of) if h is not None}
+        assert hashed == {block: h for h, block in self._block_of.items()}, "hash index differs"
+
+    def _take_oldest(self) -> int:
+        block, _ = self._free.popitem(last=False)
+        block_hash = self._hash_of[block]
+        if block_hash is not None:
+            del self._block_of[block_hash]
+            self._hash_of[block] = None
+        self._num_holders[block] = 1
+        return block

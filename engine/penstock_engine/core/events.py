@@ -1,0 +1,77 @@
+"""What the scheduler tells the outside: tokens, ends of sequences, and its own state."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock_engine.core.sequence import Sequence
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+Failure = Literal["queue_full", "prompt_too_long", "step_failed", "engine_stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One new token (token_id), the end of a sequence (finish_reason), or both.
+
+    All times are readings of the caller's clock. failure says why when finish_reason is "error".
+    """
+
+    request_id: str
+    token_id: int | None
+    finish_reason: FinishReason | None
+    failure: Failure | None
+    now_s: float
+    queued_s: float
+    scheduled_s: float | None
+    first_token_s: float | None
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    prefill_kv_computed_tokens: int
+    preemptions: int
+
+    @classmethod
+    def of(
+        cls,
+        sequence: Sequence,
+        now: float,
+        *,
+        token_id: int | None = None,
+        finish_reason: FinishReason | None = None,
+        failure: Failure | None = None,
+    ) -> "TokenEvent":
+        return cls(
+            request_id=sequence.request_id,
+            token_id=token_id,
+            finish_reason=finish_reason,
+            failure=failure,
+            now_s=now,
+            queued_s=sequence.arrival_s,
+            scheduled_s=sequence.first_scheduled_s,
+            first_token_s=sequence.first_token_s,
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            num_output_tokens=sequence.num_output_tokens,
+            num_cached_tokens=sequence.num_cached_tokens,
+            prefill_kv_computed_tokens=sequence.num_prompt_tokens - sequence.num_cached_tokens,
+            preemptions=sequence.num_preemptions,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStats:
+    """State of one moment, and counters since the start.
+
+    Prefix queries and hits are counted once for each sequence, when it is first admitted.
+    Prompt tokens are counted when their sequence yields its first token.
+    """
+
+    running: int
+    waiting: int
+    kv_usage: float
+    prefill_tokens_pending: int
+    prefix_queries_tokens: int
+    prefix_hits_tokens: int
+    preemptions: int
+    prompt_tokens_computed: int
+    prompt_tokens_cached: int
+    generation_tokens: int

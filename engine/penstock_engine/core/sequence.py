@@ -1,0 +1,93 @@
+"""One request on its way through the engine."""
+
+from enum import Enum
+
+from penstock_engine.core.sampling import SamplingParams
+
+
+class Status(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """Tokens, where their keys and values lie, and how far they are computed.
+
+        0 <= num_cached_tokens                      read from the prefix cache when first admitted
+        0 <= num_computed_tokens <= num_tokens      have keys and values in block_table
+        num_prompt_tokens <= num_tokens             the rest was generated
+
+    A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
+    sets num_computed_tokens back to 0 and keeps the tokens. Written by the scheduler only.
+    """
+
+    __slots__ = (
+        "arrival_s",
+        "block_hashes",
+        "block_table",
+        "cache_salt",
+        "eos_token_ids",
+        "first_scheduled_s",
+        "first_token_s",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "request_id",
+        "sampling",
+        "status",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt: list[int],
+        sampling: SamplingParams,
+        eos_token_ids: frozenset[int],
+        arrival_s: float,
+        cache_salt: str = "",
+    ) -> None:
+        if not prompt:
+            raise ValueError("a sequence needs at least one prompt token")
+        self.request_id = request_id
+        self.sampling = sampling
+        self.eos_token_ids = eos_token_ids
+        self.arrival_s = arrival_s
+        self.cache_salt = cache_salt
+        self.tokens = list(prompt)
+        self.num_prompt_tokens = len(prompt)
+        self.num_computed_tokens = 0
+        self.num_cached_tokens = 0
+        self.num_preemptions = 0
+        self.block_table: list[int] = []
+        self.block_hashes: list[bytes] = []
+        self.status = Status.WAITING
+        self.first_scheduled_s: float | None = None
+        self.first_token_s: float | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Sequence({self.request_id!r}, {self.status.value}, prompt={self.num_prompt_tokens}, "
+            f"computed={self.num_computed_tokens}/{self.num_tokens})"
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def num_prompt_tokens_pending(self) -> int:
+        """Prompt tokens without keys and values yet."""
+        return max(0, self.num_prompt_tokens - self.num_computed_tokens)
+
+    @property
+    def ending_token_ids(self) -> frozenset[int]:
+        """Tokens that end this sequence when sampled."""
+        stop = self.sampling.stop_token_ids
+        return stop if self.sampling.ignore_eos else stop | self.eos_token_ids

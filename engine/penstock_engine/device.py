@@ -1,0 +1,155 @@
+"""What the machine offers: device, number type, threads, memory, and the KV blocks that fit.
+
+torch is imported only where a CUDA device is asked about, so a preflight can size without it.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock_engine.core.errors import ModelError
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+# Without one of these a CPU emulates bfloat16 products, slower than it computes in float32.
+NATIVE_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+
+# cgroup v1 writes "no limit" as the largest page-aligned 64-bit number.
+CGROUP_V1_UNLIMITED_BYTES = 1 << 60
+
+
+def choose_device(name: str) -> str:
+    """`auto` is cuda where there is one. Raises ModelError when cuda is asked for in vain."""
+    if name == "cpu":
+        return name
+    import torch
+
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise ModelError("NoDevice", "device cuda was asked for, but this machine has none")
+    return "cuda" if has_cuda else "cpu"
+
+
+def choose_dtype(name: str, device: str) -> str:
+    """`auto` is bfloat16 where the hardware multiplies it, else float32 (cuda: float16)."""
+    if name != "auto":
+        return name
+    if device == "cpu":
+        return "bfloat16" if cpu_flags() & NATIVE_BF16_FLAGS else "float32"
+    import torch
+
+    return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float16"
+
+
+def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Instruction-set flags of the first core, in the kernel's spelling; empty if unknown."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def num_threads(env: Mapping[str, str] = os.environ) -> int:
+    """Whole cores this process may use, at least 1: its CPU limit, or the cores it may run on."""
+    num_cores = len(os.sched_getaffinity(0))
+    limit = env.get("PENSTOCK_CPU_LIMIT")
+    return max(1, min(num_cores, math.floor(float(limit)))) if limit else num_cores
+
+
+def memory_limit_bytes(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
+    """The smallest of the pod's limit, this process's cgroup limits and physical memory."""
+    pod_limit = env.get("PENSTOCK_MEMORY_LIMIT_BYTES")
+    pod_limits = [int(pod_limit)] if pod_limit else []
+    return min(*pod_limits, *_cgroup_limits_bytes(root), _physical_memory_bytes(root), sys.maxsize)
+
+
+def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
+    """Memory this process holds now."""
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def activation_bytes(
+    *, num_tokens: int, hidden_size: int, intermediate_size: int, num_rows: int, vocab_size: int
+) -> int:
+    """Upper estimate of what one forward pass needs beside weights and KV cache.
+
+    A dozen hidden-sized and four MLP-sized tensors alive at once, and four copies of the sampled
+    rows' logits, all counted as float32.
+    """
+    per_token = 12 * hidden_size + 4 * intermediate_size
+    return 4 * (num_tokens * per_token + 4 * num_rows * vocab_size)
+
+
+def kv_memory_bytes(
+    device: str, *, memory_limit_bytes: int, utilization: float, weights_bytes: int, base_bytes: int
+) -> int:
+    """What is left for the KV cache; not positive when there is nothing left.
+
+    base_bytes: everything but weights and KV cache. On cuda the device's own memory counts, less
+    what others hold already, and memory_limit_bytes does not.
+    """
+    if device == "cuda":
+        import torch
+
+        free_bytes, total_bytes = torch.cuda.mem_get_info()
+        usable_bytes = int(total_bytes * utilization) - (total_bytes - free_bytes)
+    else:
+        usable_bytes = int(memory_limit_bytes * utilization)
+    return usable_bytes - weights_bytes - base_bytes
+
+
+def num_kv_blocks(
+    *, kv_bytes: int, kv_bytes_per_token: int, block_size: int, max_model_len: int
+) -> int:
+    """Blocks that fit in kv_bytes. Raises ModelError unless one longest sequence does."""
+    num_blocks = max(0, kv_bytes) // (kv_bytes_per_token * block_size)
+    if num_blocks * block_size < max_model_len:
+        needed_mib = -(-kv_bytes_per_token * max_model_len // 2**20)
+        raise ModelError(
+            "KVCacheTooSmall",
+            f"the KV cache has room for {num_blocks * block_size} tokens, but one sequence may "
+            f"have {max_model_len}: give it {needed_mib} MiB or lower the maximum model length",
+        )
+    return num_blocks
+
+
+def _physical_memory_bytes(root: Path) -> int:
+    for line in (root / "proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("the kernel does not say how much memory there is")
+
+
+def _cgroup_limits_bytes(root: Path) -> list[int]:
+    """Limits of this process's cgroup and those above it; empty when there are none."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    limits: list[int] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = top / path.lstrip("/")
+        limits += [_read_limit_bytes(parent / name) for parent in (group, *group.parents)]
+    return [limit for limit in limits if limit < CGROUP_V1_UNLIMITED_BYTES]
+
+
+def _read_limit_bytes(path: Path) -> int:
+    try:
+        text = path.read_text().strip()
+    except OSError:  # the group is not visible from inside a container, its root is
+        return CGROUP_V1_UNLIMITED_BYTES
+    return int(text) if text.isdecimal() else CGROUP_V1_UNLIMITED_BYTES

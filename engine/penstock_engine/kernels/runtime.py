@@ -1,0 +1,53 @@
+# mypy: allow-untyped-defs
+"""Triton where a kernel can run, and nothing in its place where none can.
+
+Without a CUDA device Triton is not even imported: that saves a CPU engine time and memory at its
+start, and lets it run where there is no Triton. TRITON_INTERPRET=1 runs kernels on the CPU, for
+tests.
+"""
+
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+__all__ = ["dot", "jit", "next_power_of_2", "tl"]
+
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+if TYPE_CHECKING:
+    import triton
+    import triton.language as tl
+else:
+    triton = None
+    tl = SimpleNamespace(constexpr=None)  # what the definition of a kernel reads
+    if IS_INTERPRETED or torch.cuda.is_available():
+        try:
+            import triton
+            import triton.language as tl
+        except ImportError:  # no Triton for this platform: its CUDA devices cannot be used
+            triton = None
+
+
+def jit(function: Any) -> Any:
+    """triton.jit, or the function itself where it will never be launched."""
+    return function if triton is None else triton.jit(function)
+
+
+@jit
+def _dot(a, b):
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@jit
+def _dot_interpreted(a, b):
+    return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+
+
+# The interpreter would multiply the bits of bfloat16 numbers as if they were integers.
+dot = _dot_interpreted if IS_INTERPRETED else _dot
+
+
+def next_power_of_2(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()

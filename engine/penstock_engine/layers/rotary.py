@@ -1,0 +1,112 @@
+"""Rotary positions: inverse frequencies by type, and the rotation itself.
+
+The formulas are those of transformers, so that greedy outputs agree token for token.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Rotary(nn.Module):
+    """cos and sin for every position below max_positions, as [positions, 1, head_dim]."""
+
+    def __init__(
+        self,
+        rope_type: str,
+        parameters: Mapping[str, Any],
+        *,
+        head_dim: int,
+        theta: float,
+        max_positions: int,
+        dtype: torch.dtype,
+        device: str,
+    ) -> None:
+        super().__init__()
+        frequencies, scale = inverse_frequencies(rope_type, parameters, head_dim, theta)
+        positions = torch.arange(max_positions, dtype=torch.float32, device="cpu")
+        angles = positions[:, None] * frequencies
+        cos, sin = angles.cos() * scale, angles.sin() * scale
+        self._cos = torch.cat((cos, cos), -1)[:, None].to(device=device, dtype=dtype)
+        self._sin = torch.cat((-sin, sin), -1)[:, None].to(device=device, dtype=dtype)
+
+    def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """positions: int64 [tokens]. What `rotate` needs for these tokens, in every layer."""
+        return self._cos[positions], self._sin[positions]
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """x: [tokens, heads, head_dim]. sin carries the sign of the half that changes places."""
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+def inverse_frequencies(
+    rope_type: str, parameters: Mapping[str, Any], head_dim: int, theta: float
+) -> tuple[torch.Tensor, float]:
+    """float32 [head_dim / 2], and the factor by which cos and sin are multiplied."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
+    frequencies = 1.0 / theta**exponents
+    match rope_type:
+        case "default" | "dynamic":
+            return frequencies, 1.0
+        case "linear":
+            return frequencies / parameters["factor"], 1.0
+        case "llama3":
+            return _llama3(frequencies, parameters), 1.0
+        case "yarn":
+            return _yarn(frequencies, parameters, head_dim, theta)
+        case _:
+            raise ValueError(f"rope type {rope_type!r} is not supported")
+
+
+def _llama3(frequencies: torch.Tensor, parameters: Mapping[str, Any]) -> torch.Tensor:
+    """Long wavelengths are stretched by factor, short ones kept, those between interpolated."""
+    factor = parameters["factor"]
+    low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
+    original = parameters["original_max_position_embeddings"]
+    wavelengths = 2 * math.pi / frequencies
+    stretched = torch.where(wavelengths > original / low, frequencies / factor, frequencies)
+    smooth = (original / wavelengths - low) / (high - low)
+    smoothed = (1 - smooth) * stretched / factor + smooth * stretched
+    is_between = (wavelengths >= original / high) & (wavelengths <= original / low)
+    return torch.where(is_between, smoothed, stretched)
+
+
+def _yarn(
+    frequencies: torch.Tensor, parameters: Mapping[str, Any], head_dim: int, theta: float
+) -> tuple[torch.Tensor, float]:
+    """Interpolates slow rotations, keeps fast ones, and ramps between the two."""
+    factor = parameters["factor"]
+    original = parameters["original_max_position_embeddings"]
+
+    def dimension_of(num_rotations: float) -> float:
+        return head_dim * math.log(original / (num_rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    low = dimension_of(parameters.get("beta_fast") or 32)
+    high = dimension_of(parameters.get("beta_slow") or 1)
+    if parameters.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    if low == high:
+        high += 0.001  # a ramp of no width would divide by zero
+    dimensions = torch.arange(head_dim // 2, dtype=torch.float32, device="cpu")
+    keep = 1 - ((dimensions - low) / (high - low)).clamp(0, 1)
+    scaled = frequencies / factor * (1 - keep) + frequencies * keep
+    return scaled, _yarn_attention_factor(factor, parameters)
+
+
+def _yarn_attention_factor(factor: float, parameters: Mapping[str, Any]) -> float:
+    given = parameters.get("attention_factor")
+    if given is not None:
+        return float(given)
+
+    def mscale(weight: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    numerator, denominator = parameters.get("mscale"), parameters.get("mscale_all_dim")
+    if numerator and denominator:
+        return mscale(numerator) / mscale(denominator)
+    return mscale(1.0)

@@ -1,0 +1,182 @@
+"""The engine's one thread: inbox -> schedule -> run -> complete -> on_step."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import Step
+
+logger = logging.getLogger(__name__)
+
+# A single bad request is isolated within its step; steps in which nothing works, three in a row,
+# mean that the device or the model is gone.
+MAX_CONSECUTIVE_FAILURES = 3
+
+
+class StepRunner(Protocol):
+    def run(self, step: Step) -> dict[str, int]:
+        """The sampled token of each sequence of `step` that samples."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What changed since the last report. num_scheduled_tokens 0: no forward pass was run."""
+
+    events: list[TokenEvent]
+    stats: SchedulerStats
+    num_scheduled_tokens: int
+    duration_s: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+class EngineLoop:
+    """Owns the scheduler and the runner: no other thread may touch them once started.
+
+    on_step is called on the loop's thread and must not block.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: StepRunner,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_step: Callable[[StepReport], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._clock = clock
+        self._on_step = on_step
+        self._inbox: SimpleQueue[Sequence | _Abort | _Stop] = SimpleQueue()
+        self._stats = scheduler.stats()
+        self._is_stopping = False
+        self._num_failures = 0
+        self._thread = threading.Thread(target=self._serve, name="engine-loop", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends what still runs with reason "error" and joins the thread."""
+        self._inbox.put(_Stop())
+        self._thread.join()
+
+    def submit(self, sequence: Sequence) -> None:
+        """Thread-safe, does not wait. A refusal arrives as an event with reason "error".
+
+        The caller keeps request ids unique among the requests that have not ended.
+        """
+        self._inbox.put(sequence)
+
+    def abort(self, request_id: str) -> None:
+        """Thread-safe, does not wait. Unknown and ended requests are ignored."""
+        self._inbox.put(_Abort(request_id))
+
+    def stats(self) -> SchedulerStats:
+        """As of the last report."""
+        return self._stats
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._take_inbox()
+                if not self._is_stopping:
+                    self._step()
+        except Exception:
+            logger.exception("the engine loop has died")
+        finally:
+            self._drain_inbox()
+            now = self._clock()
+            self._report(self._scheduler.fail_all("engine_stopped", now), 0, now)
+
+    def _take_inbox(self) -> None:
+        """Everything that has arrived; waits for something when there is nothing to compute."""
+        events: list[TokenEvent] = []
+        if not self._scheduler.has_work:
+            self._scheduler.check()
+            self._take(self._inbox.get(), events)
+        while not self._inbox.empty():
+            self._take(self._inbox.get(), events)
+        if events:
+            self._report(events, 0, self._clock())
+
+    def _take(self, message: Sequence | _Abort | _Stop, events: list[TokenEvent]) -> None:
+        match message:
+            case Sequence():
+                event = self._scheduler.add(message)
+            case _Abort(request_id):
+                event = self._scheduler.abort(request_id, self._clock())
+            case _Stop():
+                self._is_stopping = True
+                event = None
+        if event is not None:
+            events.append(event)
+
+    def _step(self) -> None:
+        started = self._clock()
+        step = self._scheduler.schedule(started)
+        if step is None:
+            return
+        tokens, failed = self._run(step)
+        now = self._clock()
+        events = self._scheduler.fail(failed, "step_failed", now)
+        events += self._scheduler.complete(step, tokens, now)
+        if failed:
+            self._scheduler.check()
+        self._report(events, step.num_tokens, started)
+        self._num_failures = self._num_failures + 1 if len(failed) == len(step.sequences) else 0
+        if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
+            raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
+
+    def _run(self, step: Step) -> tuple[dict[str, int], list[str]]:
+        """Sampled tokens and the requests that failed. A failed step is run again one by one."""
+        try:
+            return self._runner.run(step), []
+        except Exception:
+            logger.exception("a step of %d sequences failed", len(step.sequences))
+        if len(step.sequences) == 1:
+            return {}, [step.sequences[0].request_id]
+        tokens: dict[str, int] = {}
+        failed: list[str] = []
+        for scheduled in step.sequences:
+            alone_tokens, alone_failed = self._run(Step((scheduled,)))
+            tokens |= alone_tokens
+            failed += alone_failed
+        return tokens, failed
+
+    def _report(self, events: list[TokenEvent], num_scheduled_tokens: int, started: float) -> None:
+        now = self._clock()
+        self._stats = self._scheduler.stats()
+        self._on_step(StepReport(events, self._stats, num_scheduled_tokens, now - started, now))
+
+    def _drain_inbox(self) -> None:
+        """Sequences submitted to a loop that ends are failed with the rest."""
+        while True:
+            try:
+                message = self._inbox.get_nowait()
+            except Empty:
+                return
+            if isinstance(message, Sequence):
+                self._scheduler.add(message)

@@ -1,0 +1,153 @@
+"""Step -> tensors -> model -> sampled token ids."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.sampler import sample
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
+from penstock_engine.weights import Checkpoint, load_weights
+
+WARM_UP_TOKENS = 16
+
+
+class Runner:
+    """Owns the weights and the KV cache. One thread at a time."""
+
+    def __init__(
+        self,
+        model: DecoderForCausalLM,
+        config: ModelConfig,
+        *,
+        device: str,
+        dtype: torch.dtype,
+        num_blocks: int,
+        block_size: int,
+        max_num_batched_tokens: int,
+        seed: int,
+    ) -> None:
+        self.config = config
+        self._model = model
+        self._device = device
+        self._dtype = dtype
+        self._block_size = block_size
+        shape = (2, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        # Zeros: padding reads blocks never written, and even a weight of 0 does not undo a NaN.
+        self._caches = [
+            torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_layers)
+        ]
+        # Rows: token ids, positions, slots. One buffer, one copy to the device.
+        self._staging = np.zeros((3, max_num_batched_tokens), dtype=np.int64)
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    @classmethod
+    def load(
+        cls,
+        model_dir: Path,
+        *,
+        device: str,
+        dtype: str,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        seed: int,
+    ) -> "Runner":
+        """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError."""
+        config = ModelConfig.load(model_dir)
+        torch_dtype: torch.dtype = getattr(torch, dtype)
+        model = DecoderForCausalLM(
+            config, max_positions=max_model_len, dtype=torch_dtype, device=device
+        )
+        with Checkpoint(model_dir) as checkpoint:
+            load_weights(model, checkpoint, PACKED, torch_dtype, device)
+        runner = cls(
+            model,
+            config,
+            device=device,
+            dtype=torch_dtype,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_num_batched_tokens=max_num_batched_tokens,
+            seed=seed,
+        )
+        runner._warm_up(min(max_num_seqs, max_num_batched_tokens), max_model_len)
+        return runner
+
+    @torch.inference_mode()
+    def run(self, step: Step) -> dict[str, int]:
+        """Computes a step. Returns the sampled token of each sequence that samples."""
+        sequences = sorted(step.sequences, key=_row_order)
+        token_ids, positions, slots = self._stage(sequences)
+        attend = StepAttention(
+            [Span(s.start, s.end, s.block_table) for s in sequences],
+            slots,
+            cache_shape=self._caches[0].shape,
+            dtype=self._dtype,
+        )
+        hidden = self._model(token_ids, positions, self._caches, attend)
+        return self._sample(sequences, hidden)
+
+    def _stage(self, sequences: list[ScheduledSequence]) -> torch.Tensor:
+        """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""
+        row = 0
+        for sequence in sequences:
+            staged = self._staging[:, row : row + sequence.num_tokens]
+            staged[0] = sequence.token_ids
+            if sequence.num_tokens == 1:
+                block, offset = divmod(sequence.start, self._block_size)
+                staged[1] = sequence.start
+                staged[2] = sequence.block_table[block] * self._block_size + offset
+            else:
+                blocks, offsets = np.divmod(
+                    np.arange(sequence.start, sequence.end), self._block_size
+                )
+                staged[1] = np.arange(sequence.start, sequence.end)
+                staged[2] = np.array(sequence.block_table)[blocks] * self._block_size + offsets
+            row += sequence.num_tokens
+        return torch.from_numpy(self._staging[:, :row]).to(self._device)
+
+    def _sample(self, sequences: list[ScheduledSequence], hidden: torch.Tensor) -> dict[str, int]:
+        last_rows = np.cumsum([sequence.num_tokens for sequence in sequences]) - 1
+        rows = [i for i, sequence in enumerate(sequences) if sequence.is_sampled]
+        if not rows:
+            return {}
+        sampled = [sequences[i] for i in rows]
+        index = torch.from_numpy(last_rows[rows]).to(self._device)
+        tokens = sample(
+            self._model.logits(hidden[index]),
+            [sequence.sampling for sequence in sampled],
+            [sequence.end for sequence in sampled],
+            [sequence.forbidden_token_ids for sequence in sampled],
+            self._generator,
+        )
+        return {s.request_id: token for s, token in zip(sampled, tokens, strict=True)}
+
+    def _warm_up(self, num_sequences: int, max_model_len: int) -> None:
+        """Reads the weights in and prepares kernels, so that the first request need not.
+
+        Writes to block 0 only, which nobody has published.
+        """
+        num_tokens = min(WARM_UP_TOKENS, self._block_size, max_model_len, self._staging.shape[1])
+        greedy = SamplingParams(max_tokens=1, temperature=0.0)
+        prompt = ScheduledSequence("", 0, (0,) * num_tokens, (0,), True, greedy)
+        self.run(Step((prompt,)))
+        self.run(
+            Step(
+                tuple(
+                    ScheduledSequence(str(i), 0, (0,), (0,), True, greedy)
+                    for i in range(num_sequences)
+                )
+            )
+        )
+
+
+def _row_order(sequence: ScheduledSequence) -> tuple[bool, int]:
+    """Single tokens by rising length, then chunks: the order that StepAttention expects."""
+    return sequence.num_tokens > 1, sequence.end

@@ -1,0 +1,33 @@
+"""The user's own tool, run as a user would."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class KubectlError(Exception):
+    """kubectl refused; the text is what it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """`kubectl` against one cluster, with its discovery cache kept inside that cluster's folder."""
+
+    binary: Path
+    kubeconfig: Path
+
+    def __call__(self, *args: str, stdin: str | None = None, timeout_s: float = 60) -> str:
+        """Run and return standard output. Raises KubectlError with what kubectl said."""
+        environment = os.environ | {
+            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECACHEDIR": str(self.kubeconfig.parent / "kubectl-cache"),
+        }
+        done = subprocess.run(
+            [self.binary, *args],
+            env=environment, input=stdin, capture_output=True, text=True,
+            timeout=timeout_s, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise KubectlError(done.stderr.strip() or done.stdout.strip())
+        return done.stdout

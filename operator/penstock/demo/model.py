@@ -1,0 +1,41 @@
+"""The small model that the demo serves: made once, kept in the cache."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.local.paths import cache_root
+
+MODEL_NAME = "penstock-tiny"
+
+
+def ensure_model(docs: Path, *, seconds: float, console: int | None = None) -> Path:
+    """A folder that holds `penstock-tiny`, trained for about `seconds` on the texts in `docs`.
+
+    The folder's name carries a hash of the texts and the length, so an edit makes a new model.
+    Raises CalledProcessError when training fails; nothing half-made is left under that name.
+    """
+    digest = hashlib.sha256(f"{seconds}".encode())
+    texts = sorted(docs.rglob("*.md"))
+    for text in texts:
+        digest.update(text.read_bytes())
+    home = cache_root() / "models" / digest.hexdigest()[:16]
+    if (home / MODEL_NAME).is_dir():
+        return home
+    home.mkdir(parents=True, exist_ok=True)
+    making = home / f".{MODEL_NAME}-{os.getpid()}"
+    try:
+        subprocess.run(
+            [
+                Path(sys.executable).with_name("penstock-engine"), "make-model", making,
+                "--docs", docs, "--seconds", str(seconds),
+            ],
+            check=True, stdout=console, stderr=console,
+        )  # fmt: skip
+        making.rename(home / MODEL_NAME)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return home

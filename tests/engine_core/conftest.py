@@ -1,0 +1,33 @@
+"""The scheduler without a model: a driver whose next token is a function of the position."""
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.step import Step
+
+Drain = Callable[[Scheduler], list[TokenEvent]]
+
+
+@pytest.fixture
+def drain() -> Drain:
+    """Runs a scheduler until nothing is left, checking the books around every step."""
+
+    def run(scheduler: Scheduler) -> list[TokenEvent]:
+        events: list[TokenEvent] = []
+        for now in range(10_000):
+            scheduler.check()
+            step = scheduler.schedule(float(now))
+            scheduler.check()
+            if step is None:
+                return events
+            events += scheduler.complete(step, echo(step), float(now))
+        pytest.fail("still working after 10,000 steps")
+
+    return run
+
+
+def echo(step: Step) -> dict[str, int]:
+    return {s.request_id: s.end for s in step.sequences if s.is_sampled}

@@ -1,0 +1,138 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_engine.core.blocks import BlockPool, block_hashes
+
+
+def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
+    """A table for `tokens`, its full blocks published."""
+    blocks = pool.reserve(-(-len(tokens) // pool.block_size))
+    assert blocks is not None
+    for block, block_hash in zip(blocks, block_hashes(tokens, pool.block_size), strict=False):
+        pool.publish(block, block_hash)
+    return blocks
+
+
+def test_only_full_blocks_have_hashes() -> None:
+    """The unfinished block at the end of a sequence is nobody else's."""
+    assert len(block_hashes(list(range(11)), 4)) == 2
+
+
+def test_hashes_are_the_same_everywhere() -> None:
+    """The gateway computes them too: this value may never change without a version."""
+    [block_hash] = block_hashes([1, 2, 3, 4], 4)
+    assert block_hash.hex().startswith("708290f952b631c6")
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=40), st.integers(1, 8))
+def test_hashes_of_a_prefix_are_a_prefix_of_the_hashes(tokens: list[int], block_size: int) -> None:
+    """Chaining: whoever shares tokens shares hashes."""
+    hashes = block_hashes(tokens, block_size)
+    assert (
+        block_hashes(tokens[: len(tokens) // 2], block_size)
+        == hashes[: len(tokens) // 2 // block_size]
+    )
+
+
+def test_a_different_first_token_changes_every_hash() -> None:
+    """A block is its whole past, not its own tokens."""
+    one, other = block_hashes([0, *range(11)], 4), block_hashes([1, *range(11)], 4)
+    assert not set(one) & set(other)
+
+
+def test_salts_keep_tenants_apart() -> None:
+    """Otherwise a hit would tell what somebody else has asked."""
+    assert not set(block_hashes([1] * 8, 4, "a")) & set(block_hashes([1] * 8, 4, "b"))
+
+
+def test_match_stops_at_the_first_miss() -> None:
+    """A later block without the one before it is of no use."""
+    pool = BlockPool(8, 4, prefix_caching=True)
+    table = fill(pool, list(range(12)))
+    hashes = block_hashes(list(range(12)), 4)
+    assert pool.match(hashes) == table
+    assert pool.match([hashes[0], b"unknown", hashes[2]]) == table[:1]
+
+
+def test_a_matched_block_is_shared_not_copied() -> None:
+    """Two tables, one block, and it is free only when both are gone."""
+    pool = BlockPool(4, 4, prefix_caching=True)
+    first = fill(pool, [1, 2, 3, 4])
+    shared = pool.match(block_hashes([1, 2, 3, 4], 4))
+    second = pool.reserve(1, shared)
+    assert second is not None
+    assert second[0] == first[0]
+    pool.check([first, second])
+    pool.release(first)
+    pool.check([second])
+    assert pool.num_free_blocks == 2
+
+
+def test_reserve_takes_all_or_nothing() -> None:
+    """A failed reservation changes nothing, also when its shared blocks were idle."""
+    pool = BlockPool(3, 4, prefix_caching=True)
+    table = fill(pool, list(range(8)))
+    pool.release(table)
+    assert pool.reserve(2, pool.match(block_hashes(list(range(8)), 4))) is None
+    pool.check([])
+    assert pool.match(block_hashes(list(range(8)), 4)) == table
+
+
+def test_the_tail_of_a_chain_is_evicted_before_its_root() -> None:
+    """A root without its tail is still worth something; a tail without its root is not."""
+    pool = BlockPool(3, 4, prefix_caching=True)
+    hashes = block_hashes(list(range(12)), 4)
+    pool.release(fill(pool, list(range(12))))
+    for num_left in (2, 1, 0):
+        assert pool.reserve(1) is not None
+        assert len(pool.match(hashes)) == num_left
+
+
+def test_blocks_without_contents_are_taken_before_cached_ones() -> None:
+    """Eviction starts only when nothing worthless is left."""
+    pool = BlockPool(4, 4, prefix_caching=True)
+    table = fill(pool, list(range(6)))
+    pool.release(table)
+    taken = pool.reserve(3)
+    assert taken is not None
+    assert table[0] not in taken
+
+
+def test_equal_contents_are_published_once() -> None:
+    """Two sequences that computed the same block at once both keep their own."""
+    pool = BlockPool(4, 4, prefix_caching=True)
+    first, second = fill(pool, [1, 2, 3, 4]), fill(pool, [1, 2, 3, 4])
+    assert pool.match(block_hashes([1, 2, 3, 4], 4)) == first
+    pool.check([first, second])
+
+
+def test_without_prefix_caching_nothing_is_found() -> None:
+    pool = BlockPool(4, 4, prefix_caching=False)
+    fill(pool, [1, 2, 3, 4])
+    assert pool.match(block_hashes([1, 2, 3, 4], 4)) == []
+
+
+def test_usage_counts_held_blocks_only() -> None:
+    """Idle cached blocks can be had for the asking: they are not load."""
+    pool = BlockPool(4, 4, prefix_caching=True)
+    table = fill(pool, list(range(8)))
+    assert pool.usage == 0.5
+    pool.release(table)
+    assert pool.usage == 0.0
+
+
+def test_a_block_cannot_be_released_twice() -> None:
+    pool = BlockPool(4, 4, prefix_caching=True)
+    table = fill(pool, [1])
+    pool.release(table)
+    with pytest.raises(AssertionError, match="not held"):
+        pool.release(table)
+
+
+def test_check_finds_a_lost_block() -> None:
+    """The check is worth its name: a table that nobody counts is noticed."""
+    pool = BlockPool(4, 4, prefix_caching=True)
+    fill(pool, [1])
+    with pytest.raises(AssertionError, match="holders differ"):
+        pool.check([])

@@ -1,0 +1,309 @@
+from collections.abc import Callable
+
+import pytest
+
+from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.sequence import Sequence, Status
+from penstock_engine.core.step import Step
+
+EOS = 999
+Drain = Callable[[Scheduler], list[TokenEvent]]
+
+
+def make_scheduler(**changes: int) -> Scheduler:
+    values = {
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 16,
+        "max_model_len": 64,
+        "block_size": 4,
+        "num_blocks": 16,
+    }
+    return Scheduler(SchedulerConfig(**(values | changes)))
+
+
+def make_sequence(
+    name: str, num_prompt_tokens: int, max_tokens: int = 4, *, first: int = 0, **sampling: object
+) -> Sequence:
+    """Prompts with the same `first` share their prefix."""
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, **sampling)  # type: ignore[arg-type]
+    prompt = list(range(first, first + num_prompt_tokens))
+    return Sequence(name, prompt, params, frozenset({EOS}), 0.0)
+
+
+def step_of(scheduler: Scheduler, now: float = 0.0) -> Step:
+    step = scheduler.schedule(now)
+    assert step is not None
+    return step
+
+
+def advance(scheduler: Scheduler, token: int = 7, now: float = 0.0) -> list[TokenEvent]:
+    step = step_of(scheduler, now)
+    return scheduler.complete(step, {s.request_id: token for s in step.sequences}, now)
+
+
+def ranges(step: Step) -> dict[str, tuple[int, int]]:
+    return {s.request_id: (s.start, s.end) for s in step.sequences}
+
+
+def test_nothing_to_do_is_none() -> None:
+    assert make_scheduler().schedule(0.0) is None
+
+
+def test_a_long_prompt_is_computed_in_chunks_and_samples_at_its_end() -> None:
+    """Chunks are what the budget leaves of a sequence."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 20))
+    first = step_of(scheduler)
+    assert ranges(first) == {"a": (0, 16)}
+    assert not first.sequences[0].is_sampled
+    assert scheduler.complete(first, {}, 0.0) == []
+    second = step_of(scheduler)
+    assert ranges(second) == {"a": (16, 20)}
+    assert second.sequences[0].is_sampled
+
+
+def test_decodes_and_chunks_share_a_step() -> None:
+    """No phases: running sequences first, the rest of the budget for the next prompt."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 4, first=100))
+    advance(scheduler)
+    scheduler.add(make_sequence("b", 30))
+    assert ranges(step_of(scheduler)) == {"a": (4, 5), "b": (0, 15)}
+
+
+def test_a_head_that_does_not_fit_is_not_overtaken() -> None:
+    """Overtaking would starve long prompts."""
+    scheduler = make_scheduler(num_blocks=8, max_model_len=32)
+    scheduler.add(make_sequence("a", 8, max_tokens=20, first=100))
+    advance(scheduler)
+    scheduler.add(make_sequence("long", 28))
+    scheduler.add(make_sequence("short", 1))
+    assert ranges(step_of(scheduler)).keys() == {"a"}
+    assert scheduler.stats().waiting == 2
+
+
+def test_no_more_sequences_run_than_allowed() -> None:
+    scheduler = make_scheduler(max_num_seqs=2)
+    for name in "abc":
+        scheduler.add(make_sequence(name, 2))
+    assert ranges(step_of(scheduler)).keys() == {"a", "b"}
+
+
+def test_the_last_running_sequence_gives_way_and_starts_over(drain: Drain) -> None:
+    """Preemption by recompute: its tokens stay, its blocks go, and it is the next to come back."""
+    scheduler = make_scheduler(num_blocks=4, max_model_len=16, prefix_caching=False)
+    old, young = make_sequence("old", 8, 8, first=50), make_sequence("young", 7, 8)
+    for sequence in (old, young):
+        scheduler.add(sequence)
+    advance(scheduler)
+    scheduler.add(make_sequence("next", 1))
+    step = step_of(scheduler)
+    assert ranges(step) == {"old": (8, 9)}, "nobody is admitted in a step that preempted"
+    assert young.status is Status.WAITING
+    assert (young.num_tokens, young.num_computed_tokens, young.block_table) == (8, 0, [])
+    assert scheduler.stats().preemptions == 1
+    scheduler.complete(step, {"old": 7}, 0.0)
+    events = drain(scheduler)
+    finished = {e.request_id: e for e in events if e.finish_reason}
+    assert finished.keys() == {"old", "young", "next"}
+    assert finished["young"].preemptions >= 1
+    assert finished["young"].num_output_tokens == 8
+
+
+def test_a_repeated_prompt_is_read_from_the_cache() -> None:
+    """But for its last token at least, whose logits are needed."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 12, max_tokens=1))
+    advance(scheduler)
+    scheduler.add(make_sequence("b", 12, max_tokens=1))
+    assert ranges(step_of(scheduler)) == {"b": (8, 12)}
+    stats = scheduler.stats()
+    assert (stats.prefix_queries_tokens, stats.prefix_hits_tokens) == (24, 8)
+
+
+def test_generated_tokens_are_found_by_the_next_turn() -> None:
+    """A conversation repeats the answer in its next prompt."""
+    scheduler = make_scheduler()
+    first = make_sequence("a", 6, max_tokens=7)
+    scheduler.add(first)
+    while scheduler.has_work:
+        advance(scheduler)
+    turn = Sequence("b", [*first.tokens, 5], first.sampling, frozenset(), 0.0)
+    scheduler.add(turn)
+    assert ranges(step_of(scheduler)) == {"b": (12, 14)}
+
+
+def test_salts_keep_prefixes_apart() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 12, max_tokens=1))
+    advance(scheduler)
+    sampling = SamplingParams(max_tokens=1)
+    scheduler.add(Sequence("b", list(range(12)), sampling, frozenset(), 0.0, cache_salt="other"))
+    assert ranges(step_of(scheduler)) == {"b": (0, 12)}
+
+
+def test_a_hit_is_counted_once_however_long_it_waits() -> None:
+    """Counting at every attempt would multiply the hits of a full engine."""
+    scheduler = make_scheduler(num_blocks=6, max_model_len=24)
+    scheduler.add(make_sequence("a", 12, max_tokens=8))
+    advance(scheduler)
+    scheduler.add(make_sequence("b", 24 - 1, max_tokens=1))
+    for _ in range(5):
+        advance(scheduler)
+    assert scheduler.stats().prefix_queries_tokens == 12
+
+
+@pytest.mark.parametrize(
+    ("sampling", "tokens", "reason", "num_output_tokens"),
+    [
+        ({}, [1, EOS, 1], "stop", 2),
+        ({"ignore_eos": True}, [1, EOS, 1, 1], "length", 4),
+        ({"stop_token_ids": frozenset({5})}, [1, 5], "stop", 2),
+        ({"min_tokens": 2}, [EOS, EOS, EOS], "stop", 3),
+        ({"min_tokens": 4}, [EOS] * 4, "length", 4),
+    ],
+    ids=["eos", "ignored-eos", "stop-token", "min-tokens", "min-is-max"],
+)
+def test_how_a_sequence_ends(
+    sampling: dict[str, object], tokens: list[int], reason: str, num_output_tokens: int
+) -> None:
+    """The token that ends it is part of the output; until min_tokens none can."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 3, **sampling))
+    events: list[TokenEvent] = []
+    for token in tokens:
+        if scheduler.has_work:
+            events += advance(scheduler, token)
+    assert [e.finish_reason for e in events[:-1]] == [None] * (len(events) - 1)
+    assert (events[-1].finish_reason, events[-1].num_output_tokens) == (reason, num_output_tokens)
+    assert not scheduler.has_work
+
+
+def test_ending_tokens_are_forbidden_before_min_tokens() -> None:
+    """The sampler is told, so that the distribution is right and not only the outcome."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 3, min_tokens=1, stop_token_ids=frozenset({5})))
+    assert step_of(scheduler).sequences[0].forbidden_token_ids == {5, EOS}
+    advance(scheduler)
+    assert step_of(scheduler).sequences[0].forbidden_token_ids == frozenset()
+
+
+def test_a_sequence_that_outgrows_everything_ends_by_length(drain: Drain) -> None:
+    """Neither the model's limit nor the pool's is a deadlock."""
+    for limits in ({"max_model_len": 12}, {"num_blocks": 3}):
+        scheduler = make_scheduler(**limits)
+        scheduler.add(make_sequence("a", 5, max_tokens=1000))
+        assert [e.finish_reason for e in drain(scheduler)][-1] == "length"
+
+
+@pytest.mark.parametrize("limits", [{"max_model_len": 12}, {"num_blocks": 3}])
+def test_a_prompt_that_can_never_fit_is_refused(limits: dict[str, int]) -> None:
+    scheduler = make_scheduler(**limits)
+    event = scheduler.add(make_sequence("a", 12))
+    assert event is not None
+    assert (event.finish_reason, event.failure) == ("error", "prompt_too_long")
+    assert not scheduler.has_work
+    assert scheduler.add(make_sequence("b", 11)) is None
+
+
+def test_the_queue_is_bounded() -> None:
+    scheduler = make_scheduler(max_num_queued_seqs=1)
+    assert scheduler.add(make_sequence("a", 1)) is None
+    event = scheduler.add(make_sequence("b", 1))
+    assert event is not None
+    assert event.failure == "queue_full"
+
+
+def test_a_request_id_is_used_once_at_a_time() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 1))
+    with pytest.raises(ValueError, match="in use"):
+        scheduler.add(make_sequence("a", 1))
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 3], ids=["waiting", "mid-prefill", "mid-decode"])
+def test_abort_frees_everything(num_steps: int) -> None:
+    """In whatever phase, and harmlessly a second time."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 20, max_tokens=8))
+    for _ in range(num_steps):
+        advance(scheduler)
+    event = scheduler.abort("a", 5.0)
+    assert event is not None
+    assert event.finish_reason == "abort"
+    scheduler.check()
+    assert (scheduler.stats().kv_usage, scheduler.stats().prefill_tokens_pending) == (0.0, 0)
+    assert scheduler.abort("a", 6.0) is None
+
+
+def test_a_sequence_aborted_during_a_step_is_passed_over() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 4))
+    step = step_of(scheduler)
+    scheduler.abort("a", 0.0)
+    assert scheduler.complete(step, {"a": 7}, 0.0) == []
+    scheduler.check()
+
+
+def test_failed_sequences_leave_the_others_alone() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 4))
+    scheduler.add(make_sequence("b", 4, first=50))
+    step = step_of(scheduler)
+    [event] = scheduler.fail(["a"], "step_failed", 1.0)
+    assert (event.request_id, event.finish_reason, event.failure) == ("a", "error", "step_failed")
+    [other] = scheduler.complete(step, {"b": 7}, 1.0)
+    assert (other.request_id, other.token_id) == ("b", 7)
+    scheduler.check()
+
+
+def test_what_a_failed_step_computed_is_never_shared() -> None:
+    """Blocks become findable when their step has succeeded, not before."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 12))
+    step_of(scheduler)
+    scheduler.fail(["a"], "step_failed", 0.0)
+    scheduler.add(make_sequence("b", 12))
+    assert ranges(step_of(scheduler)) == {"b": (0, 12)}
+
+
+def test_pending_prompt_tokens_fall_as_they_are_computed() -> None:
+    """What the autoscaler reads: prompt tokens accepted and not yet computed."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 20))
+    scheduler.add(make_sequence("b", 10, first=50))
+    seen = [scheduler.stats().prefill_tokens_pending]
+    for _ in range(2):
+        advance(scheduler)
+        seen.append(scheduler.stats().prefill_tokens_pending)
+    assert seen == [30, 14, 0]
+
+
+def test_events_carry_what_the_metrics_need() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("warm", 8, max_tokens=1))
+    advance(scheduler)
+    scheduler.add(make_sequence("a", 10, max_tokens=2))
+    [first] = advance(scheduler, now=3.0)
+    [second] = advance(scheduler, now=4.0)
+    assert (first.scheduled_s, first.first_token_s, first.now_s) == (3.0, 3.0, 3.0)
+    assert (second.queued_s, second.first_token_s, second.now_s) == (0.0, 3.0, 4.0)
+    assert (second.num_cached_tokens, second.prefill_kv_computed_tokens) == (8, 2)
+    stats = scheduler.stats()
+    assert (stats.prompt_tokens_computed, stats.prompt_tokens_cached) == (8 + 2, 8)
+    assert stats.generation_tokens == 3
+
+
+def test_an_empty_prompt_is_no_sequence() -> None:
+    with pytest.raises(ValueError, match="at least one prompt token"):
+        make_sequence("a", 0)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"max_num_seqs": 0}, {"max_num_batched_tokens": 0}, {"max_model_len": 1}]
+)
+def test_limits_that_allow_nothing_are_refused(changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"at least|room"):
+        make_scheduler(**changes)

@@ -1,0 +1,44 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+KERNEL_TESTS = Path(__file__).parent / "kernels"
+
+
+def test_kernels_equal_their_references_under_the_interpreter() -> None:
+    """In a process of its own: Triton decides at its import whether it interprets."""
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(KERNEL_TESTS)],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
+    assert " passed" in result.stdout
+
+
+def test_kernels_compile_for_cuda(tmp_path: Path) -> None:
+    """To machine code, on any machine."""
+    env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
+    env.pop("TRITON_INTERPRET", None)
+    result = subprocess.run(
+        [sys.executable, str(KERNEL_TESTS / "compile_for_cuda.py")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout.strip() == "compiled", result.stderr[-5000:]
+
+
+def test_a_cpu_engine_does_not_import_triton() -> None:
+    """It would cost time and memory at every start, and Triton is not everywhere."""
+    code = "import sys, penstock_engine.runner; print('triton' in sys.modules)"
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    env.pop("TRITON_INTERPRET", None)
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "False"
