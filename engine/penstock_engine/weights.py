@@ -64,7 +64,8 @@ def checkpoint_files(model_dir: Path) -> list[Path]:
         raise ModelError("NoSafetensors", f"there is neither {SINGLE_NAME} nor {INDEX_NAME}")
     for name in names:
         # A name in the index is a file beside it, never a path to somewhere else.
-        if Path(name).name != name or not (model_dir / name).is_file():
+        is_name = isinstance(name, str) and Path(name).name == name
+        if not is_name or not (model_dir / name).is_file():
             raise ModelError("BadWeights", f"{INDEX_NAME} names a file that is not there")
     return [model_dir / name for name in names]
 

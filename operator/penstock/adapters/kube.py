@@ -1,0 +1,288 @@
+"""The Kubernetes API as JSON objects, over the async half of the `kubernetes` client.
+
+Objects are plain dicts: they are planned as dicts, and model classes would only be unpacked again.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from kubernetes.aio import client, config
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
+
+from penstock.errors import Conflict, KubeError, NotFound, Rejected, Transient
+
+Object = dict[str, Any]
+
+STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
+REQUEST_TIMEOUT_S = 15.0
+# The server ends a watch after this; a connection that died silently is noticed a little later.
+WATCH_TIMEOUT_S = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind of object: where the API server keeps it."""
+
+    api: str  # "v1" or "group/version"
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None, sub: str = "") -> str:
+        root = f"/api/{self.api}" if "/" not in self.api else f"/apis/{self.api}"
+        scope = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
+        tail = f"/{quote(name)}" if name else ""
+        return f"{root}{scope}/{self.plural}{tail}{f'/{sub}' if sub else ''}"
+
+
+PODS = Resource("v1", "pods")
+NODES = Resource("v1", "nodes", namespaced=False)
+EVENTS = Resource("v1", "events")
+SERVICES = Resource("v1", "services")
+SECRETS = Resource("v1", "secrets")
+CONFIG_MAPS = Resource("v1", "configmaps")
+NAMESPACES = Resource("v1", "namespaces", namespaced=False)
+SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts")
+VOLUME_CLAIMS = Resource("v1", "persistentvolumeclaims")
+VOLUMES = Resource("v1", "persistentvolumes", namespaced=False)
+LEASES = Resource("coordination.k8s.io/v1", "leases")
+DEPLOYMENTS = Resource("apps/v1", "deployments")
+REPLICA_SETS = Resource("apps/v1", "replicasets")
+CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io/v1", "clusterrolebindings", namespaced=False
+)
+ROLES = Resource("rbac.authorization.k8s.io/v1", "roles")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "rolebindings")
+CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
+INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
+
+KINDS = {
+    "Pod": PODS,
+    "Namespace": NAMESPACES,
+    "Service": SERVICES,
+    "ServiceAccount": SERVICE_ACCOUNTS,
+    "PersistentVolume": VOLUMES,
+    "PersistentVolumeClaim": VOLUME_CLAIMS,
+    "Deployment": DEPLOYMENTS,
+    "ClusterRole": CLUSTER_ROLES,
+    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+    "Role": ROLES,
+    "RoleBinding": ROLE_BINDINGS,
+    "CustomResourceDefinition": CRDS,
+    "InferenceService": INFERENCE_SERVICES,
+    "Event": EVENTS,
+}
+
+
+async def load_configuration(kubeconfig: Path | None = None) -> client.Configuration:
+    """Credentials: the given kubeconfig, else the pod's own, else KUBECONFIG. Raises KubeError.
+
+    In a pod the token is read anew every minute, so a rotated one is picked up.
+    """
+    configuration = client.Configuration()
+    folder = os.environ.get("PENSTOCK_SERVICE_ACCOUNT_DIR", STANDARD_SERVICE_ACCOUNT_DIR)
+    try:
+        if kubeconfig is None and os.path.isfile(f"{folder}/token"):
+            InClusterConfigLoader(f"{folder}/token", f"{folder}/ca.crt").load_and_set(configuration)
+        else:
+            path = str(kubeconfig) if kubeconfig else None
+            await config.load_kube_config(path, client_configuration=configuration)
+    except config.ConfigException as error:
+        raise KubeError(f"no credentials for a cluster: {error}; set KUBECONFIG") from error
+    configuration.client_side_validation = False
+    return configuration
+
+
+async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock") -> "Kube":
+    """A client for the cluster that `load_configuration` finds. Close it after use."""
+    api = client.ApiClient(await load_configuration(kubeconfig))
+    api.user_agent = user_agent
+    return Kube(api)
+
+
+class Kube:
+    """Requests to one API server. Every method raises from `penstock.errors`."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+
+    async def __aenter__(self) -> "Kube":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object:
+        return await self._json("GET", resource.path(namespace, name))
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, **query: str
+    ) -> tuple[list[Object], str]:
+        """The objects and the resource version to watch from."""
+        answer = await self._json("GET", resource.path(namespace), query=query)
+        return answer["items"], answer["metadata"]["resourceVersion"]
+
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Object, *, name: str = "", sub: str = ""
+    ) -> Object:
+        path = resource.path(namespace, name or None, sub)
+        return await self._json("POST", path, body=body)
+
+    async def apply(self, body: Object, *, manager: str, dry_run: bool = False) -> Object:
+        """Server-side apply; the manager takes the fields it names, from whoever has them."""
+        metadata = body["metadata"]
+        path = KINDS[body["kind"]].path(metadata.get("namespace"), metadata["name"])
+        query = {"fieldManager": manager, "force": "true"} | ({"dryRun": "All"} if dry_run else {})
+        return await self._json(
+            "PATCH", path, body=body, query=query, content_type="application/apply-patch+yaml"
+        )
+
+    async def merge(
+        self,
+        resource: Resource, namespace: str | None, name: str, body: Object,
+        *, manager: str, sub: str = "",
+    ) -> Object:  # fmt: skip
+        """A JSON merge patch, of the object or one of its subresources."""
+        return await self._json(
+            "PATCH",
+            resource.path(namespace, name, sub),
+            body=body,
+            query={"fieldManager": manager},
+            content_type="application/merge-patch+json",
+        )
+
+    async def scale(
+        self, resource: Resource, namespace: str, name: str, replicas: int, *, manager: str
+    ) -> None:
+        body = {"spec": {"replicas": replicas}}
+        await self.merge(resource, namespace, name, body, manager=manager, sub="scale")
+
+    async def delete(
+        self,
+        resource: Resource, namespace: str | None, name: str,
+        *, uid: str | None = None, grace_s: int | None = None, propagation: str = "Background",
+    ) -> None:  # fmt: skip
+        """Delete the object, or nothing when it is gone or is another one than `uid`."""
+        body: Object = {"propagationPolicy": propagation}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            body["gracePeriodSeconds"] = grace_s
+        try:
+            await self._json("DELETE", resource.path(namespace, name), body=body)
+        except (NotFound, Conflict):
+            pass
+
+    async def watch(
+        self, resource: Resource, namespace: str | None, version: str, **query: str
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """(type, object) from `version` on, until the server ends the watch.
+
+        Bookmarks are included. Raises NotFound when `version` is too old to watch from.
+        """
+        query |= {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH_TIMEOUT_S),
+        }
+        response = await self._send(
+            "GET", resource.path(namespace), query=query, timeout_s=WATCH_TIMEOUT_S + 30
+        )
+        async with response:
+            try:
+                async for line in lines(response.content):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        status = event["object"]
+                        raise _error(int(status.get("code", 500)), status.get("message", ""), None)
+                    yield event["type"], event["object"]
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise Transient(f"the watch broke: {type(error).__name__}") from error
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] = {},
+        body: Object | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        response = await self._send(
+            method, path, query=query, body=body, content_type=content_type
+        )
+        try:
+            answer: Object = await response.json()
+            return answer
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise Transient(f"the answer broke: {type(error).__name__}") from error
+        finally:
+            response.release()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] = {},
+        body: Object | None = None,
+        content_type: str = "application/json",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        try:
+            method, url, headers, _, _ = await self._api.param_serialize(
+                method, path, header_params=headers, query_params=list(query.items()),
+                auth_settings=["BearerToken"],
+            )  # fmt: skip
+            answer = await self._api.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=timeout_s
+            )
+        except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError, ssl.SSLError) as error:
+            raise Transient(f"the API server cannot be reached: {type(error).__name__}") from error
+        response: aiohttp.ClientResponse = answer.response
+        if response.status >= 400:
+            async with response:
+                text = await response.text()
+            raise _error(response.status, _message(text), response.headers.get("Retry-After"))
+        return response
+
+
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Whole lines of any length: objects may be larger than a stream's line limit."""
+    rest = b""
+    async for chunk in content.iter_any():
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            if line:
+                yield line
+
+
+def _message(text: str) -> str:
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text[:500]
+
+
+def _error(code: int, message: str, retry_after: str | None) -> KubeError:
+    if code in (404, 410):
+        return NotFound(message)
+    if code == 409:
+        return Conflict(message)
+    if code in (401, 403, 408, 429) or code >= 500:  # rights may still be on their way
+        delay_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
+        return Transient(message, delay_s)
+    return Rejected(message)

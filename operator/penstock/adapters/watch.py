@@ -1,0 +1,99 @@
+"""A store of objects that follows the API server: list, watch, begin again when it breaks."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator
+
+from penstock.adapters.kube import Kube, Object, Resource
+from penstock.errors import KubeError, NotFound
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_S, LAST_RETRY_S = 0.2, 10.0
+
+Key = tuple[str, str]
+
+
+def key_of(item: Object) -> Key:
+    """(namespace, name)."""
+    metadata = item["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+class Mirror:
+    """The objects of one kind as the API server has them, a moment ago.
+
+    `changed` is called with the key after each change, on the event loop.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        selector: str = "",
+        field_selector: str = "",
+        changed: Callable[[Key], None],
+    ) -> None:
+        self._kube = kube
+        self._resource = resource
+        self._namespace = namespace
+        self._query = {"labelSelector": selector} if selector else {}
+        if field_selector:
+            self._query["fieldSelector"] = field_selector
+        self._changed = changed
+        self._items: dict[Key, Object] = {}
+        self.synced = asyncio.Event()
+
+    def __iter__(self) -> Iterator[Object]:
+        return iter(self._items.values())
+
+    def get(self, key: Key) -> Object | None:
+        return self._items.get(key)
+
+    async def run(self) -> None:
+        """Until cancelled. Errors are retried with growing, jittered pauses."""
+        pause_s = FIRST_RETRY_S
+        while True:
+            try:
+                version = await self._relist()
+                self.synced.set()
+                pause_s = FIRST_RETRY_S
+                await self._watch(version)
+            except NotFound:
+                continue  # the version is too old: list again at once
+            except KubeError as error:
+                logger.warning("watching %s: %s", self._resource.plural, error)
+            await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
+            pause_s = min(pause_s * 2, LAST_RETRY_S)
+
+    async def _relist(self) -> str:
+        items, version = await self._kube.list(self._resource, self._namespace, **self._query)
+        fresh = {key_of(item): item for item in items}
+        stale, self._items = self._items, fresh
+        for key in stale.keys() | fresh.keys():
+            if key not in stale or key not in fresh or _version(stale[key]) != _version(fresh[key]):
+                self._changed(key)
+        return version
+
+    async def _watch(self, version: str) -> None:
+        while True:
+            async for kind, item in self._kube.watch(
+                self._resource, self._namespace, version, **self._query
+            ):
+                version = _version(item)
+                if kind == "BOOKMARK":
+                    continue
+                key = key_of(item)
+                if kind == "DELETED":
+                    self._items.pop(key, None)
+                else:
+                    self._items[key] = item
+                self._changed(key)
+
+
+def _version(item: Object) -> str:
+    version: str = item["metadata"]["resourceVersion"]
+    return version

@@ -1,0 +1,32 @@
+"""What an outside system can answer instead of doing what was asked.
+
+    KubeError(Exception)
+      Rejected      the request is wrong and stays wrong until its content changes
+      NotFound      there is no such object
+      Conflict      the object is not the one that was read, or it exists already
+      Transient     try again later; `delay_s` is the server's wish, if it has one
+"""
+
+
+class KubeError(Exception):
+    """The API server did not do what was asked."""
+
+
+class Rejected(KubeError):
+    """The request is wrong and stays wrong until its content changes."""
+
+
+class NotFound(KubeError):
+    """There is no such object."""
+
+
+class Conflict(KubeError):
+    """The object has changed, or exists already."""
+
+
+class Transient(KubeError):
+    """Try again later."""
+
+    def __init__(self, message: str, delay_s: float | None = None) -> None:
+        super().__init__(message)
+        self.delay_s = delay_s

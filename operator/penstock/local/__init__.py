@@ -1,0 +1,1 @@
+"""A real Kubernetes control plane and a node agent, as plain processes on Linux."""

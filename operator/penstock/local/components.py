@@ -1,0 +1,105 @@
+"""The command line of each control-plane component."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+CLUSTER_IP_RANGE = "10.96.0.0/16"
+
+# Who writes what, without bodies: enough to count writes and to see which verbs RBAC needs.
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata"}],
+}
+
+
+def etcd(binary: Path, folder: Path, address: str) -> list[str]:
+    client, peer = f"http://{address}:2379", f"http://{address}:2380"
+    return [
+        str(binary), f"--data-dir={folder}/etcd",
+        f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",  # the cluster's data need not survive a power cut
+    ]  # fmt: skip
+
+
+def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
+    pki = folder / "pki"
+    return [
+        str(binary), f"--etcd-servers=http://{address}:2379",
+        f"--bind-address={address}", f"--advertise-address={address}", "--secure-port=6443",
+        f"--tls-cert-file={pki}/apiserver.crt", f"--tls-private-key-file={pki}/apiserver.key",
+        f"--client-ca-file={pki}/ca.crt", f"--token-auth-file={folder}/tokens.csv",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={pki}/sa.key",
+        f"--service-account-signing-key-file={pki}/sa.key",
+        f"--service-cluster-ip-range={CLUSTER_IP_RANGE}",
+        "--authorization-mode=RBAC", "--anonymous-auth=false",
+        "--allow-privileged=false", "--endpoint-reconciler-type=none",
+        f"--kubelet-certificate-authority={pki}/ca.crt",
+        f"--kubelet-client-certificate={pki}/apiserver.crt",
+        f"--kubelet-client-key={pki}/apiserver.key",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--audit-policy-file={folder}/audit-policy.json",
+        f"--audit-log-path={folder}/logs/audit.jsonl",
+    ]  # fmt: skip
+
+
+def controller_manager(binary: Path, folder: Path, address: str) -> list[str]:
+    return [
+        str(binary), f"--kubeconfig={folder}/kubeconfig",
+        f"--bind-address={address}", f"--cert-dir={folder}/pki",
+        f"--service-account-private-key-file={folder}/pki/sa.key",
+        f"--root-ca-file={folder}/pki/ca.crt",
+        "--use-service-account-credentials=true", "--leader-elect=false",
+    ]  # fmt: skip
+
+
+def scheduler(binary: Path, folder: Path, address: str) -> list[str]:
+    return [
+        str(binary), f"--kubeconfig={folder}/kubeconfig",
+        f"--bind-address={address}", f"--cert-dir={folder}/pki", "--leader-elect=false",
+    ]  # fmt: skip
+
+
+def kubeconfig(server: str, certificate_authority: Path, token: str) -> str:
+    """An administrator's kubeconfig. JSON is YAML."""
+    name = "penstock-local"
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": name,
+                    "cluster": {
+                        "server": server,
+                        "certificate-authority": str(certificate_authority),
+                    },
+                }
+            ],
+            "users": [{"name": "admin", "user": {"token": token}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "admin"}}],
+            "current-context": name,
+        },
+        indent=2,
+    )
+
+
+def tokens_csv(token: str) -> str:
+    return f'{token},admin,admin,"system:masters"\n'
+
+
+def audit_policy() -> str:
+    return json.dumps(AUDIT_POLICY)
+
+
+COMMANDS: Mapping[str, str] = {
+    "etcd": "etcd",
+    "apiserver": "kube-apiserver",
+    "controller-manager": "kube-controller-manager",
+    "scheduler": "kube-scheduler",
+}

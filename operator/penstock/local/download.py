@@ -1,0 +1,78 @@
+"""Official release binaries, with the checksums that are published beside them."""
+
+import hashlib
+import io
+import platform
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from penstock.local.versions import ETCD, KUBERNETES, KUBERNETES_BINARIES
+
+KUBERNETES_RELEASES = "https://dl.k8s.io/release"
+ETCD_RELEASES = "https://github.com/etcd-io/etcd/releases/download"
+
+# An unreachable site is found out in seconds; the build is the way on.
+TIMEOUT = httpx.Timeout(60, connect=4)
+
+
+class DownloadFailed(Exception):
+    """No release could be had; the text is one line."""
+
+
+def machine() -> str:
+    """The architecture as release file names spell it."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def download(destination: Path, say: Callable[[str], None]) -> None:
+    """Fetch all five binaries into `destination`. Raises DownloadFailed; checksums are law."""
+    try:
+        with httpx.Client(timeout=TIMEOUT, follow_redirects=True) as client:
+            for name in KUBERNETES_BINARIES:
+                say(f"downloading {name} {KUBERNETES}")
+                url = f"{KUBERNETES_RELEASES}/v{KUBERNETES}/bin/linux/{machine()}/{name}"
+                content = _get(client, url)
+                verify(content, _get(client, f"{url}.sha256").decode(), name)
+                _write(destination / name, content)
+            say(f"downloading etcd {ETCD}")
+            archive = f"etcd-v{ETCD}-linux-{machine()}.tar.gz"
+            content = _get(client, f"{ETCD_RELEASES}/v{ETCD}/{archive}")
+            sums = _get(client, f"{ETCD_RELEASES}/v{ETCD}/SHA256SUMS").decode()
+            line = next((line for line in sums.splitlines() if line.endswith(archive)), "")
+            verify(content, line, archive)
+            _write(destination / "etcd", member(content, "/etcd"))
+    except httpx.HTTPError as error:
+        raise DownloadFailed(f"the release site cannot be reached ({type(error).__name__})") from error
+
+
+def verify(content: bytes, published: str, name: str) -> None:
+    """Raises DownloadFailed unless `published` begins with the SHA-256 of `content`."""
+    words = published.split()
+    if not words or words[0].lower() != hashlib.sha256(content).hexdigest():
+        raise DownloadFailed(f"the checksum of {name} does not match the published one")
+
+
+def member(archive: bytes, suffix: str) -> bytes:
+    """The one regular file in a .tar.gz whose name ends with `suffix`."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for entry in tar:
+            if entry.isfile() and entry.name.endswith(suffix):
+                file = tar.extractfile(entry)
+                assert file is not None
+                return file.read()
+    raise DownloadFailed(f"the archive holds no file {suffix}")
+
+
+def _get(client: httpx.Client, url: str) -> bytes:
+    answer = client.get(url)
+    if answer.status_code != 200:
+        raise DownloadFailed(f"the release site answered {answer.status_code}")
+    return answer.content
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o755)

@@ -1,0 +1,120 @@
+"""The cluster's own certificate authority, and the certificates and keys it gives out."""
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME = timedelta(days=365)
+
+
+def write_secret(path: Path, content: bytes) -> Path:
+    """Write a file that only its owner may read."""
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+    return path
+
+
+class Authority:
+    """A CA that lives as long as its cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _name("penstock-local")
+        now = datetime.now(UTC)
+        self._certificate = (
+            x509.CertificateBuilder()
+            .subject_name(self._name)
+            .issuer_name(self._name)
+            .public_key(self._key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + LIFETIME)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        write_secret(folder / "ca.crt", _pem(self._certificate))
+
+    def issue(
+        self, file: str, common_name: str, *, organisation: str = "", addresses: tuple[str, ...] = ()
+    ) -> None:
+        """Write `file`.crt and `file`.key, for a server (with addresses) and a client alike."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(_name(common_name, organisation))
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + LIFETIME)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .add_extension(
+                x509.ExtendedKeyUsage(
+                    [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+                ),
+                critical=False,
+            )
+        )
+        if addresses:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_alternative(address) for address in addresses]),
+                critical=False,
+            )
+        certificate = builder.sign(self._key, hashes.SHA256())
+        write_secret(self._folder / f"{file}.crt", _pem(certificate))
+        write_secret(self._folder / f"{file}.key", _key_pem(key))
+
+
+def write_signing_key(path: Path) -> None:
+    """The key that signs ServiceAccount tokens."""
+    write_secret(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
+
+
+def _name(common_name: str, organisation: str = "") -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    if organisation:
+        attributes.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation))
+    return x509.Name(attributes)
+
+
+def _alternative(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True, key_cert_sign=signs_certificates, crl_sign=signs_certificates,
+        content_commitment=False, key_encipherment=False, data_encipherment=False,
+        key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )

@@ -1,0 +1,81 @@
+"""Starting processes that outlive a command, and ending all that belong to a cluster.
+
+Every process of a cluster carries the cluster's id in its environment, and so do its children. What
+carries the id belongs to the cluster, whatever crashed before: no pid file can be stale.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+
+CLUSTER_ID = "PENSTOCK_LOCAL_CLUSTER_ID"
+COMPONENT = "PENSTOCK_LOCAL_COMPONENT"
+
+
+def spawn(
+    command: list[str], *, cluster_id: str, component: str, log: Path, env: Mapping[str, str] = {}
+) -> psutil.Process:
+    """Start a component in a session of its own, its output appended to `log`."""
+    environment = os.environ | env | {CLUSTER_ID: cluster_id, COMPONENT: component}
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    pid = os.posix_spawn(
+        command[0],
+        command,
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    return psutil.Process(pid)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs; a child that has ended and was not waited for does not."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def find(cluster_id: str, component: str | None = None) -> list[psutil.Process]:
+    """The living processes of a cluster, or those of one component."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            environment = process.environ()
+            if environment.get(CLUSTER_ID) != cluster_id:
+                continue
+            if component is not None and environment.get(COMPONENT) != component:
+                continue
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:  # gone, or not ours to look into
+            continue
+    return found
+
+
+def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
+    """SIGTERM, then SIGKILL for what is left after `grace_s`. Returns when all are gone."""
+    waiting = list(processes)
+    for process in waiting:
+        _signal(process, kill=False)
+    _, left = psutil.wait_procs(waiting, timeout=grace_s)
+    for process in left:
+        _signal(process, kill=True)
+    psutil.wait_procs(left, timeout=10)
+
+
+def _signal(process: psutil.Process, *, kill: bool) -> None:
+    try:
+        if kill:
+            process.kill()
+        else:
+            process.resume()  # a frozen process would not hear SIGTERM
+            process.terminate()
+    except psutil.NoSuchProcess:
+        pass

@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.device import (
+    activation_bytes,
+    choose_device,
+    choose_dtype,
+    cpu_flags,
+    kv_memory_bytes,
+    memory_limit_bytes,
+    num_kv_blocks,
+    num_threads,
+    resident_bytes,
+)
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("text", "is_native"),
+    [
+        ("processor : 0\nflags\t\t: fpu avx512_bf16 sse\n", True),
+        ("flags : fpu avx2\n", False),
+        ("Features\t: fp asimd bf16\n", True),
+        ("model name : x\n", False),
+    ],
+    ids=["x86", "x86-old", "arm", "unknown"],
+)
+def test_flags_of_the_cpu(tmp_path: Path, text: str, is_native: bool) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    flags = cpu_flags(tmp_path / "cpuinfo")
+    assert bool(flags & {"avx512_bf16", "amx_bf16", "bf16"}) == is_native
+
+
+def test_an_explicit_choice_is_kept() -> None:
+    assert choose_device("cpu") == "cpu"
+    assert choose_dtype("float16", "cpu") == "float16"
+    assert choose_dtype("auto", "cpu") in ("float32", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("1", 1), ("0", 1), ("0.5", 1), ("1.9", 1), ("100000", None)]
+)
+def test_threads_follow_the_pods_limit(limit: str, expected: int | None) -> None:
+    """At least one, and never more than there are cores."""
+    assert num_threads({"PENSTOCK_CPU_LIMIT": limit}) == (expected or num_threads({}))
+
+
+def make_root(tmp_path: Path, files: dict[str, str]) -> Path:
+    for name, text in {"proc/meminfo": "MemTotal:  1024000 kB\n", **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+V1_UNLIMITED = "9223372036854771712"
+
+
+@pytest.mark.parametrize(
+    ("env", "files", "expected_mib"),
+    [
+        ({}, {}, 1000),
+        ({"PENSTOCK_MEMORY_LIMIT_BYTES": str(300 * MIB)}, {}, 300),
+        (
+            {},
+            {"proc/self/cgroup": "0::/pod/c\n", "sys/fs/cgroup/pod/memory.max": f"{200 * MIB}\n"},
+            200,
+        ),
+        ({}, {"proc/self/cgroup": "0::/pod\n", "sys/fs/cgroup/pod/memory.max": "max\n"}, 1000),
+        ({}, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{100 * MIB}\n"}, 100),
+        (
+            {},
+            {
+                "proc/self/cgroup": "5:cpu:/x\n4:memory:/x\n",
+                "sys/fs/cgroup/memory/x/memory.limit_in_bytes": f"{50 * MIB}\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": V1_UNLIMITED,
+            },
+            50,
+        ),
+    ],
+    ids=["physical", "pod", "v2-parent", "v2-max", "v2-container", "v1"],
+)
+def test_the_smallest_memory_limit_counts(
+    tmp_path: Path, env: dict[str, str], files: dict[str, str], expected_mib: int
+) -> None:
+    """A pod that sizes its cache by the host's memory is killed by its own limit."""
+    assert memory_limit_bytes(env, make_root(tmp_path, files)) == expected_mib * MIB
+
+
+def test_this_machine_has_limits() -> None:
+    assert 0 < resident_bytes() < memory_limit_bytes()
+
+
+def test_blocks_that_fit() -> None:
+    sizes = {"kv_bytes_per_token": 1024, "block_size": 16}
+    assert num_kv_blocks(kv_bytes=MIB, max_model_len=1024, **sizes) == 64
+    with pytest.raises(ModelError, match=r"room for 1024 tokens.* may have 1025: give it 2 MiB"):
+        num_kv_blocks(kv_bytes=MIB, max_model_len=1025, **sizes)
+    with pytest.raises(ModelError, match="room for 0 tokens"):
+        num_kv_blocks(kv_bytes=-5, max_model_len=1, **sizes)
+
+
+def test_the_cache_gets_what_weights_and_work_leave() -> None:
+    left = kv_memory_bytes(
+        "cpu", memory_limit_bytes=100, utilization=0.9, weights_bytes=30, base_bytes=20
+    )
+    assert left == 40
+
+
+def test_activations_grow_with_batch_and_vocabulary() -> None:
+    sizes = {"num_tokens": 512, "hidden_size": 256, "intermediate_size": 768, "num_rows": 64}
+    small = activation_bytes(vocab_size=8192, **sizes)
+    assert 10 * MIB < small < 30 * MIB
+    assert activation_bytes(vocab_size=150_000, **sizes) > small + 4 * 64 * 4 * 140_000

@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.runner import Runner
+
+
+def generate(
+    model_dir: Path, sequences: list[Sequence], *, seed: int = 0, dtype: str = "float32",
+    max_num_seqs: int = 8, max_num_batched_tokens: int = 32,
+) -> dict[str, list[int]]:  # fmt: skip
+    limits = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
+    sizes = {"num_blocks": 64, "block_size": 8, "max_model_len": 256, **limits}
+    runner = Runner.load(model_dir, device="cpu", dtype=dtype, seed=seed, **sizes)
+    scheduler = Scheduler(SchedulerConfig(**sizes))
+    outputs: dict[str, list[int]] = {}
+    for sequence in sequences:
+        assert scheduler.add(sequence) is None
+        outputs[sequence.request_id] = []
+    while (step := scheduler.schedule(0.0)) is not None:
+        for event in scheduler.complete(step, runner.run(step), 0.0):
+            if event.token_id is not None:
+                outputs[event.request_id].append(event.token_id)
+    return outputs
+
+
+def drawn(name: str, length: int, **sampling: object) -> Sequence:
+    params = SamplingParams(max_tokens=20, ignore_eos=True, **sampling)  # type: ignore[arg-type]
+    return Sequence(name, [7] * length, params, frozenset({63}), 0.0)
+
+
+def test_a_seeded_request_repeats_itself_in_any_company(qwen3_dir: Path) -> None:
+    """Alone or crowded, whatever the engine's own seed."""
+    alone = generate(qwen3_dir, [drawn("a", 9, seed=5)], seed=1)
+    company = [drawn(f"{i}", 5 * i, temperature=0.7) for i in range(1, 7)]
+    crowded = generate(qwen3_dir, [*company, drawn("a", 9, seed=5)], seed=2)
+    assert crowded["a"] == alone["a"]
+
+
+def test_the_engines_seed_repeats_the_rest(qwen3_dir: Path) -> None:
+    def run(seed: int) -> dict[str, list[int]]:
+        return generate(qwen3_dir, [drawn("a", 4), drawn("b", 9)], seed=seed)
+
+    assert run(3) == run(3)
+    assert run(3) != run(4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_number_type_computes(qwen3_dir: Path, dtype: str) -> None:
+    """Prompts longer than a chunk and single tokens, packed together."""
+    sequences = [drawn(f"{length}", length, temperature=0.0) for length in (1, 2, 40, 100)]
+    outputs = generate(qwen3_dir, sequences, dtype=dtype)
+    assert {len(tokens) for tokens in outputs.values()} == {20}
+    assert all(0 <= token < 64 for tokens in outputs.values() for token in tokens)
+
+
+def test_an_early_end_is_not_drawn(qwen3_dir: Path) -> None:
+    """min_tokens holds although the model would like to end at once."""
+    every_token = frozenset(range(1, 64))
+    sampling = SamplingParams(
+        max_tokens=9, min_tokens=3, temperature=0.0, stop_token_ids=every_token
+    )
+    [tokens] = generate(qwen3_dir, [Sequence("a", [1, 2], sampling, frozenset({63}), 0.0)]).values()
+    assert tokens[:3] == [0, 0, 0]

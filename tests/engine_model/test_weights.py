@@ -1,0 +1,89 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
+from penstock_engine.weights import Checkpoint, checkpoint_files, load_weights
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path, qwen3_dir: Path) -> Path:
+    return Path(shutil.copytree(qwen3_dir, tmp_path / "model"))
+
+
+def load(model_dir: Path, dtype: torch.dtype = torch.float32) -> DecoderForCausalLM:
+    config = ModelConfig.load(model_dir)
+    model = DecoderForCausalLM(config, max_positions=8, dtype=dtype, device="cpu")
+    with Checkpoint(model_dir) as checkpoint:
+        load_weights(model, checkpoint, PACKED, dtype, "cpu")
+    return model
+
+
+def test_packed_weights_are_the_rows_of_their_parts(model_dir: Path) -> None:
+    raw = load_file(model_dir / "model.safetensors")
+    attention = load(model_dir).model.layers[1].self_attn
+    parts = [raw[f"model.layers.1.self_attn.{name}_proj.weight"] for name in "qkv"]
+    assert torch.equal(attention.qkv_proj.weight, torch.cat(parts))
+
+
+def test_every_parameter_is_real_afterwards(model_dir: Path) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        parameters = list(load(model_dir, dtype).parameters())
+        assert all(p.dtype == dtype and not p.is_meta for p in parameters)
+
+
+def test_a_missing_tensor_is_named(model_dir: Path) -> None:
+    tensors = load_file(model_dir / "model.safetensors")
+    del tensors["model.norm.weight"]
+    save_file(tensors, model_dir / "model.safetensors")
+    with pytest.raises(ModelError, match=r"no tensor model\.norm\.weight"):
+        load(model_dir)
+
+
+def test_a_tensor_of_another_shape_is_named(model_dir: Path) -> None:
+    tensors = load_file(model_dir / "model.safetensors")
+    tensors["model.norm.weight"] = torch.ones(5)
+    save_file(tensors, model_dir / "model.safetensors")
+    with pytest.raises(ModelError, match=r"model\.norm\.weight has shape \[5\]"):
+        load(model_dir)
+
+
+def test_a_damaged_file_is_no_crash(model_dir: Path) -> None:
+    path = model_dir / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="damaged or incomplete") as caught:
+        load(model_dir)
+    assert caught.value.reason == "BadWeights"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "{",
+        "[]",
+        json.dumps({"weight_map": 5}),
+        json.dumps({"weight_map": {"x": "absent.safetensors"}}),
+        json.dumps({"weight_map": {"x": "../model/model.safetensors"}}),
+        json.dumps({"weight_map": {"x": 5}}),
+    ],
+)
+def test_a_bad_index_is_refused(model_dir: Path, index: str) -> None:
+    """Among others one that names files outside the directory."""
+    (model_dir / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(ModelError) as caught:
+        checkpoint_files(model_dir)
+    assert caught.value.reason == "BadWeights"
+
+
+def test_only_safetensors_are_weights(tmp_path: Path) -> None:
+    """Pickled checkpoints run code when they are read: they are never opened."""
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ModelError) as caught:
+        checkpoint_files(tmp_path)
+    assert caught.value.reason == "NoSafetensors"
