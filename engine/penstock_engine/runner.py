@@ -1,5 +1,6 @@
 """Step -> tensors -> model -> sampled token ids."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.device import num_threads
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.sampler import sample
 from penstock_engine.models.config import ModelConfig
@@ -59,7 +61,42 @@ class Runner:
         max_model_len: int,
         seed: int,
     ) -> "Runner":
-        """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError."""
+        """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
+
+        Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
+        as they existed, those of the thread that calls `run` would sleep instead of spin between
+        products: with two cores, a small model would take twice as long for a step.
+        """
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(
+                cls._load,
+                model_dir,
+                device=device,
+                dtype=dtype,
+                num_blocks=num_blocks,
+                block_size=block_size,
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_model_len=max_model_len,
+                seed=seed,
+            ).result()
+
+    @classmethod
+    def _load(
+        cls,
+        model_dir: Path,
+        *,
+        device: str,
+        dtype: str,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        seed: int,
+    ) -> "Runner":
+        if device == "cpu":
+            torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
         config = ModelConfig.load(model_dir)
         torch_dtype: torch.dtype = getattr(torch, dtype)
         model = DecoderForCausalLM(

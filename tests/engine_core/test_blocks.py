@@ -90,13 +90,12 @@ def test_the_tail_of_a_chain_is_evicted_before_its_root() -> None:
 
 
 def test_blocks_without_contents_are_taken_before_cached_ones() -> None:
-    """Eviction starts only when nothing worthless is left."""
-    pool = BlockPool(4, 4, prefix_caching=True)
-    table = fill(pool, list(range(6)))
-    pool.release(table)
-    taken = pool.reserve(3)
-    assert taken is not None
-    assert table[0] not in taken
+    """Eviction starts only when nothing worthless is left, however recently it was freed."""
+    pool = BlockPool(2, 4, prefix_caching=True)
+    pool.release(fill(pool, [1, 2, 3, 4]))
+    pool.release(fill(pool, [9]))
+    assert pool.reserve(1) is not None
+    assert len(pool.match(block_hashes([1, 2, 3, 4], 4))) == 1
 
 
 def test_equal_contents_are_published_once() -> None:

@@ -112,6 +112,23 @@ def test_the_last_running_sequence_gives_way_and_starts_over(drain: Drain) -> No
     assert finished["young"].num_output_tokens == 8
 
 
+def test_the_preempted_come_back_first_but_not_at_once() -> None:
+    """Twins computed side by side: the younger could share the elder's blocks straight away.
+
+    It waits a step, because a step that preempted is short of blocks, and then goes before those
+    that arrived after it.
+    """
+    scheduler = make_scheduler(num_blocks=4, max_model_len=16)
+    for name in ("elder", "twin"):
+        scheduler.add(make_sequence(name, 8))
+    advance(scheduler)
+    scheduler.add(make_sequence("next", 1, first=50))
+    step = step_of(scheduler)
+    assert ranges(step) == {"elder": (8, 9)}
+    scheduler.complete(step, {"elder": 7}, 0.0)
+    assert ranges(step_of(scheduler)) == {"elder": (9, 10), "twin": (8, 9)}
+
+
 def test_a_repeated_prompt_is_read_from_the_cache() -> None:
     """But for its last token at least, whose logits are needed."""
     scheduler = make_scheduler()

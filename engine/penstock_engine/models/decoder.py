@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from penstock_engine.layers.attention import StepAttention
+from penstock_engine.layers.linear import Embedding, Linear
 from penstock_engine.layers.norm import RMSNorm
 from penstock_engine.layers.rotary import Rotary, rotate
 from penstock_engine.models.config import ModelConfig
@@ -33,8 +34,8 @@ class Attention(nn.Module):
         width = config.num_heads * config.head_dim
         kv_width = config.num_kv_heads * config.head_dim
         bias = config.attention_bias
-        self.qkv_proj = nn.Linear(config.hidden_size, width + 2 * kv_width, bias=bias)
-        self.o_proj = nn.Linear(width, config.hidden_size, bias=bias)
+        self.qkv_proj = Linear(config.hidden_size, width + 2 * kv_width, bias=bias)
+        self.o_proj = Linear(width, config.hidden_size, bias=bias)
         if config.qk_norm:
             self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
             self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
@@ -58,8 +59,8 @@ class GatedMLP(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
-        self.gate_up_proj = nn.Linear(hidden_size, 2 * intermediate_size, bias=config.mlp_bias)
-        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=config.mlp_bias)
+        self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, bias=config.mlp_bias)
+        self.down_proj = Linear(intermediate_size, hidden_size, bias=config.mlp_bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
@@ -86,7 +87,7 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -101,7 +102,7 @@ class DecoderForCausalLM(nn.Module):
         with torch.device("meta"):
             self.model = Decoder(config)
             if not config.tie_word_embeddings:
-                self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+                self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self._is_tied = config.tie_word_embeddings
         self.rotary = Rotary(
             config.rope.rope_type,

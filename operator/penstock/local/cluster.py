@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 FIRST_NETWORK, LAST_NETWORK = 10, 250
 READY_TIMEOUT_S = 60.0
 POD_GRACE_S = 15.0
-COMPONENT_GRACE_S = 5.0
+COMPONENT_GRACE_S = 0.5
 GATEWAY_PORT = 8080
 CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler")
 
@@ -115,13 +115,8 @@ def down(name: str) -> None:
     record = folder / "cluster.json"
     if record.is_file():
         cluster_id = _read(record).cluster_id
-        # The node agent ends its pods; what it leaves is ended here.
+        # The node agent ends its pods; what it leaves, and a state nobody will read, needs no care.
         processes.end(processes.find(cluster_id, "node-agent"), grace_s=POD_GRACE_S)
-        own = {p.pid for c in CONTROL_PLANE for p in processes.find(cluster_id, c)}
-        pods = [p for p in processes.find(cluster_id) if p.pid not in own]
-        processes.end(pods, grace_s=COMPONENT_GRACE_S)
-        for component in reversed(CONTROL_PLANE):
-            processes.end(processes.find(cluster_id, component), grace_s=COMPONENT_GRACE_S)
         processes.end(processes.find(cluster_id), grace_s=COMPONENT_GRACE_S)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -12,6 +12,9 @@ import psutil
 
 CLUSTER_ID = "PENSTOCK_LOCAL_CLUSTER_ID"
 COMPONENT = "PENSTOCK_LOCAL_COMPONENT"
+CONTAINER = "PENSTOCK_LOCAL_CONTAINER"  # namespace/pod/container
+
+POD = "pod"  # the component that every container belongs to
 
 
 def spawn(
@@ -57,6 +60,15 @@ def find(cluster_id: str, component: str | None = None) -> list[psutil.Process]:
         except psutil.Error:  # gone, or not ours to look into
             continue
     return found
+
+
+def variable(process: psutil.Process, name: str) -> str | None:
+    """A variable of a process's environment; None also when the process is gone."""
+    try:
+        value: str | None = process.environ().get(name)
+        return value
+    except psutil.Error:
+        return None
 
 
 def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:

@@ -28,7 +28,7 @@ def compile_for(capability: int, kernel, types: dict[str, str], constants: dict[
 
 
 for capability in (80, 90):
-    for dtype in ("*fp32", "*fp16", "*bf16"):
+    for dtype in ("*fp32", "*bf16"):
         rows = dict.fromkeys(("keys", "values", "key_pool", "value_pool"), dtype)
         compile_for(
             capability,
@@ -36,7 +36,7 @@ for capability in (80, 90):
             rows | {"slots": "*i64", "key_stride": "i32", "value_stride": "i32"},
             {"ROW_SIZE": 1024, "ROW_PAD": 1024},
         )
-        for head_dim, head_pad in ((64, 64), (80, 128), (128, 128)):
+        for head_dim, head_pad in ((64, 64), (80, 128)):
             sizes = {"HEAD_DIM": head_dim, "HEAD_PAD": head_pad, "NUM_SPLITS": 8}
             compile_for(
                 capability,

@@ -1,0 +1,32 @@
+"""Products with weights that a checkpoint fills in.
+
+torch's own modules draw initial values first, which on the meta device costs seconds and 200 MB:
+the first draw there imports torch's compiler.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Linear(nn.Module):
+    """x @ weight.T + bias; weight: [outputs, inputs]."""
+
+    def __init__(self, num_inputs: int, num_outputs: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_outputs, num_inputs))
+        self.bias = nn.Parameter(torch.empty(num_outputs)) if bias else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Embedding(nn.Module):
+    """One row of weight [vocabulary, size] for each token id."""
+
+    def __init__(self, vocab_size: int, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, size))
+
+    def forward(self, token_ids: torch.Tensor) -> torch.Tensor:
+        return F.embedding(token_ids, self.weight)

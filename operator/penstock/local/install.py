@@ -1,0 +1,54 @@
+"""Penstock itself, put into a local cluster."""
+
+import asyncio
+
+from penstock.adapters.kube import DEPLOYMENTS, Kube, connect
+from penstock.adapters.clock import monotonic
+from penstock.api.install import install_manifests
+from penstock.errors import KubeError, NotFound
+from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
+
+MANAGER = "penstock-local"
+READY_TIMEOUT_S = 90.0
+SYSTEM_NAMESPACE = "penstock-system"
+
+
+def install(cluster: Cluster, *, say: Say) -> None:
+    """Apply CRDs, operator and gateway, and wait until both are ready. Raises ClusterError."""
+    asyncio.run(_install(cluster, say))
+
+
+async def _install(cluster: Cluster, say: Say) -> None:
+    manifests = install_manifests(
+        image="penstock", gateway_port=GATEWAY_PORT, host_network=True, replicas=1
+    )
+    async with await connect(cluster.kubeconfig) as kube:
+        say("installing the operator and the gateway")
+        for manifest in manifests:
+            await _apply(kube, manifest)
+        deadline_s = monotonic() + READY_TIMEOUT_S
+        for name in ("penstock-operator", "penstock-gateway"):
+            say(f"waiting for {name}")
+            while not await _is_available(kube, name):
+                if monotonic() > deadline_s:
+                    raise ClusterError(
+                        f"{name} did not become ready; see: penstock local logs {name}"
+                    )
+                await asyncio.sleep(0.3)
+
+
+async def _apply(kube: Kube, manifest: dict[str, object]) -> None:
+    """Apply one object; a namespace or a kind may take a moment to be known."""
+    for attempt in range(40):
+        try:
+            await kube.apply(manifest, manager=MANAGER)
+            return
+        except (NotFound, KubeError):
+            if attempt == 39:
+                raise
+            await asyncio.sleep(0.25)
+
+
+async def _is_available(kube: Kube, name: str) -> bool:
+    deployment = await kube.get(DEPLOYMENTS, SYSTEM_NAMESPACE, name)
+    return bool(deployment.get("status", {}).get("availableReplicas"))

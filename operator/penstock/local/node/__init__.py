@@ -1,0 +1,1 @@
+"""The node agent: a kubelet whose containers are plain processes."""

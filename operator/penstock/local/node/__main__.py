@@ -1,0 +1,20 @@
+"""`python -m penstock.local.node CLUSTER`: run the node agent of a local cluster."""
+
+import asyncio
+import logging
+import sys
+
+from penstock.adapters.kube import connect
+from penstock.local.cluster import get
+from penstock.local.node.agent import NodeAgent
+
+
+async def main(name: str) -> None:
+    cluster = get(name)
+    async with await connect(cluster.kubeconfig, user_agent="penstock-node") as kube:
+        await NodeAgent(kube, cluster).run()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(main(sys.argv[1]))

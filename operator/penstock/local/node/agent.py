@@ -1,0 +1,202 @@
+"""The node: registered, kept alive, and its pods handed to workers."""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+
+import psutil
+
+from penstock.adapters.clock import timestamp, wall
+from penstock.adapters.kube import LEASES, NODES, PODS, Kube, Object
+from penstock.adapters.watch import Key, Mirror
+from penstock.errors import Conflict, KubeError, NotFound
+from penstock.local import processes
+from penstock.local.cluster import Cluster
+from penstock.local.faults import heart_beats
+from penstock.local.node.events import Events
+from penstock.local.node.kubelet_api import KUBELET_PORT, serve_logs
+from penstock.local.node.worker import MANAGER, Node, PodWorker
+
+logger = logging.getLogger(__name__)
+
+NODE_NAME = "penstock-node"
+HEARTBEAT_S = 10.0
+LEASE_NAMESPACE = "kube-node-lease"
+STOP_GRACE_S = 8.0
+MAX_LOG_BYTES = 16 * 2**20
+# Processes share the machine, nothing is set aside for them: the node offers room for many small
+# pods rather than the two cores that a laptop may have.
+MIN_ALLOCATABLE_CPU = 64
+
+
+class NodeAgent:
+    def __init__(self, kube: Kube, cluster: Cluster) -> None:
+        self._kube = kube
+        self._cluster = cluster
+        self._node = Node(NODE_NAME, cluster, kube, Events(kube, NODE_NAME))
+        self._workers: dict[str, PodWorker] = {}
+        self._endings: set[asyncio.Task[None]] = set()
+        self._last_address = 0
+        self._pods = Mirror(
+            kube, PODS, field_selector=f"spec.nodeName={NODE_NAME}", changed=self._pod_changed
+        )
+
+    async def run(self) -> None:
+        """Until SIGTERM; then end the pods' processes, and leave the pods to the next agent."""
+        stopping = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+        # What an agent before this one ran cannot be waited for: it is ended, and started anew.
+        left = processes.find(self._cluster.cluster_id, processes.POD)
+        await asyncio.to_thread(processes.end, left, grace_s=1.0)
+        async with asyncio.TaskGroup() as group:
+            logs = await serve_logs(self._cluster, self._pods)
+            tasks = [
+                group.create_task(self._register_and_beat()),
+                group.create_task(self._pods.run()),
+                group.create_task(self._cap_logs()),
+            ]
+            await stopping.wait()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*(w.stop(STOP_GRACE_S) for w in self._workers.values()))
+            await logs.cleanup()
+
+    def _pod_changed(self, key: Key) -> None:
+        pod = self._pods.get(key)
+        for worker in list(self._workers.values()):
+            metadata = worker.pod["metadata"]
+            same_name = (metadata["namespace"], metadata["name"]) == key
+            if same_name and (pod is None or pod["metadata"]["uid"] != worker.uid):
+                self._end(worker, grace_s=0)
+        if pod is None:
+            return
+        uid = pod["metadata"]["uid"]
+        if pod["metadata"].get("deletionTimestamp"):
+            worker = self._workers.get(uid) or PodWorker(self._node, pod, "")
+            self._end(worker, pod["metadata"].get("deletionGracePeriodSeconds", 30))
+        elif uid not in self._workers and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            worker = PodWorker(self._node, pod, self._address(pod))
+            self._workers[uid] = worker
+            worker.start()
+
+    def _end(self, worker: PodWorker, grace_s: float) -> None:
+        if any(task.get_name() == worker.uid for task in self._endings):
+            return
+        task = asyncio.create_task(self._stop_and_remove(worker, grace_s), name=worker.uid)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _stop_and_remove(self, worker: PodWorker, grace_s: float) -> None:
+        await worker.stop(grace_s)
+        while True:
+            try:
+                await worker.remove()
+                break
+            except KubeError as error:
+                logger.warning("removing %s: %s", worker.pod["metadata"]["name"], error)
+                await asyncio.sleep(1)
+        shutil.rmtree(worker.folder, ignore_errors=True)
+        self._workers.pop(worker.uid, None)
+
+    def _address(self, pod: Object) -> str:
+        """127.N.x.y, each given once before any is given again."""
+        if pod["spec"].get("hostNetwork"):
+            return self._cluster.address
+        taken = {worker.pod_ip for worker in self._workers.values()}
+        while True:
+            self._last_address = self._last_address % 60_000 + 1
+            high, low = divmod(self._last_address, 250)
+            address = f"127.{self._cluster.network}.{high + 1}.{low + 1}"
+            if address not in taken:
+                return address
+
+    async def _register_and_beat(self) -> None:
+        while True:
+            try:
+                if heart_beats(self._cluster):
+                    await self._beat()
+            except KubeError as error:
+                logger.warning("heartbeat: %s", error)
+                await asyncio.sleep(0.3)
+                continue
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _beat(self) -> None:
+        try:
+            await self._renew_lease()
+        except NotFound:
+            await self._register()
+            await self._renew_lease(create=True)
+
+    async def _register(self) -> None:
+        cpus = max(MIN_ALLOCATABLE_CPU, os.cpu_count() or 1)
+        memory_kib = psutil.virtual_memory().total // 1024
+        offered = {"cpu": str(cpus), "memory": f"{memory_kib}Ki", "pods": "500"}
+        offered |= self._cluster.allocatable
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": NODE_NAME,
+                "labels": {"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux"},
+            },
+        }
+        try:
+            await self._kube.create(NODES, None, body)
+        except Conflict:
+            pass
+        now = timestamp(wall())
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "AgentReady",
+            "message": "pods run as processes",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        status = {
+            "capacity": offered,
+            "allocatable": offered,
+            "conditions": [ready],
+            "addresses": [
+                {"type": "InternalIP", "address": self._cluster.address},
+                {"type": "Hostname", "address": NODE_NAME},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
+        }
+        await self._kube.merge(
+            NODES, None, NODE_NAME, {"status": status}, manager=MANAGER, sub="status"
+        )
+
+    async def _renew_lease(self, *, create: bool = False) -> None:
+        renewed = timestamp(wall()).replace("Z", ".000000Z")
+        spec: Object = {
+            "holderIdentity": NODE_NAME,
+            "leaseDurationSeconds": 40,
+            "renewTime": renewed,
+        }
+        if not create:
+            await self._kube.merge(LEASES, LEASE_NAMESPACE, NODE_NAME, {"spec": spec}, manager=MANAGER)
+            return
+        body: Object = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": NODE_NAME},
+            "spec": spec,
+        }
+        await self._kube.create(LEASES, LEASE_NAMESPACE, body)
+
+    async def _cap_logs(self) -> None:
+        """Cut logs that have grown too large to their last quarter; writers append, so they go on."""
+        while True:
+            await asyncio.sleep(20)
+            for log in (self._cluster.folder / "pods").glob("*/containers/*/log"):
+                if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
+                    with log.open("r+b") as file:
+                        file.seek(-MAX_LOG_BYTES // 4, os.SEEK_END)
+                        kept = file.read()
+                        file.seek(0)
+                        file.write(kept)
+                        file.truncate()

@@ -1,0 +1,172 @@
+"""One container's process: start, probe, hook, signal, wait."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from penstock.local.node.environment import expand, rewrite_paths
+from penstock.local.node.probe import ProbeSpec
+
+Object = dict[str, Any]
+
+TERMINATION_LOG = "/dev/termination-log"
+MAX_MESSAGE_BYTES = 4096  # the kubelet's cap on a termination message
+MAX_LOG_TAIL_BYTES = 2048  # the kubelet's cap when the log stands in for the message
+
+
+class Container:
+    """One run of a container as a process group of its own.
+
+    `env` is complete, `mounts` maps its paths to folders here. Output goes to `log`.
+    """
+
+    def __init__(
+        self, spec: Object, *, env: Mapping[str, str], mounts: Mapping[str, str], folder: Path,
+        pod_ip: str,
+    ) -> None:  # fmt: skip
+        self.spec = spec
+        self.name: str = spec["name"]
+        self._folder = folder
+        self._pod_ip = pod_ip
+        path = spec.get("terminationMessagePath", TERMINATION_LOG)
+        self._termination_log = folder / "termination-log"
+        self._mounts = {**mounts, path: str(self._termination_log)}
+        self._env = {name: rewrite_paths(value, self._mounts) for name, value in env.items()}
+        if "/tmp" in mounts:  # noqa: S108 - the container's, which is a folder of the pod
+            self._env.setdefault("TMPDIR", mounts["/tmp"])  # noqa: S108
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def log(self) -> Path:
+        return self._folder / "log"
+
+    def command(self) -> list[str]:
+        """command + args with variables and paths put in. Images, and so entrypoints, do not exist."""
+        words = [*self.spec.get("command", []), *self.spec.get("args", [])]
+        return [rewrite_paths(expand(word, self._env), self._mounts) for word in words]
+
+    async def start(self) -> None:
+        """Raises OSError when the command cannot be run."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._termination_log.write_bytes(b"")
+        if self.log.exists():
+            self.log.replace(self._folder / "log.previous")
+        command = self.command()
+        if not command:
+            raise OSError("the container states no command, and there is no image to take it from")
+        with self.log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                env=self._env,
+                cwd=self._working_folder(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    async def wait(self) -> int:
+        """The exit code, 128 + n for one ended by signal n. Its whole group has ended then."""
+        assert self._process is not None
+        code = await self._process.wait()
+        self.signal(signal.SIGKILL)  # children it left behind
+        return 128 - code if code < 0 else code
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                pass
+
+    def message(self, exit_code: int) -> str:
+        """What the container left to say about its end."""
+        text = self._termination_log.read_bytes()[:MAX_MESSAGE_BYTES]
+        fallback = self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+        if not text and fallback and exit_code != 0:
+            text = tail_bytes(self.log, MAX_LOG_TAIL_BYTES)
+        return text.decode(errors="replace").strip()
+
+    async def act(self, action: Object, timeout_s: float) -> str | None:
+        """Do an httpGet, tcpSocket, exec or sleep action. None when it went well, else why not."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                if "httpGet" in action:
+                    return await self._http_get(action["httpGet"])
+                if "tcpSocket" in action:
+                    port = self._port(action["tcpSocket"]["port"])
+                    _, writer = await asyncio.open_connection(self._pod_ip, port)
+                    writer.close()
+                    return None
+                if "sleep" in action:
+                    await asyncio.sleep(action["sleep"]["seconds"])
+                    return None
+                return await self._exec(action["exec"]["command"])
+        except TimeoutError:
+            return f"no answer within {timeout_s:g} s"
+        except (OSError, aiohttp.ClientError) as error:
+            return f"{type(error).__name__}: {error}"
+
+    async def probe(self, spec: ProbeSpec) -> str | None:
+        return await self.act(spec.action, spec.timeout_s)
+
+    async def _http_get(self, get: Object) -> str | None:
+        host = get.get("host") or self._pod_ip
+        scheme = get.get("scheme", "HTTP").lower()
+        url = f"{scheme}://{host}:{self._port(get['port'])}{get.get('path', '/')}"
+        headers = {h["name"]: h["value"] for h in get.get("httpHeaders", [])}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url, headers=headers, ssl=False, allow_redirects=False) as answer,
+        ):
+            if 200 <= answer.status < 400:
+                return None
+            return f"HTTP probe failed with statuscode: {answer.status}"
+
+    async def _exec(self, command: list[str]) -> str | None:
+        words = [rewrite_paths(expand(word, self._env), self._mounts) for word in command]
+        process = await asyncio.create_subprocess_exec(
+            *words, env=self._env, cwd=self._working_folder(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            _, errors = await process.communicate()
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        if process.returncode == 0:
+            return None
+        return f"exit code {process.returncode}: {errors.decode(errors='replace')[:200]}"
+
+    def _port(self, port: int | str) -> int:
+        if isinstance(port, int):
+            return port
+        named = {p.get("name"): p["containerPort"] for p in self.spec.get("ports", [])}
+        if port not in named:
+            raise OSError(f"no port is named {port!r}")
+        return int(named[port])
+
+    def _working_folder(self) -> str:
+        chosen = self.spec.get("workingDir")
+        folder = rewrite_paths(chosen, self._mounts) if chosen else str(self._folder)
+        return folder if os.path.isdir(folder) else str(self._folder)
+
+
+def tail_bytes(path: Path, count: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - count))
+        return file.read()
+
+
+def search_path() -> str:
+    """PATH with this interpreter's commands first, so that `penstock-engine` is this one's."""
+    return f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', os.defpath)}"

@@ -1,0 +1,149 @@
+"""A container's environment, command and paths, as its process will see them. No I/O."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+Object = dict[str, Any]
+
+_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
+
+
+class ConfigError(Exception):
+    """The container cannot be configured; the text says what is missing."""
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Kubernetes' $(NAME): unknown names stay as they are, $$ is a dollar sign."""
+
+    def value(match: re.Match[str]) -> str:
+        if match.group() == "$$":
+            return "$"
+        return env.get(match.group(1), match.group())
+
+    return _REFERENCE.sub(value, text)
+
+
+def rewrite_paths(text: str, mounts: Mapping[str, str]) -> str:
+    """Put the folder of this machine where `text` names a path below a mount.
+
+    A process has no mount table of its own, so what a container would see at /models is named by
+    the folder that holds it.
+    """
+    for path in sorted(mounts, key=len, reverse=True):
+        pattern = rf"(?<![\w./-]){re.escape(path)}(?=$|[/:,;\s\"'])"
+        text = re.sub(pattern, lambda _, path=path: mounts[path], text)  # type: ignore[misc]
+    return text
+
+
+def field(pod: Object, path: str) -> str:
+    """A downward-API field. Raises ConfigError for one that is not offered."""
+    labelled = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
+    if labelled:
+        return str(pod["metadata"].get(labelled[1], {}).get(labelled[2], ""))
+    known = {
+        "metadata.name": pod["metadata"]["name"],
+        "metadata.namespace": pod["metadata"]["namespace"],
+        "metadata.uid": pod["metadata"]["uid"],
+        "spec.nodeName": pod["spec"].get("nodeName", ""),
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", ""),
+        "status.podIP": pod.get("status", {}).get("podIP", ""),
+        "status.hostIP": pod.get("status", {}).get("hostIP", ""),
+    }
+    if path not in known:
+        raise ConfigError(f"the downward API has no field {path}")
+    return str(known[path])
+
+
+def quantity(text: str) -> float:
+    """A Kubernetes quantity as a number."""
+    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", text)
+    scales = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+    scales |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+    if match is None or match[2] not in scales:
+        raise ConfigError(f"{text!r} is no quantity")
+    return float(match[1]) * scales[match[2]]
+
+
+def resource(container: Object, reference: Object) -> str:
+    """A resourceFieldRef: the amount in units of its divisor, rounded up."""
+    bound, name = reference["resource"].split(".", 1)
+    amount = container.get("resources", {}).get(bound, {}).get(name)
+    if amount is None:
+        return "0"
+    divisor = quantity(str(reference.get("divisor", "1")) or "1") or 1.0
+    return str(-int(-quantity(str(amount)) // divisor))
+
+
+def environment(
+    container: Object,
+    pod: Object,
+    base: Mapping[str, str],
+    config_maps: Mapping[str, Mapping[str, str]],
+    secrets: Mapping[str, Mapping[str, str]],
+) -> dict[str, str]:
+    """The variables of one container, in order, each seeing those before it."""
+    env = dict(base)
+    for source in container.get("envFrom", []):
+        prefix = source.get("prefix", "")
+        for kind, values in (("configMapRef", config_maps), ("secretRef", secrets)):
+            if kind in source:
+                found = _lookup(values, source[kind], kind)
+                env |= {prefix + name: value for name, value in (found or {}).items()}
+    for entry in container.get("env", []):
+        value = _value(entry, container, pod, config_maps, secrets)
+        if value is not None:
+            env[entry["name"]] = expand(value, env)
+    return env
+
+
+def _value(
+    entry: Object,
+    container: Object,
+    pod: Object,
+    config_maps: Mapping[str, Mapping[str, str]],
+    secrets: Mapping[str, Mapping[str, str]],
+) -> str | None:
+    source = entry.get("valueFrom")
+    if source is None:
+        return str(entry.get("value", ""))
+    if "fieldRef" in source:
+        return field(pod, source["fieldRef"]["fieldPath"])
+    if "resourceFieldRef" in source:
+        return resource(container, source["resourceFieldRef"])
+    for kind, values in (("configMapKeyRef", config_maps), ("secretKeyRef", secrets)):
+        if kind in source:
+            found = _lookup(values, source[kind], kind)
+            if found is not None and source[kind]["key"] in found:
+                return found[source[kind]["key"]]
+            if source[kind].get("optional"):
+                return None
+            raise ConfigError(f"{source[kind]['name']} has no key {source[kind]['key']}")
+    raise ConfigError(f"the value of {entry['name']} comes from nowhere known")
+
+
+def _lookup(
+    values: Mapping[str, Mapping[str, str]], reference: Object, kind: str
+) -> Mapping[str, str] | None:
+    found = values.get(reference["name"])
+    if found is None and not reference.get("optional"):
+        raise ConfigError(f"{kind} {reference['name']!r} not found")
+    return found
+
+
+def references(pod: Object) -> tuple[set[str], set[str]]:
+    """Names of the ConfigMaps and Secrets that any container's environment needs."""
+    config_maps: set[str] = set()
+    secrets: set[str] = set()
+    spec = pod["spec"]
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+        for source in container.get("envFrom", []):
+            config_maps |= {source["configMapRef"]["name"]} if "configMapRef" in source else set()
+            secrets |= {source["secretRef"]["name"]} if "secretRef" in source else set()
+        for entry in container.get("env", []):
+            source = entry.get("valueFrom", {})
+            if "configMapKeyRef" in source:
+                config_maps.add(source["configMapKeyRef"]["name"])
+            if "secretKeyRef" in source:
+                secrets.add(source["secretKeyRef"]["name"])
+    return config_maps, secrets

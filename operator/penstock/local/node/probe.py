@@ -1,0 +1,49 @@
+"""When a probe's answers mean that a container is well or not. No I/O."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+Verdict = Literal["unknown", "passing", "failing"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSpec:
+    """A probe as the pod states it, with Kubernetes' defaults filled in."""
+
+    action: dict[str, Any]  # httpGet, tcpSocket or exec
+    initial_delay_s: float
+    period_s: float
+    timeout_s: float
+    success_threshold: int
+    failure_threshold: int
+
+    @classmethod
+    def of(cls, probe: dict[str, Any] | None) -> "ProbeSpec | None":
+        if probe is None:
+            return None
+        return cls(
+            action={k: probe[k] for k in ("httpGet", "tcpSocket", "exec") if k in probe},
+            initial_delay_s=probe.get("initialDelaySeconds", 0),
+            period_s=probe.get("periodSeconds", 10),
+            timeout_s=probe.get("timeoutSeconds", 1),
+            success_threshold=probe.get("successThreshold", 1),
+            failure_threshold=probe.get("failureThreshold", 3),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeState:
+    """The run of equal answers so far, and what it has come to mean."""
+
+    successes: int = 0
+    failures: int = 0
+    verdict: Verdict = "unknown"
+
+    def observe(self, spec: ProbeSpec, passed: bool) -> "ProbeState":
+        if passed:
+            state = replace(self, successes=self.successes + 1, failures=0)
+            met = state.successes >= spec.success_threshold
+            return replace(state, verdict="passing") if met else state
+        state = replace(self, successes=0, failures=self.failures + 1)
+        met = state.failures >= spec.failure_threshold
+        return replace(state, verdict="failing") if met else state

@@ -1,0 +1,370 @@
+"""The life of one pod on this node."""
+
+import asyncio
+import base64
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from penstock.adapters.clock import monotonic, timestamp, wall
+from penstock.adapters.kube import CONFIG_MAPS, PODS, SECRETS, Kube, Resource
+from penstock.errors import KubeError, NotFound
+from penstock.local import processes
+from penstock.local.cluster import Cluster
+from penstock.local.faults import start_delay_s
+from penstock.local.node.backoff import Backoff
+from penstock.local.node.container import Container, search_path
+from penstock.local.node.environment import ConfigError, environment, references
+from penstock.local.node.events import Events
+from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
+from penstock.local.node.probe import ProbeSpec, ProbeState
+from penstock.local.node.volumes import MountError, Volumes
+
+logger = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+RETRY_S = 2.0
+MANAGER = "penstock-node"
+# Of the environment of this process, what every program needs to run at all.
+INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PENSTOCK_CACHE_DIR", "TZ", "USER")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a worker needs to know of the node it runs on."""
+
+    name: str
+    cluster: Cluster
+    kube: Kube
+    events: Events
+
+
+class PodWorker:
+    """Runs one pod from its binding to its removal. `stop` may be called at any time."""
+
+    def __init__(self, node: Node, pod: Object, pod_ip: str) -> None:
+        self._node = node
+        self.pod = pod
+        self.uid: str = pod["metadata"]["uid"]
+        self.folder: Path = node.cluster.folder / "pods" / self.uid
+        self.pod_ip = pod_ip
+        spec = pod["spec"]
+        before = {c["name"]: c for c in pod.get("status", {}).get("containerStatuses", [])}
+        conditions = pod.get("status", {}).get("conditions", [])
+        self._record = PodRecord(
+            restart_policy=spec.get("restartPolicy", "Always"),
+            pod_ip=pod_ip,
+            host_ip=node.cluster.address,
+            start_time=pod.get("status", {}).get("startTime", timestamp(wall())),
+            init=tuple(ContainerRecord(c["name"], c["image"]) for c in spec.get("initContainers", [])),
+            containers=tuple(_record_of(c, before.get(c["name"])) for c in spec["containers"]),
+            scheduled=next((c for c in conditions if c["type"] == "PodScheduled"), {}),
+        )
+        self._sent: Object = pod.get("status", {})
+        self._volumes = Volumes(node.kube, pod, self.folder / "volumes")
+        self._running: dict[str, Container] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._reporting = asyncio.Lock()
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"pod {self.pod['metadata']['name']}")
+
+    async def stop(self, grace_s: float) -> None:
+        """preStop, SIGTERM, and SIGKILL when `grace_s` seconds are over. All processes are gone then."""
+        self._stopping = True
+        deadline_s = monotonic() + grace_s
+        if self._running:
+            await asyncio.gather(*(self._end(c, deadline_s) for c in list(self._running.values())))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for container in list(self._running.values()):  # one that was just being started
+            container.signal(signal.SIGKILL)
+
+    async def remove(self) -> None:
+        """Tell the API server that the pod is gone, and remove its folder."""
+        metadata = self.pod["metadata"]
+        self._volumes.unmount()
+        await self._node.kube.delete(
+            PODS, metadata["namespace"], metadata["name"], uid=self.uid, grace_s=0
+        )
+        self._node.events.forget(self.uid)
+
+    async def _run(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.folder / "name").write_text(self.pod["metadata"]["name"])  # for `penstock local logs`
+        deadline_s = self.pod["spec"].get("activeDeadlineSeconds")
+        try:
+            async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
+                await self._report()
+                await self._mount()
+                refreshing = group.create_task(self._refresh_tokens())
+                if await self._run_init():
+                    async with asyncio.TaskGroup() as containers:
+                        for spec in self.pod["spec"]["containers"]:
+                            containers.create_task(self._keep(spec))
+                refreshing.cancel()
+        except TimeoutError:
+            for container in list(self._running.values()):
+                container.signal(signal.SIGKILL)
+            message = "Pod was active on the node longer than the specified deadline"
+            self._record = replace(self._record, failure=("DeadlineExceeded", message))
+            await self._report()
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            logger.exception("pod %s", self.pod["metadata"]["name"])
+            raise
+
+    async def _mount(self) -> None:
+        while True:
+            try:
+                await self._volumes.mount()
+                return
+            except (MountError, KubeError) as error:
+                await self._event("Warning", "FailedMount", str(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _refresh_tokens(self) -> None:
+        while self._volumes.refresh_at_s is not None:
+            await asyncio.sleep(max(1.0, self._volumes.refresh_at_s - wall()))
+            await self._mount()
+
+    async def _run_init(self) -> bool:
+        """Run the init containers in turn; False when one has failed for good."""
+        for spec in self.pod["spec"].get("initContainers", []):
+            await self._keep(spec, is_init=True)
+            ended = self._find(spec["name"]).ended
+            if ended is None or ended.exit_code != 0:
+                return False
+        return True
+
+    async def _keep(self, spec: Object, *, is_init: bool = False) -> None:
+        """Run a container, again and again where its pod's policy says so."""
+        policy = self._record.restart_policy
+        if is_init and policy == "Always":
+            policy = "OnFailure"
+        backoff = Backoff()
+        while not self._stopping:
+            started_s = monotonic()
+            exit_code = await self._run_once(spec)
+            await self._report()
+            if self._stopping or not should_restart(policy, exit_code):
+                return
+            pause_s, backoff = backoff.after(monotonic() - started_s)
+            if pause_s:
+                message = f"back-off {pause_s:.0f}s restarting failed container={spec['name']}"
+                await self._event("Warning", "BackOff", message)
+                self._update(spec["name"], lambda r: r.waiting("CrashLoopBackOff", message))  # noqa: B023
+                await self._report()
+                await asyncio.sleep(pause_s)
+
+    async def _run_once(self, spec: Object) -> int:
+        """One run to its end. The exit code; 128 for one that could not be started."""
+        name = spec["name"]
+        container = await self._prepare(spec)
+        started_at = timestamp(wall())
+        try:
+            await asyncio.sleep(start_delay_s(self._node.cluster))
+            await container.start()
+        except OSError as error:
+            await self._event("Warning", "Failed", f"Error: {error}")
+            ended = Ended(128, "StartError", str(error), started_at, timestamp(wall()))
+            self._update(name, lambda r: r.over(ended))
+            return 128
+        self._running[name] = container
+        self._update(name, lambda r: r.running(started_at))
+        await self._event("Normal", "Started", f"Started container {name}")
+        watching = asyncio.create_task(self._watch(container))
+        try:
+            exit_code = await container.wait()
+        except asyncio.CancelledError:
+            container.signal(signal.SIGKILL)
+            raise
+        finally:
+            watching.cancel()
+            self._running.pop(name, None)
+        await asyncio.gather(watching, return_exceptions=True)
+        reason = "Completed" if exit_code == 0 else "Error"
+        message = container.message(exit_code)
+        ended = Ended(exit_code, reason, message, started_at, timestamp(wall()))
+        self._update(name, lambda r: r.over(ended))
+        return exit_code
+
+    async def _prepare(self, spec: Object) -> Container:
+        """Wait until the environment can be made."""
+        while True:
+            try:
+                env = await self._environment(spec)
+                break
+            except (ConfigError, KubeError) as error:
+                text = str(error)
+                self._update(spec["name"], lambda r: r.waiting("CreateContainerConfigError", text))  # noqa: B023
+                await self._report()
+                await self._event("Warning", "Failed", f"Error: {text}")
+                await asyncio.sleep(RETRY_S)
+        return Container(
+            spec,
+            env=env,
+            mounts=self._volumes.mounts(spec),
+            folder=self.folder / "containers" / spec["name"],
+            pod_ip=self.pod_ip,
+        )
+
+    async def _environment(self, spec: Object) -> dict[str, str]:
+        cluster, metadata = self._node.cluster, self.pod["metadata"]
+        base = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        base |= {
+            "PATH": search_path(),
+            "HOSTNAME": metadata["name"],
+            "KUBERNETES_SERVICE_HOST": cluster.address,
+            "KUBERNETES_SERVICE_PORT": "6443",
+            processes.CLUSTER_ID: cluster.cluster_id,
+            processes.COMPONENT: processes.POD,
+            processes.CONTAINER: f"{metadata['namespace']}/{metadata['name']}/{spec['name']}",
+        }
+        config_maps, secrets = references(self.pod)
+        namespace = metadata["namespace"]
+        maps = {n: await self._data(CONFIG_MAPS, namespace, n) for n in config_maps}
+        secret = {n: await self._data(SECRETS, namespace, n) for n in secrets}
+        status = self.pod.get("status", {}) | {
+            "podIP": self.pod_ip,
+            "hostIP": cluster.address,
+        }
+        return environment(
+            spec,
+            self.pod | {"status": status},
+            base,
+            {n: v for n, v in maps.items() if v is not None},
+            {n: v for n, v in secret.items() if v is not None},
+        )
+
+    async def _data(self, resource: Resource, namespace: str, name: str) -> dict[str, str] | None:
+        try:
+            found = await self._node.kube.get(resource, namespace, name)
+        except NotFound:
+            return None
+        data: dict[str, str] = found.get("data", {})
+        if resource is SECRETS:
+            data = {k: base64.b64decode(v).decode(errors="replace") for k, v in data.items()}
+        return data
+
+    async def _watch(self, container: Container) -> None:
+        """postStart and probes of a running container, until cancelled."""
+        spec = container.spec
+        hook = spec.get("lifecycle", {}).get("postStart")
+        if hook and (failure := await container.act(hook, 600)):
+            await self._event("Warning", "FailedPostStartHook", failure)
+            container.signal(signal.SIGKILL)
+            return
+        startup = ProbeSpec.of(spec.get("startupProbe"))
+        if startup:
+            await self._probe(container, "Startup", startup, until_passing=True)
+        self._update(container.name, lambda r: replace(r, is_started=True))
+        loops: list[Coroutine[Any, Any, None]] = []
+        readiness = ProbeSpec.of(spec.get("readinessProbe"))
+        if readiness:
+            loops.append(self._probe(container, "Readiness", readiness))
+        else:
+            self._update(container.name, lambda r: replace(r, is_ready=True))
+        if liveness := ProbeSpec.of(spec.get("livenessProbe")):
+            loops.append(self._probe(container, "Liveness", liveness))
+        await self._report()
+        await asyncio.gather(*loops)
+
+    async def _probe(
+        self, container: Container, kind: str, spec: ProbeSpec, *, until_passing: bool = False
+    ) -> None:
+        state = ProbeState()
+        await asyncio.sleep(spec.initial_delay_s)
+        while True:
+            failure = await container.probe(spec)
+            state = state.observe(spec, failure is None)
+            if failure:
+                await self._event("Warning", "Unhealthy", f"{kind} probe failed: {failure}")
+            if kind == "Readiness":
+                self._set_ready(container.name, state)
+                await self._report()
+            elif state.verdict == "failing":
+                message = f"Container {container.name} failed {kind.lower()} probe, will be restarted"
+                await self._event("Normal", "Killing", message)
+                await self._end(container, monotonic() + self._grace_s())
+                return
+            elif until_passing and state.verdict == "passing":
+                return
+            await asyncio.sleep(spec.period_s)
+
+    def _set_ready(self, name: str, state: ProbeState) -> None:
+        if state.verdict != "unknown":
+            is_ready = state.verdict == "passing"
+            self._update(name, lambda r: replace(r, is_ready=is_ready))
+
+    async def _end(self, container: Container, deadline_s: float) -> None:
+        """preStop, SIGTERM, SIGKILL at the deadline. Returns when the run loop has seen the end."""
+        hook = container.spec.get("lifecycle", {}).get("preStop")
+        if hook and (left_s := deadline_s - monotonic()) > 0:
+            if failure := await container.act(hook, left_s):
+                await self._event("Warning", "FailedPreStopHook", failure)
+        container.signal(signal.SIGTERM)
+        while self._running.get(container.name) is container:
+            if monotonic() > deadline_s:
+                container.signal(signal.SIGKILL)
+            await asyncio.sleep(0.05)
+
+    def _grace_s(self) -> float:
+        return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
+
+    def _find(self, name: str) -> ContainerRecord:
+        return next(r for r in (*self._record.init, *self._record.containers) if r.name == name)
+
+    def _update(self, name: str, change: Callable[[ContainerRecord], ContainerRecord]) -> None:
+        def changed(records: tuple[ContainerRecord, ...]) -> tuple[ContainerRecord, ...]:
+            return tuple(change(r) if r.name == name else r for r in records)
+
+        self._record = replace(
+            self._record,
+            init=changed(self._record.init),
+            containers=changed(self._record.containers),
+        )
+
+    async def _report(self) -> None:
+        """Write the status if it differs from what was written last."""
+        metadata = self.pod["metadata"]
+        async with self._reporting:
+            status = self._record.as_status(self._sent, timestamp(wall()))
+            if all(self._sent.get(key) == value for key, value in status.items()):
+                return
+            body: Object = {"metadata": {"uid": self.uid}, "status": status}
+            while True:
+                try:
+                    await self._node.kube.merge(
+                        PODS, metadata["namespace"], metadata["name"], body,
+                        manager=MANAGER, sub="status",
+                    )  # fmt: skip
+                    self._sent = self._sent | status
+                    return
+                except NotFound:
+                    return
+                except KubeError as error:
+                    logger.warning("status of %s: %s", metadata["name"], error)
+                    await asyncio.sleep(RETRY_S)
+
+    async def _event(self, kind: str, reason: str, message: str) -> None:
+        await self._node.events.post(self.pod, kind, reason, message)
+
+
+def _record_of(spec: Object, before: Object | None) -> ContainerRecord:
+    """A container's record; one that an earlier agent ran goes on counting its restarts."""
+    record = ContainerRecord(spec["name"], spec["image"])
+    if before is None or not (before.get("restartCount") or "running" in before.get("state", {})):
+        return record
+    lost = Ended(137, "ContainerStatusUnknown", "the node agent was restarted", "", "")
+    now = timestamp(wall())
+    lost = replace(lost, started_at=now, finished_at=now)
+    return replace(record, restarts=before.get("restartCount", 0), last=lost)
