@@ -13,7 +13,7 @@ from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.sampler import sample
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
-from penstock_engine.weights import Checkpoint, load_weights
+from penstock_engine.weights import load_weights
 
 WARM_UP_TOKENS = 16
 
@@ -37,6 +37,7 @@ class Runner:
         self._model = model
         self._device = device
         self._dtype = dtype
+        self._use_kernels = device == "cuda"
         self._block_size = block_size
         shape = (2, num_blocks, block_size, config.num_kv_heads, config.head_dim)
         # Zeros: padding reads blocks never written, and even a weight of 0 does not undo a NaN.
@@ -102,8 +103,7 @@ class Runner:
         model = DecoderForCausalLM(
             config, max_positions=max_model_len, dtype=torch_dtype, device=device
         )
-        with Checkpoint(model_dir) as checkpoint:
-            load_weights(model, checkpoint, PACKED, torch_dtype, device)
+        load_weights(model, model_dir, PACKED, torch_dtype, device)
         runner = cls(
             model,
             config,
@@ -127,6 +127,7 @@ class Runner:
             slots,
             cache_shape=self._caches[0].shape,
             dtype=self._dtype,
+            use_kernels=self._use_kernels,
         )
         hidden = self._model(token_ids, positions, self._caches, attend)
         return self._sample(sequences, hidden)

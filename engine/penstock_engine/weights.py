@@ -1,16 +1,27 @@
-"""Safetensors checkpoints: one file or many with an index, mapped into memory, never unpickled."""
+"""Safetensors checkpoints: one file or many with an index, mapped into memory, never unpickled.
+
+torch is imported only when tensors are read, so that a preflight can look at files without it.
+"""
+
+from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
 
 from penstock_engine.core.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+# What safetensors itself accepts as the largest header.
+MAX_HEADER_BYTES = 100_000_000
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -34,14 +45,11 @@ class Checkpoint:
                 raise ModelError("BadWeights", f"{path.name} is damaged or incomplete") from error
             self._file_of |= dict.fromkeys(file.keys(), file)
 
-    def __enter__(self) -> "Checkpoint":
+    def __enter__(self) -> Checkpoint:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._file_of
 
     def get(self, name: str) -> torch.Tensor:
         if name not in self._file_of:
@@ -70,9 +78,25 @@ def checkpoint_files(model_dir: Path) -> list[Path]:
     return [model_dir / name for name in names]
 
 
+def num_parameters(model_dir: Path) -> int:
+    """Numbers in all tensors of the checkpoint, from the headers of its files alone."""
+    return sum(_num_parameters(path) for path in checkpoint_files(model_dir))
+
+
+def _num_parameters(path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            num_header_bytes = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(num_header_bytes, MAX_HEADER_BYTES)))
+        shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
+        return sum(math.prod(shape) for shape in shapes)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ModelError("BadWeights", f"{path.name} is damaged or incomplete") from error
+
+
 def load_weights(
     model: nn.Module,
-    checkpoint: Checkpoint,
+    model_dir: Path,
     packed: Mapping[str, tuple[str, ...]],
     dtype: torch.dtype,
     device: str,
@@ -80,25 +104,34 @@ def load_weights(
     """Gives every parameter of a model built on the meta device its values.
 
     packed: parameters named X in the model are the rows of the checkpoint's Y, Z, ... stacked.
-    A tensor that needs neither stacking nor conversion stays a view of its mapped file.
+    A tensor that needs neither stacking nor conversion stays a view of its mapped file. Those
+    that are stacked are read through mappings of their own, which end here: their pages would
+    else stay resident beside the copy for as long as any view of the file lives.
     """
-    for module_name, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            full_name = f"{module_name}.{name}" if module_name else name
-            parts = [checkpoint.get(source) for source in _sources(full_name, packed)]
-            tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
-            if tensor.shape != parameter.shape:
-                raise ModelError(
-                    "BadWeights",
-                    f"{full_name} has shape {list(tensor.shape)} in the checkpoint, "
-                    f"but the config says {list(parameter.shape)}",
-                )
-            tensor = tensor.to(device=device, dtype=dtype)
-            setattr(module, name, nn.Parameter(tensor, requires_grad=False))
+    import torch
+    from torch import nn
+
+    with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
+        for module_name, module in model.named_modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                full_name = f"{module_name}.{name}"
+                sources = _sources(full_name, packed)
+                if len(sources) == 1:
+                    tensor = lasting.get(full_name)
+                else:
+                    tensor = torch.cat([passing.get(source) for source in sources])
+                if tensor.shape != parameter.shape:
+                    raise ModelError(
+                        "BadWeights",
+                        f"{full_name} has shape {list(tensor.shape)} in the checkpoint, "
+                        f"but the config says {list(parameter.shape)}",
+                    )
+                tensor = tensor.to(device=device, dtype=dtype)
+                setattr(module, name, nn.Parameter(tensor, requires_grad=False))
 
 
-def _sources(full_name: str, packed: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+def _sources(full_name: str, packed: Mapping[str, tuple[str, ...]]) -> list[str]:
     for packed_name, parts in packed.items():
         if f".{packed_name}." in full_name:
-            return (full_name.replace(packed_name, part) for part in parts)
-    return iter((full_name,))
+            return [full_name.replace(packed_name, part) for part in parts]
+    return [full_name]

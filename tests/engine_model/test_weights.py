@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
-from penstock_engine.weights import Checkpoint, checkpoint_files, load_weights
+from penstock_engine.weights import checkpoint_files, load_weights, num_parameters
 
 
 @pytest.fixture
@@ -20,8 +20,7 @@ def model_dir(tmp_path: Path, qwen3_dir: Path) -> Path:
 def load(model_dir: Path, dtype: torch.dtype = torch.float32) -> DecoderForCausalLM:
     config = ModelConfig.load(model_dir)
     model = DecoderForCausalLM(config, max_positions=8, dtype=dtype, device="cpu")
-    with Checkpoint(model_dir) as checkpoint:
-        load_weights(model, checkpoint, PACKED, dtype, "cpu")
+    load_weights(model, model_dir, PACKED, dtype, "cpu")
     return model
 
 
@@ -36,6 +35,18 @@ def test_every_parameter_is_real_afterwards(model_dir: Path) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         parameters = list(load(model_dir, dtype).parameters())
         assert all(p.dtype == dtype and not p.is_meta for p in parameters)
+
+
+def test_parameters_are_counted_from_headers(model_dir: Path) -> None:
+    tensors = load_file(model_dir / "model.safetensors")
+    assert num_parameters(model_dir) == sum(tensor.numel() for tensor in tensors.values())
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 7, b"\x05" + b"\0" * 7 + b"[1,2]", b"\xff" * 99])
+def test_files_without_a_header_have_no_parameters(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelError, match="damaged"):
+        num_parameters(tmp_path)
 
 
 def test_a_missing_tensor_is_named(model_dir: Path) -> None:

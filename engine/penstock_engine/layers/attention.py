@@ -56,18 +56,20 @@ class StepAttention:
         *,
         cache_shape: torch.Size,
         dtype: torch.dtype,
+        use_kernels: bool,
     ) -> None:
         """spans: single tokens by rising end, then chunks. slots: int64 [tokens].
 
         cache_shape: of one layer's cache, [2, blocks, block_size, kv_heads, head_dim].
+        use_kernels: Triton's, on CUDA; PaddedDecode takes their place on the CPU.
         """
         self._slots = slots
-        self._is_cuda = slots.device.type == "cuda"
+        self._write = kv_write if use_kernels else kv_write_reference
         self._parts: list[tuple[slice, RowAttention]] = []
         num_singles = sum(1 for span in spans if span.num_tokens == 1)
         singles = spans[:num_singles]
-        if self._is_cuda and singles:
-            decode = CudaDecode(singles, cache_shape[2], slots.device)
+        if use_kernels and singles:
+            decode = KernelDecode(singles, cache_shape[2], slots.device)
             self._parts.append((slice(0, num_singles), decode))
         elif singles:
             for rows in buckets([span.end for span in singles]):
@@ -85,17 +87,14 @@ class StepAttention:
 
         Returns [tokens, heads, head_dim].
         """
-        if self._is_cuda:
-            kv_write(k, v, cache, self._slots)
-        else:
-            kv_write_reference(k, v, cache, self._slots)
+        self._write(k, v, cache, self._slots)
         output = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for rows, attend in self._parts:
             output[rows] = attend(q[rows], k[rows], v[rows], cache, scale)
         return output
 
 
-class CudaDecode:
+class KernelDecode:
     def __init__(self, spans: Sequence[Span], block_size: int, device: torch.device) -> None:
         tables = pad_tables(spans, block_size).astype(np.int32)
         self._tables = torch.from_numpy(tables).to(device)

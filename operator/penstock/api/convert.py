@@ -1,0 +1,58 @@
+"""InferenceService, as the API server has it, -> the flat record of core."""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.core.quantity import parse_duration_s, parse_quantity
+from penstock.core.service import ScalingSpec, ServiceSpec
+
+
+class InvalidService(Exception):
+    """The spec is not one that this operator understands; the text says which field and why."""
+
+
+def to_core(body: dict[str, Any]) -> ServiceSpec:
+    """Raises InvalidService, which the schema should have prevented."""
+    metadata = body["metadata"]
+    try:
+        spec = InferenceServiceSpec.model_validate(body["spec"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidService(f"spec.{where}: {first['msg']}") from error
+    engine, cache, scaling = spec.engine, spec.engine.kv_cache, spec.scaling
+    accelerator = spec.resources.accelerator
+    return ServiceSpec(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        created_at=metadata["creationTimestamp"],
+        served_name=spec.model.served_name or metadata["name"],
+        model_uri=spec.model.uri,
+        max_model_len=engine.max_model_len,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        dtype=engine.dtype,
+        seed=engine.seed,
+        kv_memory_bytes=int(parse_quantity(cache.memory)) if cache.memory else None,
+        memory_utilization=cache.memory_utilization,
+        block_size=cache.block_size,
+        prefix_caching=cache.prefix_caching,
+        cpu=spec.resources.cpu,
+        memory=spec.resources.memory,
+        accelerator=(accelerator.resource, accelerator.count) if accelerator else None,
+        scaling=ScalingSpec(
+            mode=scaling.mode,
+            min_replicas=scaling.min_replicas,
+            max_replicas=scaling.max_replicas,
+            kv_utilization_target=scaling.kv_utilization_target,
+            queue_target=scaling.queue_target,
+            scale_down_delay_s=parse_duration_s(scaling.scale_down_delay),
+        ),
+        external_replicas=1 if spec.replicas is None else spec.replicas,
+        drain_s=spec.drain.seconds,
+        template=spec.template.model_dump(exclude_defaults=True),
+    )

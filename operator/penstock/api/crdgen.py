@@ -1,0 +1,138 @@
+"""pydantic models -> CustomResourceDefinition.
+
+The API server wants a structural schema: no references, no titles, no unions. What is not handled
+here raises, so that a new construct cannot slip into the CRD half understood.
+"""
+
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from penstock.api.v1alpha1 import GROUP, KIND, PLURAL, VERSION, InferenceService
+
+Schema = dict[str, Any]
+
+_KEPT = {
+    "type", "description", "default", "enum", "format", "pattern", "required",
+    "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties",
+    "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
+    "x-kubernetes-preserve-unknown-fields",
+}  # fmt: skip
+
+COLUMNS = (
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
+    ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
+    ("Replicas", "integer", ".status.replicas", 0),
+    ("ReadyReplicas", "integer", ".status.readyReplicas", 0),
+    ("Desired", "integer", ".status.scaling.desired", 0),
+    ("Revision", "string", ".status.stableRevision", 1),
+    ("Model", "string", ".spec.model.uri", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
+
+class Unsupported(Exception):
+    """A construct that a structural schema cannot carry."""
+
+
+def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
+    """One JSON schema node as the API server takes it. Raises Unsupported."""
+    node = dict(schema)
+    if "$ref" in node:
+        name = node.pop("$ref").rsplit("/", 1)[1]
+        node = {**definitions[name], **node}
+    if "anyOf" in node:  # `T | None`: absent is how Kubernetes says none
+        options = [option for option in node.pop("anyOf") if option != {"type": "null"}]
+        if len(options) != 1:
+            raise Unsupported(f"{path}: a union of {len(options)} types")
+        if node.get("default", ...) is None:
+            del node["default"]
+        return structural({**options[0], **node}, definitions, path)
+    node.pop("title", None)
+    properties = node.pop("properties", None)
+    items = node.pop("items", None)
+    extra = node.pop("additionalProperties", None)
+    if extra not in (None, False, True):
+        raise Unsupported(f"{path}: a map with typed values")
+    unknown = node.keys() - _KEPT
+    if unknown:
+        raise Unsupported(f"{path}: {sorted(unknown)}")
+    if properties is not None:
+        if "default" in node:  # the API server fills in the defaults below
+            node["default"] = {}
+        node["properties"] = {
+            name: structural(child, definitions, f"{path}.{name}")
+            for name, child in properties.items()
+        }
+    if items is not None:
+        node["items"] = structural(items, definitions, f"{path}[]")
+    if "description" not in node:
+        raise Unsupported(f"{path}: no description")
+    if node.get("type") == "integer":
+        node["format"] = "int64"
+    return dict(sorted(node.items()))
+
+
+def schema_of(model: type[BaseModel]) -> Schema:
+    document = model.model_json_schema(by_alias=True)
+    definitions = document.pop("$defs", {})
+    return structural(document, definitions, "")
+
+
+def inference_service_crd() -> Schema:
+    """The CustomResourceDefinition of InferenceService."""
+    schema = schema_of(InferenceService)
+    # A Deployment's name is NAME-REVISION and a pod's label value holds NAME: both have limits.
+    schema["properties"]["metadata"] = {"type": "object"}
+    del schema["properties"]["status"]["default"]
+    schema["x-kubernetes-validations"] = [
+        {
+            "rule": "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
+            "message": "metadata.name must have at most 40 characters and no dots: pods are named after it",
+        }
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["isvc"],
+                "categories": ["penstock"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                    "additionalPrinterColumns": [
+                        {"name": n, "type": t, "jsonPath": p, "priority": level}
+                        for n, t, p, level in COLUMNS
+                    ],
+                }
+            ],
+        },
+    }
+
+
+def files() -> dict[str, str]:
+    """File name -> content of every generated CRD."""
+    note = "# Generated from operator/penstock/api/v1alpha1.py by `penstock crds`; do not edit.\n"
+    crd = yaml.safe_dump(inference_service_crd(), sort_keys=False, width=100)
+    return {f"{GROUP}_{PLURAL}.yaml": note + crd}

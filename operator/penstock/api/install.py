@@ -1,0 +1,16 @@
+"""Everything that a cluster needs before it can serve."""
+
+from typing import Any
+
+from penstock.api.crdgen import inference_service_crd
+from penstock.core.manifests.system import system_manifests
+
+
+def install_manifests(
+    *, image: str, gateway_port: int, host_network: bool, replicas: int
+) -> list[dict[str, Any]]:
+    """CRDs first, then Penstock itself, in the order to apply."""
+    system = system_manifests(
+        image, gateway_port=gateway_port, host_network=host_network, replicas=replicas
+    )
+    return [inference_service_crd(), *system]

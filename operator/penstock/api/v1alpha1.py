@@ -1,0 +1,382 @@
+"""serving.penstock.dev/v1alpha1: the InferenceService, the one source of its schema and defaults.
+
+A field's description becomes its `kubectl explain` text. `json_schema_extra` carries what pydantic
+has no word for: CEL rules (`x-kubernetes-validations`), list-map keys and formats.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+
+GROUP = "serving.penstock.dev"
+VERSION = "v1alpha1"
+KIND = "InferenceService"
+PLURAL = "inferenceservices"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+
+def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules, each with the sentence that a user sees when it does not hold."""
+    return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in pairs]}
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
+    )
+
+
+class ModelSource(Model):
+    """The model to serve."""
+
+    uri: str = Field(
+        description=(
+            "Where the model's folder is: pvc://CLAIM/PATH for a PersistentVolumeClaim of the same "
+            "namespace, or file:///PATH for a folder that every node has. It must hold config.json, "
+            "safetensors weights and tokenizer.json."
+        ),
+        min_length=8,
+        max_length=512,
+        json_schema_extra=rules(
+            (
+                "self.startsWith('pvc://') || self.startsWith('file:///')",
+                "spec.model.uri must start with pvc://CLAIM/PATH or file:///PATH",
+            ),
+            (
+                "!self.startsWith('pvc://') || self.matches('^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$')",
+                "spec.model.uri must name a claim: pvc://CLAIM or pvc://CLAIM/PATH, without a trailing slash",
+            ),
+            (
+                "!self.matches('(^|/)[.][.](/|$)')",
+                "spec.model.uri must not contain '..'; write the folder's own path",
+            ),
+        ),
+    )
+    served_name: str | None = Field(
+        default=None,
+        description=(
+            "The name that clients send as `model`. Defaults to the name of this object. One "
+            "namespace can serve a name once."
+        ),
+        min_length=1,
+        max_length=128,
+        json_schema_extra=rules(
+            (
+                "self.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')",
+                "spec.model.servedName may have letters, digits, '.', '_' and '-', and must begin and end with a letter or digit",
+            )
+        ),
+    )
+
+
+class KVCache(Model):
+    """The memory that holds keys and values of the tokens in use."""
+
+    memory: str | None = Field(
+        default=None,
+        description=(
+            "Memory for the KV cache, such as 512Mi. Without it, what memoryUtilization leaves "
+            "after weights and working memory is taken."
+        ),
+        json_schema_extra=rules(
+            (
+                f"self.matches('{QUANTITY_PATTERN}')",
+                "spec.engine.kvCache.memory must be a quantity such as 512Mi or 4Gi",
+            )
+        ),
+        max_length=20,
+    )
+    memory_utilization: float = Field(
+        default=0.9,
+        description="The part of the pod's or the accelerator's memory that the engine may use.",
+        ge=0.05,
+        le=1.0,
+    )
+    block_size: int = Field(
+        default=16,
+        description=(
+            "Tokens in one block of the KV cache. Only whole blocks are shared between requests."
+        ),
+        json_schema_extra=rules(
+            (
+                "self in [8, 16, 32, 64, 128]",
+                "spec.engine.kvCache.blockSize must be 8, 16, 32, 64 or 128",
+            )
+        ),
+    )
+    prefix_caching: bool = Field(
+        default=True,
+        description="Keep the blocks of finished requests and share them with requests that begin alike.",
+    )
+
+
+class Engine(Model):
+    """How each engine runs the model."""
+
+    max_model_len: int | None = Field(
+        default=None,
+        description=(
+            "The most tokens that one request may have, prompt and answer together. Defaults to "
+            "what the model was made for."
+        ),
+        ge=16,
+        le=10_000_000,
+    )
+    max_num_seqs: int = Field(
+        default=64, description="The most requests that run at the same time.", ge=1, le=4096
+    )
+    max_num_batched_tokens: int = Field(
+        default=512,
+        description=(
+            "The token budget of one step. Larger finishes prompts sooner, smaller keeps the time "
+            "between two tokens of running requests short."
+        ),
+        ge=16,
+        le=131072,
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto",
+        description="The number type of weights and KV cache. auto takes what the hardware computes natively.",
+    )
+    seed: int = Field(
+        default=0, description="Seeds the sampling of requests that bring no seed.", ge=0, le=2**31 - 1
+    )
+    kv_cache: KVCache = Field(default=KVCache(), description="The KV cache.")
+
+
+class Accelerator(Model):
+    """Extended resources that each engine gets."""
+
+    resource: str = Field(
+        description="The resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb.",
+        max_length=253,
+        json_schema_extra=rules(
+            (
+                "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",
+                "spec.resources.accelerator.resource must be DOMAIN/NAME, such as nvidia.com/gpu",
+            )
+        ),
+    )
+    count: int = Field(
+        default=1,
+        description="How many of it. One engine uses one accelerator.",
+        ge=1,
+        le=1,
+    )
+
+
+class Resources(Model):
+    """What each engine pod asks for, as request and limit."""
+
+    cpu: str = Field(
+        default="1",
+        description="CPU cores. The engine computes with as many threads as whole cores, at least one.",
+        max_length=20,
+        json_schema_extra=rules(
+            (
+                "self.matches('^([1-9][0-9]*m?|[0-9]+[.][0-9]+)$')",
+                "spec.resources.cpu must be a number of cores such as 2, 1.5 or 500m",
+            )
+        ),
+    )
+    memory: str = Field(
+        default="2Gi",
+        description="Memory for weights, KV cache and the program itself, which takes about 600Mi.",
+        max_length=20,
+        json_schema_extra=rules(
+            (
+                f"self.matches('{QUANTITY_PATTERN}')",
+                "spec.resources.memory must be a quantity such as 2Gi",
+            )
+        ),
+    )
+    accelerator: Accelerator | None = Field(
+        default=None, description="The accelerator of each engine. Without it the engine computes on the CPU."
+    )
+
+
+class Scaling(Model):
+    """How many engines there are."""
+
+    mode: Literal["Active", "Shadow", "External"] = Field(
+        default="Active",
+        description=(
+            "Active sets the number of replicas. Shadow decides and records, and changes nothing. "
+            "External leaves the number to spec.replicas, for kubectl scale, an HPA or KEDA."
+        ),
+    )
+    min_replicas: int = Field(default=1, description="Never fewer replicas than this.", ge=1, le=1000)
+    max_replicas: int = Field(default=1, description="Never more replicas than this.", ge=1, le=1000)
+    kv_utilization_target: float = Field(
+        default=0.75,
+        description="How full the KV cache of a replica should be at most, as a fraction.",
+        ge=0.1,
+        le=0.95,
+    )
+    queue_target: int = Field(
+        default=4, description="Waiting requests for each replica that are no reason for another one.",
+        ge=1, le=10_000,
+    )  # fmt: skip
+    scale_down_delay: str = Field(
+        default="60s",
+        description="How long fewer replicas must have been enough before one is removed.",
+        max_length=20,
+        json_schema_extra=rules(
+            (
+                f"self.matches('{DURATION_PATTERN}')",
+                "spec.scaling.scaleDownDelay must be a duration such as 60s or 5m",
+            )
+        ),
+    )
+
+
+class Drain(Model):
+    """How an engine ends."""
+
+    seconds: int = Field(
+        default=30,
+        description="How long requests that are running may take to finish when their pod is removed.",
+        ge=1,
+        le=3600,
+    )
+
+
+class PodTemplate(Model):
+    """A strategic-merge patch of a pod template."""
+
+    metadata: dict[str, Any] = Field(
+        default={},
+        description="Labels and annotations to add.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+    spec: dict[str, Any] = Field(
+        default={},
+        description="Fields of the pod's spec to set or to merge.",
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
+
+
+class InferenceServiceSpec(Model):
+    """What is wanted."""
+
+    model: ModelSource = Field(description="The model to serve.")
+    engine: Engine = Field(default=Engine(), description="How each engine runs the model.")
+    resources: Resources = Field(
+        default=Resources(), description="What each engine pod asks for, as request and limit."
+    )
+    scaling: Scaling = Field(default=Scaling(), description="How many engines there are.")
+    replicas: int | None = Field(
+        default=None,
+        description=(
+            "The number of replicas with scaling.mode External, and the target of this object's scale "
+            "subresource. Other modes refuse it."
+        ),
+        ge=0,
+        le=1000,
+    )
+    drain: Drain = Field(default=Drain(), description="How an engine ends.")
+    template: PodTemplate = Field(
+        default=PodTemplate(),
+        description=(
+            "A strategic-merge patch of the engine pods. The engine's container is called `engine`."
+        ),
+    )
+
+
+SPEC_RULES = rules(
+    (
+        "self.scaling.minReplicas <= self.scaling.maxReplicas",
+        "spec.scaling.minReplicas must not be greater than spec.scaling.maxReplicas; raise maxReplicas",
+    ),
+    (
+        "self.scaling.mode == 'External' || !has(self.replicas)",
+        "spec.replicas counts only with spec.scaling.mode External; remove it, or set the mode",
+    ),
+    (
+        "self.engine.maxNumBatchedTokens >= self.engine.maxNumSeqs",
+        "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every running request needs a token of each step",
+    ),
+)
+
+
+class Condition(Model):
+    """One aspect of the service's state."""
+
+    type: str = Field(description="The aspect, such as Ready.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(description="Why, in one word for machines.")
+    message: str = Field(description="Why, in a sentence.")
+    last_transition_time: str = Field(
+        description="When the status last changed.", json_schema_extra={"format": "date-time"}
+    )
+    observed_generation: int = Field(description="The generation that this was said of.")
+
+
+class TrafficTarget(Model):
+    """The share of one revision."""
+
+    revision: str = Field(description="The revision.")
+    weight: int = Field(description="Its share in percent.", ge=0, le=100)
+
+
+class TrailEntry(Model):
+    """One step of a scaling decision."""
+
+    step: str = Field(description="The step.")
+    replicas: int = Field(description="The number of replicas after this step.")
+    note: str = Field(description="The numbers it used.")
+
+
+class ScalingStatus(Model):
+    """The last scaling decision that changed something."""
+
+    desired: int = Field(description="The number of replicas that was decided.")
+    reason: str = Field(description="Why, in a sentence with its numbers.")
+    at: str = Field(description="When it was decided.", json_schema_extra={"format": "date-time"})
+    trail: list[TrailEntry] = Field(default=[], description="Every step that shaped the number.")
+
+
+class InferenceServiceStatus(Model):
+    """What is there. Written by the operator."""
+
+    observed_generation: int | None = Field(
+        default=None, description="The generation of the spec that this status is about."
+    )
+    conditions: list[Condition] = Field(
+        default=[],
+        description="SpecValid, ModelReady, WorkloadReady, TrafficAvailable, ScalingActive and Ready.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    served_name: str | None = Field(default=None, description="The name that clients send as `model`.")
+    stable_revision: str | None = Field(default=None, description="The revision that serves.")
+    candidate_revision: str | None = Field(default=None, description="The revision that is coming up.")
+    traffic: list[TrafficTarget] = Field(
+        default=[],
+        description="The share of each revision. Gateways obey this and nothing else.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["revision"],
+        },
+    )
+    replicas: int = Field(default=0, description="Engine pods of the serving revision.")
+    ready_replicas: int = Field(default=0, description="Those of them that are ready.")
+    selector: str = Field(default="", description="The label selector of the engine pods.")
+    scaling: ScalingStatus | None = Field(
+        default=None, description="The last scaling decision that changed something."
+    )
+
+
+class InferenceService(Model):
+    """A language model, served by as many engines as it needs."""
+
+    spec: InferenceServiceSpec = Field(
+        description="What is wanted.", json_schema_extra=SPEC_RULES
+    )
+    status: InferenceServiceStatus = Field(
+        default=InferenceServiceStatus(), description="What is there. Written by the operator."
+    )

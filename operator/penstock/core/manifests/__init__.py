@@ -1,0 +1,1 @@
+"""Specs rendered as Kubernetes objects, as plain data."""

@@ -1,0 +1,214 @@
+"""The pods of a service: engines, and the preflight that comes before them."""
+
+from penstock.core.quantity import parse_quantity
+from penstock.core.service import (
+    ENGINE_CONTAINER,
+    ENGINE_PORT,
+    ENGINE_PORT_NAME,
+    MANAGED_BY,
+    MANAGED_LABEL,
+    PREFLIGHT,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    SERVICE_LABEL,
+    Object,
+    ServiceSpec,
+)
+from penstock.core.strategic_merge import merge
+
+MODEL_MOUNT = "/models"
+# Routes have moved after this: a gateway sees a pod's deletion within a second.
+PRE_STOP_S = 3
+# Above preStop and drain together, so that the engine's own drain limit is the one that acts.
+GRACE_MARGIN_S = 10
+
+
+def labels(spec: ServiceSpec, revision: str, role: str) -> dict[str, str]:
+    return {
+        MANAGED_LABEL: MANAGED_BY,
+        SERVICE_LABEL: spec.name,
+        REVISION_LABEL: revision,
+        ROLE_LABEL: role,
+    }
+
+
+def owner(spec: ServiceSpec) -> Object:
+    """Deleting the service deletes what carries this."""
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "name": spec.name,
+        "uid": spec.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def deployment_name(spec: ServiceSpec, revision: str) -> str:
+    return f"{spec.name}-{revision}"
+
+
+def preflight_name(spec: ServiceSpec, revision: str) -> str:
+    return f"{spec.name}-{revision}-preflight"
+
+
+def deployment(spec: ServiceSpec, revision: str, image: str) -> Object:
+    """Without spec.replicas: the scaler owns that field."""
+    own = labels(spec, revision, SERVE)
+    pod = {"metadata": {"labels": own}, "spec": _serve_pod(spec, image)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": deployment_name(spec, revision),
+            "namespace": spec.namespace,
+            "labels": own,
+            "ownerReferences": [owner(spec)],
+        },
+        "spec": {
+            "selector": {"matchLabels": {SERVICE_LABEL: spec.name, REVISION_LABEL: revision}},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "progressDeadlineSeconds": 600,
+            "template": merge(pod, spec.template),
+        },
+    }
+
+
+def preflight(spec: ServiceSpec, revision: str, image: str) -> Object:
+    """A pod that looks at the model once and says in its termination message what it found."""
+    pod = _pod(spec, image, "preflight")
+    pod["restartPolicy"] = "Never"
+    container = pod["containers"][0]
+    container["args"] += ["--termination-log", "/dev/termination-log"]
+    # Reading headers takes little; the engine's own size is judged, not used.
+    container["resources"] = {
+        "requests": {"cpu": "100m", "memory": "256Mi"},
+        "limits": {"memory": "256Mi"},
+    }
+    template = {key: value for key, value in spec.template.get("spec", {}).items() if key != "containers"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": preflight_name(spec, revision),
+            "namespace": spec.namespace,
+            "labels": labels(spec, revision, PREFLIGHT),
+            "ownerReferences": [owner(spec)],
+        },
+        "spec": merge(pod, template),
+    }
+
+
+def _serve_pod(spec: ServiceSpec, image: str) -> Object:
+    pod = _pod(spec, image, "serve")
+    pod["terminationGracePeriodSeconds"] = PRE_STOP_S + spec.drain_s + GRACE_MARGIN_S
+    container = pod["containers"][0]
+    container["args"] += [
+        f"--served-model-name={spec.served_name}",
+        "--host=$(POD_IP)",
+        f"--port={ENGINE_PORT}",
+        f"--shutdown-timeout={spec.drain_s}",
+    ]
+    amounts = {"cpu": spec.cpu, "memory": spec.memory}
+    if spec.accelerator:
+        amounts[spec.accelerator[0]] = str(spec.accelerator[1])
+    container |= {
+        "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
+        "resources": {"requests": amounts, "limits": amounts},
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
+        # Ten minutes for weights to be read, then quick to notice.
+        "startupProbe": _probe("/ready", period_s=1, failures=600),
+        "readinessProbe": _probe("/ready", period_s=2, failures=2),
+        # Long: a step on a busy CPU may hold the process for seconds.
+        "livenessProbe": _probe("/health", period_s=10, failures=6),
+    }
+    return pod
+
+
+def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
+    """What preflight and engine share: the model, the sizing flags, the restricted profile."""
+    volume, path = _model_volume(spec.model_uri)
+    env: list[Object] = [
+        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "PENSTOCK_MEMORY_LIMIT_BYTES", "value": str(_memory_bytes(spec))},
+        {"name": "PENSTOCK_CPU_LIMIT", "value": str(_whole_cpus(spec))},
+    ]
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": ENGINE_CONTAINER,
+                "image": image,
+                "command": ["penstock-engine"],
+                "args": [command, path, *_sizing_flags(spec)],
+                "env": env,
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "volumeMounts": [
+                    {"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True},
+                    {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+                ],
+            }
+        ],
+        "volumes": [{"name": "model", **volume}, {"name": "tmp", "emptyDir": {}}],
+    }
+
+
+def _sizing_flags(spec: ServiceSpec) -> list[str]:
+    flags = [
+        f"--max-num-seqs={spec.max_num_seqs}",
+        f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
+        f"--block-size={spec.block_size}",
+        f"--dtype={spec.dtype}",
+        f"--seed={spec.seed}",
+        f"--gpu-memory-utilization={spec.memory_utilization}",
+        "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching",
+        f"--device={'cuda' if spec.accelerator else 'cpu'}",
+    ]
+    if spec.max_model_len is not None:
+        flags.append(f"--max-model-len={spec.max_model_len}")
+    if spec.kv_memory_bytes is not None:
+        flags.append(f"--kv-cache-memory-bytes={spec.kv_memory_bytes}")
+    return flags
+
+
+def _model_volume(uri: str) -> tuple[Object, str]:
+    """The volume and the path in the container of a model."""
+    scheme, _, rest = uri.partition("://")
+    if scheme == "pvc":
+        claim, _, path = rest.partition("/")
+        source: Object = {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+        return source, f"{MODEL_MOUNT}/{path}".rstrip("/")
+    return {"hostPath": {"path": rest, "type": "Directory"}}, MODEL_MOUNT
+
+
+def _memory_bytes(spec: ServiceSpec) -> int:
+    return int(parse_quantity(spec.memory))
+
+
+def _whole_cpus(spec: ServiceSpec) -> int:
+    return max(1, int(parse_quantity(spec.cpu)))
+
+
+def _probe(path: str, *, period_s: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": ENGINE_PORT_NAME, "scheme": "HTTP"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "successThreshold": 1,
+        "failureThreshold": failures,
+    }

@@ -1,0 +1,16 @@
+"""Which settings make a pod another pod."""
+
+import hashlib
+import json
+from dataclasses import asdict
+
+from penstock.core.service import ServiceSpec
+
+# Bounds and targets of scaling and the object's bookkeeping change no pod.
+_SHAPELESS = {"uid", "generation", "created_at", "scaling", "external_replicas"}
+
+
+def revision_of(spec: ServiceSpec) -> str:
+    """8 hexadecimal digits, the same for specs that make the same pods."""
+    shape = {name: value for name, value in asdict(spec).items() if name not in _SHAPELESS}
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]

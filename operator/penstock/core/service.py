@@ -1,0 +1,65 @@
+"""An InferenceService as decisions see it: flat, complete, in plain units."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Object = dict[str, Any]
+
+GROUP = "serving.penstock.dev"
+SERVICE_LABEL = f"{GROUP}/service"
+REVISION_LABEL = f"{GROUP}/revision"
+ROLE_LABEL = f"{GROUP}/role"
+MANAGED_LABEL = "app.kubernetes.io/managed-by"
+MANAGED_BY = "penstock"
+SERVE, PREFLIGHT = "serve", "preflight"
+
+ENGINE_CONTAINER = "engine"
+ENGINE_PORT = 8000
+ENGINE_PORT_NAME = "http"
+
+ScalingMode = Literal["Active", "Shadow", "External"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingSpec:
+    """What bounds and steers the number of replicas."""
+
+    mode: ScalingMode
+    min_replicas: int
+    max_replicas: int
+    kv_utilization_target: float
+    queue_target: int
+    scale_down_delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpec:
+    """One service. Optional fields are those that the engine works out by itself."""
+
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    created_at: str
+    served_name: str
+    model_uri: str
+    max_model_len: int | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    dtype: str
+    seed: int
+    kv_memory_bytes: int | None
+    memory_utilization: float
+    block_size: int
+    prefix_caching: bool
+    cpu: str
+    memory: str
+    accelerator: tuple[str, int] | None
+    scaling: ScalingSpec
+    external_replicas: int
+    drain_s: int
+    template: Object = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
