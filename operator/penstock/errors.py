@@ -1,10 +1,10 @@
 """What an outside system can answer instead of doing what was asked.
 
-    KubeError(Exception)
-      Rejected      the request is wrong and stays wrong until its content changes
-      NotFound      there is no such object
-      Conflict      the object is not the one that was read, or it exists already
-      Transient     try again later; `delay_s` is the server's wish, if it has one
+KubeError(Exception)
+  Rejected      the request is wrong and stays wrong until its content changes
+  NotFound      there is no such object
+  Conflict      the object is not the one that was read, or it exists already
+  Transient     try again later; `delay_s` is the server's wish, if it has one
 """
 
 

@@ -3,7 +3,7 @@
 Objects are plain dicts: they are planned as dicts, and model classes would only be unpacked again.
 """
 
-import asyncio
+import contextlib
 import json
 import os
 import ssl
@@ -90,7 +90,7 @@ async def load_configuration(kubeconfig: Path | None = None) -> client.Configura
     configuration = client.Configuration()
     folder = os.environ.get("PENSTOCK_SERVICE_ACCOUNT_DIR", STANDARD_SERVICE_ACCOUNT_DIR)
     try:
-        if kubeconfig is None and os.path.isfile(f"{folder}/token"):
+        if kubeconfig is None and os.path.isfile(f"{folder}/token"):  # noqa: ASYNC240 - once, at start
             InClusterConfigLoader(f"{folder}/token", f"{folder}/ca.crt").load_and_set(configuration)
         else:
             path = str(kubeconfig) if kubeconfig else None
@@ -134,7 +134,13 @@ class Kube:
         return answer["items"], answer["metadata"]["resourceVersion"]
 
     async def create(
-        self, resource: Resource, namespace: str | None, body: Object, *, name: str = "", sub: str = ""
+        self,
+        resource: Resource,
+        namespace: str | None,
+        body: Object,
+        *,
+        name: str = "",
+        sub: str = "",
     ) -> Object:
         path = resource.path(namespace, name or None, sub)
         return await self._json("POST", path, body=body)
@@ -179,10 +185,8 @@ class Kube:
             body["preconditions"] = {"uid": uid}
         if grace_s is not None:
             body["gracePeriodSeconds"] = grace_s
-        try:
+        with contextlib.suppress(NotFound, Conflict):
             await self._json("DELETE", resource.path(namespace, name), body=body)
-        except (NotFound, Conflict):
-            pass
 
     async def watch(
         self, resource: Resource, namespace: str | None, version: str, **query: str
@@ -220,9 +224,7 @@ class Kube:
         body: Object | None = None,
         content_type: str = "application/json",
     ) -> Object:
-        response = await self._send(
-            method, path, query=query, body=body, content_type=content_type
-        )
+        response = await self._send(method, path, query=query, body=body, content_type=content_type)
         try:
             answer: Object = await response.json()
             return answer
@@ -250,7 +252,7 @@ class Kube:
             answer = await self._api.rest_client.request(
                 method, url, headers=headers, body=body, _request_timeout=timeout_s
             )
-        except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError, ssl.SSLError) as error:
+        except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
             raise Transient(f"the API server cannot be reached: {type(error).__name__}") from error
         response: aiohttp.ClientResponse = answer.response
         if response.status >= 400:

@@ -68,7 +68,8 @@ class ModelSource(Model):
         json_schema_extra=rules(
             (
                 "self.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')",
-                "spec.model.servedName may have letters, digits, '.', '_' and '-', and must begin and end with a letter or digit",
+                "spec.model.servedName may have letters, digits, '.', '_' and '-', and must begin "
+                "and end with a letter or digit",
             )
         ),
     )
@@ -144,7 +145,10 @@ class Engine(Model):
         description="The number type of weights and KV cache. auto takes what the hardware computes natively.",
     )
     seed: int = Field(
-        default=0, description="Seeds the sampling of requests that bring no seed.", ge=0, le=2**31 - 1
+        default=0,
+        description="Seeds the sampling of requests that bring no seed.",
+        ge=0,
+        le=2**31 - 1,
     )
     kv_cache: KVCache = Field(default=KVCache(), description="The KV cache.")
 
@@ -196,7 +200,8 @@ class Resources(Model):
         ),
     )
     accelerator: Accelerator | None = Field(
-        default=None, description="The accelerator of each engine. Without it the engine computes on the CPU."
+        default=None,
+        description="The accelerator of each engine. Without it the engine computes on the CPU.",
     )
 
 
@@ -210,8 +215,12 @@ class Scaling(Model):
             "External leaves the number to spec.replicas, for kubectl scale, an HPA or KEDA."
         ),
     )
-    min_replicas: int = Field(default=1, description="Never fewer replicas than this.", ge=1, le=1000)
-    max_replicas: int = Field(default=1, description="Never more replicas than this.", ge=1, le=1000)
+    min_replicas: int = Field(
+        default=1, description="Never fewer replicas than this.", ge=1, le=1000
+    )
+    max_replicas: int = Field(
+        default=1, description="Never more replicas than this.", ge=1, le=1000
+    )
     kv_utilization_target: float = Field(
         default=0.75,
         description="How full the KV cache of a replica should be at most, as a fraction.",
@@ -299,7 +308,8 @@ SPEC_RULES = rules(
     ),
     (
         "self.engine.maxNumBatchedTokens >= self.engine.maxNumSeqs",
-        "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every running request needs a token of each step",
+        "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every "
+        "running request needs a token of each step",
     ),
 )
 
@@ -352,9 +362,13 @@ class InferenceServiceStatus(Model):
         description="SpecValid, ModelReady, WorkloadReady, TrafficAvailable, ScalingActive and Ready.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
-    served_name: str | None = Field(default=None, description="The name that clients send as `model`.")
+    served_name: str | None = Field(
+        default=None, description="The name that clients send as `model`."
+    )
     stable_revision: str | None = Field(default=None, description="The revision that serves.")
-    candidate_revision: str | None = Field(default=None, description="The revision that is coming up.")
+    candidate_revision: str | None = Field(
+        default=None, description="The revision that is coming up."
+    )
     traffic: list[TrafficTarget] = Field(
         default=[],
         description="The share of each revision. Gateways obey this and nothing else.",
@@ -374,9 +388,7 @@ class InferenceServiceStatus(Model):
 class InferenceService(Model):
     """A language model, served by as many engines as it needs."""
 
-    spec: InferenceServiceSpec = Field(
-        description="What is wanted.", json_schema_extra=SPEC_RULES
-    )
+    spec: InferenceServiceSpec = Field(description="What is wanted.", json_schema_extra=SPEC_RULES)
     status: InferenceServiceStatus = Field(
         default=InferenceServiceStatus(), description="What is there. Written by the operator."
     )

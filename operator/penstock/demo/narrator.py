@@ -43,7 +43,9 @@ class Narrator:
         self.console.print(escape(text), end="", highlight=False, soft_wrap=True)
 
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
-        table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
+        table = Table(
+            title=title, title_justify="left", show_header=False, box=None, padding=(0, 2)
+        )
         for name, value in rows:
             table.add_row(escape(name), f"[bold]{escape(value)}[/]")
         self.console.print(table)

@@ -22,7 +22,7 @@ class Timeline:
 
     def plot(self, path: Path) -> None:
         """Load, KV use and replicas, one above the other on one time axis, as an image."""
-        import matplotlib  # noqa: PLC0415 - half a second that only the picture needs
+        import matplotlib
 
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt
@@ -37,9 +37,7 @@ class Timeline:
         kv.plot(at, used, color="#e45756")
         kv.set_ylim(0, 105)
         kv.set_ylabel("KV use, mean %")
-        replicas.step(
-            at, [s.desired for s in self.samples], where="post", ls="--", label="desired"
-        )
+        replicas.step(at, [s.desired for s in self.samples], where="post", ls="--", label="desired")
         replicas.step(at, [s.ready for s in self.samples], where="post", label="ready")
         replicas.set_ylim(bottom=0)
         replicas.set_ylabel("replicas")

@@ -145,7 +145,9 @@ def _claim(name: str, allocatable: Mapping[str, str]) -> Cluster:
         free = (n for n in range(FIRST_NETWORK, LAST_NETWORK) if n not in taken and _is_free(n))
         network = next(free, None)
         if network is None:
-            raise ClusterError("No free loopback network is left; end a cluster: penstock local down")
+            raise ClusterError(
+                "No free loopback network is left; end a cluster: penstock local down"
+            )
         cluster = Cluster(name, secrets.token_hex(8), network, dict(allocatable))
         cluster.folder.mkdir(mode=0o700)
         write_secret(cluster.folder / "cluster.json", json.dumps(asdict(cluster)).encode())

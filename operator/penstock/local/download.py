@@ -45,7 +45,9 @@ def download(destination: Path, say: Callable[[str], None]) -> None:
             verify(content, line, archive)
             _write(destination / "etcd", member(content, "/etcd"))
     except httpx.HTTPError as error:
-        raise DownloadFailed(f"the release site cannot be reached ({type(error).__name__})") from error
+        raise DownloadFailed(
+            f"the release site cannot be reached ({type(error).__name__})"
+        ) from error
 
 
 def verify(content: bytes, published: str, name: str) -> None:

@@ -69,7 +69,9 @@ def build(work: Path, destination: Path, say: Callable[[str], None]) -> None:
         say(f"fetching the source of Kubernetes {KUBERNETES}")
         source = work / "kubernetes"
         source.mkdir(parents=True)
-        module = json.loads(go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"))
+        module = json.loads(
+            go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}")
+        )
         upstream = (Path(module["Dir"]) / "go.mod").read_text()
         (source / "go.mod").write_text(kubernetes_go_mod(upstream))
         (source / "tools.go").write_text(kubernetes_tools_go())
@@ -106,7 +108,12 @@ class Go:
 
     def __call__(self, cwd: Path, *args: str) -> str:
         done = subprocess.run(
-            ["go", *args], cwd=cwd, env=self._environment, capture_output=True, text=True, check=False
+            ["go", *args],
+            cwd=cwd,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != 0:
             tail = "\n".join(done.stderr.strip().splitlines()[-8:])

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from penstock.adapters.kube import DEPLOYMENTS, Kube, connect
 from penstock.adapters.clock import monotonic
+from penstock.adapters.kube import DEPLOYMENTS, Kube, connect
 from penstock.api.install import install_manifests
 from penstock.errors import KubeError, NotFound
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say

@@ -45,7 +45,12 @@ class Authority:
         write_secret(folder / "ca.crt", _pem(self._certificate))
 
     def issue(
-        self, file: str, common_name: str, *, organisation: str = "", addresses: tuple[str, ...] = ()
+        self,
+        file: str,
+        common_name: str,
+        *,
+        organisation: str = "",
+        addresses: tuple[str, ...] = (),
     ) -> None:
         """Write `file`.crt and `file`.key, for a server (with addresses) and a client alike."""
         key = ec.generate_private_key(ec.SECP256R1())

@@ -89,7 +89,9 @@ def preflight(spec: ServiceSpec, revision: str, image: str) -> Object:
         "requests": {"cpu": "100m", "memory": "256Mi"},
         "limits": {"memory": "256Mi"},
     }
-    template = {key: value for key, value in spec.template.get("spec", {}).items() if key != "containers"}
+    template = {
+        key: value for key, value in spec.template.get("spec", {}).items() if key != "containers"
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,6 +1,6 @@
 """What runs Penstock itself: namespace, accounts, rights, operator, gateway."""
 
-from penstock.core.service import GROUP, MANAGED_BY, MANAGED_LABEL, Object
+from penstock.core.service import GROUP, MANAGED_BY, Object
 
 NAMESPACE = "penstock-system"
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
@@ -158,9 +158,7 @@ def _gateway(image: str, port: int, host_network: bool, replicas: int) -> Object
     return deployment
 
 
-def _deployment(
-    name: str, image: str, replicas: int, container: Object, *, grace_s: int
-) -> Object:
+def _deployment(name: str, image: str, replicas: int, container: Object, *, grace_s: int) -> Object:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

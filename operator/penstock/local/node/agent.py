@@ -1,6 +1,7 @@
 """The node: registered, kept alive, and its pods handed to workers."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import shutil
@@ -143,10 +144,8 @@ class NodeAgent:
                 "labels": {"kubernetes.io/hostname": NODE_NAME, "kubernetes.io/os": "linux"},
             },
         }
-        try:
+        with contextlib.suppress(Conflict):
             await self._kube.create(NODES, None, body)
-        except Conflict:
-            pass
         now = timestamp(wall())
         ready = {
             "type": "Ready",
@@ -178,7 +177,9 @@ class NodeAgent:
             "renewTime": renewed,
         }
         if not create:
-            await self._kube.merge(LEASES, LEASE_NAMESPACE, NODE_NAME, {"spec": spec}, manager=MANAGER)
+            await self._kube.merge(
+                LEASES, LEASE_NAMESPACE, NODE_NAME, {"spec": spec}, manager=MANAGER
+            )
             return
         body: Object = {
             "apiVersion": "coordination.k8s.io/v1",

@@ -1,6 +1,7 @@
 """One container's process: start, probe, hook, signal, wait."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -80,10 +81,8 @@ class Container:
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
-            except ProcessLookupError:
-                pass
 
     def message(self, exit_code: int) -> str:
         """What the container left to say about its end."""

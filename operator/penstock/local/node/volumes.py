@@ -44,12 +44,16 @@ class Volumes:
             try:
                 self._paths[volume["name"]] = await self._make(volume)
             except NotFound as error:
-                raise MountError(f'MountVolume failed for volume "{volume["name"]}": {error}') from error
+                raise MountError(
+                    f'MountVolume failed for volume "{volume["name"]}": {error}'
+                ) from error
 
     def mounts(self, container: Object) -> dict[str, str]:
         """mountPath -> folder or file of this machine, for one container."""
         return {
-            mount["mountPath"].rstrip("/"): str(self._paths[mount["name"]] / mount.get("subPath", ""))
+            mount["mountPath"].rstrip("/"): str(
+                self._paths[mount["name"]] / mount.get("subPath", "")
+            )
             for mount in container.get("volumeMounts", [])
         }
 
@@ -147,7 +151,9 @@ class Volumes:
             raise MountError(f"persistentvolumeclaim {name!r} is not bound")
         volume = await self._kube.get(VOLUMES, None, claim["spec"]["volumeName"])
         if "hostPath" not in volume["spec"]:
-            raise MountError(f"the volume of claim {name!r} is not a hostPath, the one kind offered here")
+            raise MountError(
+                f"the volume of claim {name!r} is not a hostPath, the one kind offered here"
+            )
         return host_path(volume["spec"]["hostPath"])
 
 

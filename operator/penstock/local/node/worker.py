@@ -61,7 +61,9 @@ class PodWorker:
             pod_ip=pod_ip,
             host_ip=node.cluster.address,
             start_time=pod.get("status", {}).get("startTime", timestamp(wall())),
-            init=tuple(ContainerRecord(c["name"], c["image"]) for c in spec.get("initContainers", [])),
+            init=tuple(
+                ContainerRecord(c["name"], c["image"]) for c in spec.get("initContainers", [])
+            ),
             containers=tuple(_record_of(c, before.get(c["name"])) for c in spec["containers"]),
             scheduled=next((c for c in conditions if c["type"] == "PodScheduled"), {}),
         )
@@ -292,7 +294,9 @@ class PodWorker:
                 self._set_ready(container.name, state)
                 await self._report()
             elif state.verdict == "failing":
-                message = f"Container {container.name} failed {kind.lower()} probe, will be restarted"
+                message = (
+                    f"Container {container.name} failed {kind.lower()} probe, will be restarted"
+                )
                 await self._event("Normal", "Killing", message)
                 await self._end(container, monotonic() + self._grace_s())
                 return

@@ -1,0 +1,145 @@
+"""The children of a service, reduced to what decisions need."""
+
+import json
+from dataclasses import dataclass
+
+from penstock.core.service import ENGINE_CONTAINER, REVISION_LABEL, ROLE_LABEL, SERVE, Object
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """An engine or preflight pod. trouble: (reason, message) when it cannot go on by itself."""
+
+    name: str
+    uid: str
+    revision: str
+    role: str
+    address: str
+    is_ready: bool
+    is_ending: bool
+    phase: str
+    trouble: tuple[str, str] | None
+    said: str  # the engine container's termination message
+
+    @classmethod
+    def of(cls, pod: Object) -> "ObservedPod":
+        metadata, status = pod["metadata"], pod.get("status", {})
+        labels = metadata.get("labels", {})
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        containers = {c["name"]: c for c in status.get("containerStatuses", [])}
+        engine = containers.get(ENGINE_CONTAINER, {})
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=labels.get(REVISION_LABEL, ""),
+            role=labels.get(ROLE_LABEL, ""),
+            address=status.get("podIP", ""),
+            is_ready=conditions.get("Ready", {}).get("status") == "True",
+            is_ending="deletionTimestamp" in metadata,
+            phase=status.get("phase", "Pending"),
+            trouble=_trouble(conditions, engine),
+            said=_last_words(engine),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedDeployment:
+    name: str
+    uid: str
+    revision: str
+    replicas: int  # asked for
+    ready: int
+    is_ending: bool
+    body: Object
+
+    @classmethod
+    def of(cls, deployment: Object) -> "ObservedDeployment":
+        metadata, status = deployment["metadata"], deployment.get("status", {})
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=metadata.get("labels", {}).get(REVISION_LABEL, ""),
+            replicas=deployment["spec"].get("replicas", 1),
+            ready=status.get("readyReplicas", 0),
+            is_ending="deletionTimestamp" in metadata,
+            body=deployment,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A service's children and what its status said before."""
+
+    deployments: tuple[ObservedDeployment, ...] = ()
+    pods: tuple[ObservedPod, ...] = ()
+    stable_revision: str | None = None
+    # Another service of the namespace, and older, that serves the same name.
+    name_taken_by: str | None = None
+    # What the API server said to the last template of this revision, when it refused it.
+    rejection: str | None = None
+
+    def deployment(self, revision: str | None) -> ObservedDeployment | None:
+        return next((d for d in self.deployments if d.revision == revision), None)
+
+    def preflight(self, revision: str) -> ObservedPod | None:
+        return next(
+            (
+                p
+                for p in self.pods
+                if p.revision == revision and p.role != SERVE and not p.is_ending
+            ),
+            None,
+        )
+
+    def serving(self, revision: str | None) -> tuple[ObservedPod, ...]:
+        """Engine pods of a revision that are not on their way out."""
+        return tuple(
+            p for p in self.pods if p.revision == revision and p.role == SERVE and not p.is_ending
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a preflight found. None of a verdict: it has not ended."""
+
+    ok: bool
+    reason: str
+    message: str
+
+
+def verdict_of(preflight: ObservedPod) -> Verdict | None:
+    """The preflight's own words, or what its end means without any."""
+    if preflight.phase not in ("Succeeded", "Failed"):
+        return None
+    try:
+        said = json.loads(preflight.said)
+        if said["ok"]:
+            capacity = f"{said['kv_capacity_tokens']} tokens of KV cache"
+            message = (
+                f"{said['architecture']}, {said['weights_bytes'] >> 20} MiB of weights, {capacity}"
+            )
+            return Verdict(True, "Fits", message)
+        return Verdict(False, said["reason"], said["message"])
+    except (ValueError, KeyError, TypeError):
+        if preflight.phase == "Succeeded":
+            return Verdict(True, "Passed", "the preflight passed")
+        return Verdict(False, "PreflightFailed", preflight.said[-500:] or "the preflight failed")
+
+
+def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] | None:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
+    waiting = engine.get("state", {}).get("waiting", {})
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        return None
+    if waiting["reason"] == "CrashLoopBackOff":
+        return "CrashLoopBackOff", _last_words(engine) or waiting.get("message", "")
+    return waiting["reason"], waiting.get("message", "")
+
+
+def _last_words(engine: Object) -> str:
+    for state in ("state", "lastState"):
+        if words := engine.get(state, {}).get("terminated", {}).get("message"):
+            return str(words)
+    return ""
