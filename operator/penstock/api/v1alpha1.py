@@ -142,7 +142,7 @@ class Engine(Model):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="The number type of weights and KV cache. auto takes what the hardware computes natively.",
+        description="The number type of weights and KV cache. auto is what the hardware computes natively.",
     )
     seed: int = Field(
         default=0,

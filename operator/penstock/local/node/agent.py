@@ -10,13 +10,13 @@ import signal
 import psutil
 
 from penstock.adapters.clock import timestamp, wall
+from penstock.adapters.events import EventRecorder
 from penstock.adapters.kube import LEASES, NODES, PODS, Kube, Object
 from penstock.adapters.watch import Key, Mirror
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes
 from penstock.local.cluster import Cluster
 from penstock.local.faults import heart_beats
-from penstock.local.node.events import Events
 from penstock.local.node.kubelet_api import KUBELET_PORT, serve_logs
 from penstock.local.node.worker import MANAGER, Node, PodWorker
 
@@ -36,7 +36,7 @@ class NodeAgent:
     def __init__(self, kube: Kube, cluster: Cluster) -> None:
         self._kube = kube
         self._cluster = cluster
-        self._node = Node(NODE_NAME, cluster, kube, Events(kube, NODE_NAME))
+        self._node = Node(NODE_NAME, cluster, kube, EventRecorder(kube, MANAGER, NODE_NAME))
         self._workers: dict[str, PodWorker] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._last_address = 0

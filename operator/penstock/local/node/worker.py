@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.adapters.clock import monotonic, timestamp, wall
+from penstock.adapters.events import EventRecorder
 from penstock.adapters.kube import CONFIG_MAPS, PODS, SECRETS, Kube, Resource
 from penstock.errors import KubeError, NotFound
 from penstock.local import processes
@@ -19,7 +20,6 @@ from penstock.local.faults import start_delay_s
 from penstock.local.node.backoff import Backoff
 from penstock.local.node.container import Container, search_path
 from penstock.local.node.environment import ConfigError, environment, references
-from penstock.local.node.events import Events
 from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
 from penstock.local.node.probe import ProbeSpec, ProbeState
 from penstock.local.node.volumes import MountError, Volumes
@@ -41,7 +41,7 @@ class Node:
     name: str
     cluster: Cluster
     kube: Kube
-    events: Events
+    events: EventRecorder
 
 
 class PodWorker:
@@ -96,7 +96,6 @@ class PodWorker:
         await self._node.kube.delete(
             PODS, metadata["namespace"], metadata["name"], uid=self.uid, grace_s=0
         )
-        self._node.events.forget(self.uid)
 
     async def _run(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -312,9 +311,9 @@ class PodWorker:
     async def _end(self, container: Container, deadline_s: float) -> None:
         """preStop, SIGTERM, SIGKILL at the deadline. Returns when the run loop has seen the end."""
         hook = container.spec.get("lifecycle", {}).get("preStop")
-        if hook and (left_s := deadline_s - monotonic()) > 0:
-            if failure := await container.act(hook, left_s):
-                await self._event("Warning", "FailedPreStopHook", failure)
+        left_s = deadline_s - monotonic()
+        if hook and left_s > 0 and (failure := await container.act(hook, left_s)):
+            await self._event("Warning", "FailedPreStopHook", failure)
         container.signal(signal.SIGTERM)
         while self._running.get(container.name) is container:
             if monotonic() > deadline_s:
@@ -360,7 +359,8 @@ class PodWorker:
                     await asyncio.sleep(RETRY_S)
 
     async def _event(self, kind: str, reason: str, message: str) -> None:
-        await self._node.events.post(self.pod, kind, reason, message)
+        about = {"apiVersion": "v1", "kind": "Pod", "metadata": self.pod["metadata"]}
+        await self._node.events.post(about, kind, reason, message)
 
 
 def _record_of(spec: Object, before: Object | None) -> ContainerRecord:

@@ -1,4 +1,4 @@
-"""Events about pods, as the kubelet posts them."""
+"""Kubernetes Events: written once, counted when they repeat."""
 
 import logging
 import secrets
@@ -10,51 +10,57 @@ from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
 
+# Beyond this many the oldest are forgotten, and would be written as new ones.
+MAX_REMEMBERED = 2000
 
-class Events:
-    """Posts Events; a repeated one raises the count of the first."""
 
-    def __init__(self, kube: Kube, node: str) -> None:
+class EventRecorder:
+    """Posts Events about objects; a repeated one raises the count of the first."""
+
+    def __init__(self, kube: Kube, component: str, host: str = "") -> None:
         self._kube = kube
-        self._node = node
+        self._source = {"component": component} | ({"host": host} if host else {})
         self._known: dict[tuple[str, str, str], tuple[str, int]] = {}
 
-    async def post(self, pod: dict[str, Any], kind: str, reason: str, message: str) -> None:
+    async def post(self, about: dict[str, Any], kind: str, reason: str, message: str) -> None:
         """kind: Normal or Warning. An Event that cannot be written is only logged."""
-        metadata = pod["metadata"]
-        namespace, now = metadata["namespace"], timestamp(wall())
+        metadata = about["metadata"]
+        namespace, now, message = metadata["namespace"], timestamp(wall()), message[:1000]
         key = (metadata["uid"], reason, message)
         try:
             if key in self._known:
                 name, count = self._known[key]
                 self._known[key] = (name, count + 1)
                 body: dict[str, Any] = {"count": count + 1, "lastTimestamp": now}
-                await self._kube.merge(EVENTS, namespace, name, body, manager=self._node)
+                manager = self._source["component"]
+                await self._kube.merge(EVENTS, namespace, name, body, manager=manager)
                 return
             name = f"{metadata['name'][:200]}.{secrets.token_hex(8)}"
-            self._known[key] = (name, 1)
+            self._remember(key, name)
             body = {
                 "apiVersion": "v1",
                 "kind": "Event",
                 "metadata": {"name": name, "namespace": namespace},
                 "involvedObject": {
-                    "apiVersion": "v1",
-                    "kind": "Pod",
+                    "apiVersion": about["apiVersion"],
+                    "kind": about["kind"],
                     "name": metadata["name"],
                     "namespace": namespace,
                     "uid": metadata["uid"],
                 },
                 "type": kind,
                 "reason": reason,
-                "message": message[:1000],
-                "source": {"component": "penstock-node", "host": self._node},
+                "message": message,
+                "source": self._source,
                 "firstTimestamp": now,
                 "lastTimestamp": now,
                 "count": 1,
             }
             await self._kube.create(EVENTS, namespace, body)
-        except KubeError as error:  # the pod's namespace may be on its way out
+        except KubeError as error:  # the namespace may be on its way out
             logger.info("event %s for %s not posted: %s", reason, metadata["name"], error)
 
-    def forget(self, uid: str) -> None:
-        self._known = {key: value for key, value in self._known.items() if key[0] != uid}
+    def _remember(self, key: tuple[str, str, str], name: str) -> None:
+        self._known[key] = (name, 1)
+        if len(self._known) > MAX_REMEMBERED:
+            del self._known[next(iter(self._known))]

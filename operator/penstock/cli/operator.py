@@ -1,0 +1,36 @@
+"""`penstock operator`: the controller."""
+
+import asyncio
+import logging
+import os
+import socket
+from typing import Annotated
+
+import typer
+
+from penstock.controller.app import Settings
+from penstock.controller.app import run as run_operator
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """The controller."""
+
+
+@app.command()
+def run(
+    engine_image: Annotated[str, typer.Option(help="The image of engine pods.")],
+    host: Annotated[str, typer.Option(help="Where probes and metrics listen.")] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option(help="Their port.")] = 8081,
+    lease_namespace: Annotated[
+        str, typer.Option(help="The namespace of the leader's Lease.")
+    ] = "penstock-system",
+) -> None:
+    """Watch InferenceServices and make the cluster agree with them."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for chatty in ("kopf", "httpx"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    identity = f"{os.environ.get('POD_NAME', socket.gethostname())}-{os.getpid()}"
+    asyncio.run(run_operator(Settings(identity, engine_image, lease_namespace, host, port)))

@@ -1,0 +1,211 @@
+"""The operator process: elect a leader, let Kopf pump events, reconcile, scale."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import kopf
+from kubernetes.aio import client
+from kubernetes.aio.leaderelection.electionconfig import Config
+from kubernetes.aio.leaderelection.leaderelection import LeaderElection
+from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
+
+from penstock.adapters.kube import Kube, Object, load_configuration
+from penstock.adapters.scrape import Scraper
+from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
+from penstock.controller.fleet import scale_targets
+from penstock.controller.health import Health
+from penstock.controller.queue import Key, WorkQueue
+from penstock.controller.reconciler import Reconciler
+from penstock.controller.scaler import Scaler
+from penstock.core.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
+
+logger = logging.getLogger(__name__)
+
+LEASE_NAME = "penstock-operator"
+# A leader that dies silently is followed after at most lease + retry = 12 s.
+LEASE_S, RENEW_DEADLINE_S, RETRY_S = 10, 7, 2
+RESYNC_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """identity: this replica's name in the Lease. engine_image: what engine pods run."""
+
+    identity: str
+    engine_image: str
+    lease_namespace: str
+    host: str
+    port: int
+
+
+class LeadershipLost(Exception):
+    """This replica may not act any more; the process ends and comes back as a standby."""
+
+
+async def run(settings: Settings) -> None:
+    """Until leadership is lost or the watches die. Raises LeadershipLost, or what ended them."""
+    configuration = await load_configuration()
+    health = Health()
+    async with client.ApiClient(configuration) as api:
+        api.user_agent = "penstock-operator"
+        runner = await health.serve(settings.host, settings.port)
+        leader = Leader(Kube(api), configuration, settings, health)
+        election = LeaderElection(
+            Config(
+                LeaseLock(LEASE_NAME, settings.lease_namespace, settings.identity, api),
+                lease_duration=LEASE_S,
+                renew_deadline=RENEW_DEADLINE_S,
+                retry_period=RETRY_S,
+                onstarted_leading=leader.lead,
+                onstopped_leading=None,
+            )
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(health.beat())
+                group.create_task(_hold(election))
+                group.create_task(leader.watch_over())
+        finally:
+            await runner.cleanup()
+
+
+async def _hold(election: LeaderElection) -> None:
+    await election.run()
+    raise LeadershipLost("the Lease could not be renewed")
+
+
+class Leader:
+    """What only one replica does."""
+
+    def __init__(
+        self, kube: Kube, configuration: client.Configuration, settings: Settings, health: Health
+    ) -> None:
+        self._configuration = configuration
+        self._health = health
+        self._scraper = Scraper()
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._services: dict[Key, Object] = {}
+        self._indices: dict[str, kopf.Index[Key, Object]] = {}
+        self._scaler = Scaler(
+            kube, self._scraper, targets=self._targets, changed=lambda key: self._queue.add(key)
+        )
+        self._reconciler = Reconciler(
+            kube,
+            settings.engine_image,
+            services=lambda: self._services,
+            scaling=self._scaler.report,
+        )
+        self._queue = WorkQueue(self._reconcile)
+
+    async def watch_over(self) -> None:
+        """Raises what ended `lead`; the election itself does not look at its task."""
+        await self._ended
+
+    async def lead(self) -> None:
+        """Kopf, the scaler and the resync, until one of them ends."""
+        logger.info("leading")
+        self._health.leading.set(1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._scaler.run())
+                group.create_task(self._resync())
+                await kopf.operator(
+                    registry=self._registry(), settings=_kopf_settings(), clusterwide=True,
+                    standalone=True,
+                )  # fmt: skip
+                raise LeadershipLost("the watches have ended")
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - handed to `watch_over`, which ends the process
+            self._ended.set_exception(error)
+        finally:
+            await self._scraper.close()
+
+    async def _reconcile(self, key: Key) -> None:
+        self._health.reconciles.inc()
+        await self._reconciler.reconcile(key)
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_S)
+            for key in list(self._services):
+                self._queue.add(key)
+
+    def _targets(self) -> list[Any]:
+        if not self._indices:
+            return []
+        children = {
+            name: [body for store in index.values() for body in store]
+            for name, index in self._indices.items()
+        }
+        return scale_targets(self._services, children["deployments"], children["pods"])
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        """Events in, keys out: handlers decide nothing."""
+        registry = kopf.OperatorRegistry()
+        managed = {MANAGED_LABEL: MANAGED_BY}
+
+        @kopf.on.login(registry=registry)
+        async def login(**_: Any) -> kopf.ConnectionInfo:
+            return await connection(self._configuration)
+
+        @kopf.index("apps", "v1", "deployments", labels=managed, registry=registry)
+        async def deployments(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
+            return {(namespace, name): dict(body)}
+
+        @kopf.index("v1", "pods", labels=managed, registry=registry)
+        async def pods(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
+            return {(namespace, name): dict(body)}
+
+        @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
+        async def service(
+            event: kopf.RawEvent, namespace: str, name: str, body: kopf.Body, **kwargs: Any
+        ) -> None:
+            self._indices = {"deployments": kwargs["deployments"], "pods": kwargs["pods"]}
+            self._service_changed((namespace, name), dict(body), event["type"] == "DELETED")
+
+        @kopf.on.event("apps", "v1", "deployments", labels=managed, registry=registry)
+        @kopf.on.event("v1", "pods", labels=managed, registry=registry)
+        async def child(namespace: str, labels: kopf.Labels, **_: Any) -> None:
+            self._health.events.inc()
+            if SERVICE_LABEL in labels:
+                self._queue.add((namespace, labels[SERVICE_LABEL]))
+
+        return registry
+
+    def _service_changed(self, key: Key, body: Object, is_gone: bool) -> None:
+        self._health.events.inc()
+        before = self._services.pop(key, None)
+        if not is_gone:
+            self._services[key] = body
+            self._queue.add(key)
+        if before is None or is_gone:  # a name may have become taken, or free
+            for other in self._services:
+                if other[0] == key[0] and other != key:
+                    self._queue.add(other)
+
+
+async def connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
+    """The same credentials as ours, as Kopf wants them; asked again when they are refused."""
+    await configuration.auth_settings()  # reads a rotated token
+    scheme, _, token = configuration.api_key.get("BearerToken", "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+    )
+
+
+def _kopf_settings() -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.networking.request_timeout = 30
+    settings.watching.label_selectors["v1", "pods"] = f"{MANAGED_LABEL}={MANAGED_BY}"
+    settings.watching.label_selectors["apps", "v1", "deployments"] = f"{MANAGED_LABEL}={MANAGED_BY}"
+    settings.process.ultimate_exiting_timeout = 10
+    return settings

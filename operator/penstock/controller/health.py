@@ -1,0 +1,54 @@
+"""The operator's own HTTP endpoints: liveness, readiness, metrics."""
+
+import asyncio
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from penstock.adapters.clock import monotonic
+
+# Kopf ends a silent watch after 70 s and begins another; a leader that hears nothing for longer
+# has lost its ears.
+MAX_LAG_S = 20.0
+
+
+class Health:
+    """What the probes ask. Standbys are ready: they are there to take over."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.leading = Gauge(
+            "penstock_operator_leading", "1 while this replica leads.", registry=self.registry
+        )
+        self.reconciles = Counter(
+            "penstock_operator_reconciles", "Reconciles of services.", registry=self.registry
+        )
+        self.events = Counter(
+            "penstock_operator_watch_events", "Events from watches.", registry=self.registry
+        )
+        self._beat_s = monotonic()
+
+    async def beat(self) -> None:
+        """Until cancelled: prove that the event loop turns."""
+        while True:
+            self._beat_s = monotonic()
+            await asyncio.sleep(1)
+
+    async def serve(self, host: str, port: int) -> web.AppRunner:
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._healthz)
+        app.router.add_get("/metrics", self._metrics)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, host, port).start()
+        return runner
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        is_well = monotonic() - self._beat_s < MAX_LAG_S
+        return web.Response(text="ok" if is_well else "stuck", status=200 if is_well else 503)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        body = generate_latest(self.registry)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,49 @@
+"""Keys to reconcile: each at most once at a time, again when it changed meanwhile."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from penstock.errors import KubeError, Transient
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+FIRST_RETRY_S, LAST_RETRY_S = 1.0, 30.0
+
+
+class WorkQueue:
+    """Calls `handle(key)` for each added key. An error is retried with growing, jittered pauses."""
+
+    def __init__(self, handle: Callable[[Key], Awaitable[None]], *, workers: int = 8) -> None:
+        self._handle = handle
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._dirty: set[Key] = set()
+        self._slots = asyncio.Semaphore(workers)
+
+    def add(self, key: Key) -> None:
+        """Soon; once more after the run in progress, if there is one."""
+        self._dirty.add(key)
+        if key not in self._tasks:
+            self._tasks[key] = asyncio.create_task(self._work(key))
+
+    async def _work(self, key: Key) -> None:
+        retry_s = FIRST_RETRY_S
+        try:
+            while key in self._dirty:
+                self._dirty.discard(key)
+                try:
+                    async with self._slots:
+                        await self._handle(key)
+                    retry_s = FIRST_RETRY_S
+                except KubeError as error:
+                    logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
+                    asked_s = error.delay_s if isinstance(error, Transient) else None
+                    jitter = 0.5 + random.random()  # noqa: S311 - spreads retries
+                    await asyncio.sleep(asked_s or retry_s * jitter)
+                    retry_s = min(retry_s * 2, LAST_RETRY_S)
+                    self._dirty.add(key)
+        finally:
+            self._tasks.pop(key, None)
