@@ -1,0 +1,147 @@
+"""The engine's metrics, fed from step reports and finished requests."""
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from penstock_engine import wire
+from penstock_engine.config import EngineConfig, Sizing
+from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.loop import StepReport
+from penstock_engine.wire import MetricSpec
+
+ENGINE_INDEX = "0"
+
+
+class EngineMetrics:
+    """One registry with every metric of `wire`, all series present from the start."""
+
+    def __init__(self, model_name: str, config: EngineConfig, sizing: Sizing) -> None:
+        self.registry = CollectorRegistry()
+        self._labels = {"engine": ENGINE_INDEX, "model_name": model_name}
+        self._metrics: dict[str, Any] = {
+            spec.name: self._make(spec, sizing.max_model_len) for spec in wire.METRICS
+        }
+        self._stats: SchedulerStats | None = None
+        self._last_token_s: dict[str, float] = {}
+        self._expose_cache_config(config, sizing)
+
+    def exposition(self) -> bytes:
+        return generate_latest(self.registry)
+
+    def set_draining(self) -> None:
+        self._of(wire.DRAINING).set(1)
+
+    def rejected(self, reason: str) -> None:
+        self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
+
+    def accepted(self, max_tokens: int) -> None:
+        """A request's parameters, when it is submitted."""
+        self._of(wire.REQUEST_PARAMS_N).observe(1)
+        self._of(wire.REQUEST_PARAMS_MAX_TOKENS).observe(max_tokens)
+
+    def observe(self, report: StepReport) -> None:
+        stats, before = report.stats, self._stats
+        self._of(wire.RUNNING).set(stats.running)
+        self._of(wire.WAITING).set(stats.waiting)
+        self._of(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting)
+        self._of(wire.KV_USAGE).set(stats.kv_usage)
+        self._of(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
+        if report.num_scheduled_tokens:
+            self._of(wire.ITERATION_TOKENS).observe(report.num_scheduled_tokens)
+        for spec, labels, field in (
+            (wire.PREFIX_QUERIES, {}, "prefix_queries_tokens"),
+            (wire.PREFIX_HITS, {}, "prefix_hits_tokens"),
+            (wire.PREEMPTED, {}, "preemptions"),
+            (wire.GENERATION_TOKENS, {}, "generation_tokens"),
+            (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
+            (wire.PROMPT_TOKENS, {}, "prompt_tokens_cached"),
+            (wire.PROMPT_TOKENS, {}, "prompt_tokens_computed"),
+            (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
+            (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
+        ):
+            gained = getattr(stats, field) - (getattr(before, field) if before else 0)
+            self._of(spec, **labels).inc(gained)
+        self._stats = stats
+        for event in report.events:
+            self._token(event)
+
+    def _token(self, event: TokenEvent) -> None:
+        if event.token_id is not None:
+            last_s = self._last_token_s.get(event.request_id)
+            if last_s is None:
+                self._of(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - event.queued_s)
+            else:
+                self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - last_s)
+            self._last_token_s[event.request_id] = event.now_s
+        if event.finish_reason is not None:
+            self._last_token_s.pop(event.request_id, None)
+            self._finished(event)
+
+    def _finished(self, event: TokenEvent) -> None:
+        self._of(wire.REQUEST_SUCCESS, finished_reason=event.finish_reason or "").inc()
+        if event.failure in ("queue_full", "prompt_too_long"):
+            return
+        first_s, scheduled_s, now = event.first_token_s, event.scheduled_s, event.now_s
+        self._of(wire.E2E_LATENCY).observe(now - event.queued_s)
+        self._of(wire.REQUEST_PROMPT_TOKENS).observe(event.num_prompt_tokens)
+        self._of(wire.REQUEST_GENERATION_TOKENS).observe(event.num_output_tokens)
+        self._of(wire.REQUEST_MAX_GENERATION_TOKENS).observe(event.num_output_tokens)
+        self._of(wire.REQUEST_PREEMPTIONS).observe(event.preemptions)
+        self._of(wire.QUEUE_TIME).observe((scheduled_s or now) - event.queued_s)
+        if scheduled_s is not None:
+            self._of(wire.INFERENCE_TIME).observe(now - scheduled_s)
+        if first_s is not None and scheduled_s is not None:
+            self._of(wire.PREFILL_TIME).observe(first_s - scheduled_s)
+            self._of(wire.DECODE_TIME).observe(now - first_s)
+            self._of(wire.PREFILL_COMPUTED).observe(event.prefill_kv_computed_tokens)
+            if event.num_output_tokens > 1:
+                mean_s = (now - first_s) / (event.num_output_tokens - 1)
+                self._of(wire.TIME_PER_OUTPUT_TOKEN).observe(mean_s)
+
+    def _of(self, spec: MetricSpec, **labels: str) -> Any:
+        own = {name: value for name, value in self._labels.items() if name in spec.labels}
+        return self._metrics[spec.name].labels(**own, **labels)
+
+    def _make(self, spec: MetricSpec, max_model_len: int) -> Any:
+        if spec.kind == "histogram":
+            buckets = spec.buckets or wire.token_buckets(max_model_len)
+            metric: Any = Histogram(
+                spec.name, spec.help, spec.labels, registry=self.registry, buckets=buckets
+            )
+        elif spec.kind == "counter":
+            name = spec.name.removesuffix("_total")  # prometheus_client puts it back
+            metric = Counter(name, spec.help, spec.labels, registry=self.registry)
+        else:
+            metric = Gauge(spec.name, spec.help, spec.labels, registry=self.registry)
+        if spec is not wire.CACHE_CONFIG:
+            own = {name: value for name, value in self._labels.items() if name in spec.labels}
+            extra = [name for name in spec.labels if name not in own]
+            for value in wire.LABEL_VALUES.get(spec.name, ("",)):
+                metric.labels(**own, **dict.fromkeys(extra, value))
+        return metric
+
+    def _expose_cache_config(self, config: EngineConfig, sizing: Sizing) -> None:
+        """vLLM's labels; what this engine does not have is None, as vLLM writes it."""
+        size_tokens = sizing.num_blocks * config.block_size
+        known: dict[str, object] = {
+            "_block_size_resolved": True,
+            "block_size": config.block_size,
+            "cache_dtype": sizing.dtype,
+            "effective_attention_block_size": config.block_size,
+            "enable_prefix_caching": config.enable_prefix_caching,
+            "engine": ENGINE_INDEX,
+            "gpu_memory_utilization": config.gpu_memory_utilization,
+            "hash_block_size": config.block_size,
+            "is_attention_free": False,
+            "kv_cache_max_concurrency": round(size_tokens / sizing.max_model_len, 2),
+            "kv_cache_memory_bytes": size_tokens * sizing.kv_bytes_per_token,
+            "kv_cache_size_tokens": size_tokens,
+            "num_cpu_blocks": 0,
+            "num_gpu_blocks": sizing.num_blocks,
+            "num_gpu_blocks_override": config.num_gpu_blocks_override,
+            "prefix_caching_hash_algo": "sha256",
+            "user_specified_block_size": True,
+        }
+        labels = {name: str(known.get(name)) for name in wire.CACHE_CONFIG.labels}
+        self._metrics[wire.CACHE_CONFIG.name].labels(**labels).set(1)

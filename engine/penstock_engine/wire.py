@@ -1,0 +1,245 @@
+"""The contract with gateways, operators and dashboards: metric names, headers, stream frames.
+
+Names, types, labels and buckets of `vllm:` metrics are vLLM's, so that what was made for vLLM works
+here. This is the one place where a name is written.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+LABELS = ("engine", "model_name")
+
+LATENCY_S = (
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0,
+    120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
+)  # fmt: skip
+FIRST_TOKEN_S = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
+    10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+)  # fmt: skip
+BETWEEN_TOKENS_S = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5,
+    10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+CHOICES = (1, 2, 5, 10, 20)
+PREEMPTIONS = (1, 2, 3, 4, 5, 10, 20)
+
+
+def token_buckets(max_model_len: int) -> tuple[int, ...]:
+    """1, 2, 5, 10, 20, 50, …: as far as a request can be long."""
+    buckets = []
+    scale = 1
+    while scale <= max_model_len:
+        buckets += [m * scale for m in (1, 2, 5) if m * scale <= max_model_len]
+        scale *= 10
+    return tuple(buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """A metric as it is exposed. name: with `_total` where vLLM has it. buckets None: by length."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = LABELS
+    buckets: tuple[float, ...] | None = None
+
+
+RUNNING = MetricSpec(
+    "vllm:num_requests_running", "gauge", "Number of requests in model execution batches."
+)
+WAITING = MetricSpec(
+    "vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed."
+)
+WAITING_BY_REASON = MetricSpec(
+    "vllm:num_requests_waiting_by_reason",
+    "gauge",
+    "Number of waiting requests by reason.",
+    (*LABELS, "reason"),
+)
+KV_USAGE = MetricSpec(
+    "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage."
+)
+CACHE_CONFIG = MetricSpec(
+    "vllm:cache_config_info",
+    "gauge",
+    "Information of the LLMEngine CacheConfig",
+    (
+        "_block_size_resolved", "block_size", "cache_dtype", "cache_hit_alignment_tokens",
+        "effective_attention_block_size", "enable_mamba_shared_prefix_checkpoint",
+        "enable_prefix_caching", "engine", "gpu_memory_utilization", "hash_block_size",
+        "is_attention_free", "kv_cache_dtype_skip_layers", "kv_cache_layout",
+        "kv_cache_max_concurrency", "kv_cache_memory_bytes", "kv_cache_size_tokens",
+        "kv_offloading_backend", "kv_offloading_size", "kv_sharing_fast_prefill",
+        "mamba_block_size", "mamba_cache_dtype", "mamba_cache_mode", "mamba_page_size_padded",
+        "mamba_ssm_cache_dtype", "num_cpu_blocks", "num_gpu_blocks", "num_gpu_blocks_override",
+        "prefix_cache_retention_interval", "prefix_caching_hash_algo", "prefix_match_unit",
+        "replayssm_buffer_len", "skip_page_size_padded", "sliding_window", "swa_bounded_replay",
+        "use_kda_recoverssm", "use_replayssm", "user_specified_block_size",
+    ),
+)  # fmt: skip
+PREFIX_QUERIES = MetricSpec(
+    "vllm:prefix_cache_queries_total",
+    "counter",
+    "Prefix cache queries, in terms of number of queried tokens.",
+)
+PREFIX_HITS = MetricSpec(
+    "vllm:prefix_cache_hits_total",
+    "counter",
+    "Prefix cache hits, in terms of number of cached tokens.",
+)
+PREEMPTED = MetricSpec(
+    "vllm:num_preemptions_total", "counter", "Cumulative number of preemption from the engine."
+)
+PROMPT_TOKENS = MetricSpec(
+    "vllm:prompt_tokens_total", "counter", "Number of prefill tokens processed."
+)
+PROMPT_TOKENS_BY_SOURCE = MetricSpec(
+    "vllm:prompt_tokens_by_source_total",
+    "counter",
+    "Number of prompt tokens by source.",
+    (*LABELS, "source"),
+)
+PROMPT_TOKENS_CACHED = MetricSpec(
+    "vllm:prompt_tokens_cached_total",
+    "counter",
+    "Number of cached prompt tokens (local + external).",
+)
+GENERATION_TOKENS = MetricSpec(
+    "vllm:generation_tokens_total", "counter", "Number of generation tokens processed."
+)
+REQUEST_SUCCESS = MetricSpec(
+    "vllm:request_success_total",
+    "counter",
+    "Count of successfully processed requests.",
+    (*LABELS, "finished_reason"),
+)
+ADMISSION_REJECTIONS = MetricSpec(
+    "vllm:admission_rejections_total",
+    "counter",
+    "Requests refused before they were queued.",
+    ("model_name", "reason"),
+)
+REQUEST_PROMPT_TOKENS = MetricSpec(
+    "vllm:request_prompt_tokens", "histogram", "Number of prefill tokens processed."
+)
+REQUEST_GENERATION_TOKENS = MetricSpec(
+    "vllm:request_generation_tokens", "histogram", "Number of generation tokens processed."
+)
+ITERATION_TOKENS = MetricSpec(
+    "vllm:iteration_tokens_total",
+    "histogram",
+    "Histogram of number of tokens per engine_step.",
+    buckets=STEP_TOKENS,
+)
+REQUEST_MAX_GENERATION_TOKENS = MetricSpec(
+    "vllm:request_max_num_generation_tokens",
+    "histogram",
+    "Histogram of maximum number of requested generation tokens.",
+)
+REQUEST_PARAMS_N = MetricSpec(
+    "vllm:request_params_n",
+    "histogram",
+    "Histogram of the n request parameter.",
+    buckets=CHOICES,
+)
+REQUEST_PARAMS_MAX_TOKENS = MetricSpec(
+    "vllm:request_params_max_tokens",
+    "histogram",
+    "Histogram of the max_tokens request parameter.",
+)
+TIME_TO_FIRST_TOKEN = MetricSpec(
+    "vllm:time_to_first_token_seconds",
+    "histogram",
+    "Histogram of time to first token in seconds.",
+    buckets=FIRST_TOKEN_S,
+)
+INTER_TOKEN_LATENCY = MetricSpec(
+    "vllm:inter_token_latency_seconds",
+    "histogram",
+    "Histogram of inter-token latency in seconds.",
+    buckets=BETWEEN_TOKENS_S,
+)
+TIME_PER_OUTPUT_TOKEN = MetricSpec(
+    "vllm:request_time_per_output_token_seconds",
+    "histogram",
+    "Histogram of time_per_output_token_seconds per request.",
+    buckets=BETWEEN_TOKENS_S,
+)
+E2E_LATENCY = MetricSpec(
+    "vllm:e2e_request_latency_seconds",
+    "histogram",
+    "Histogram of e2e request latency in seconds.",
+    buckets=LATENCY_S,
+)
+QUEUE_TIME = MetricSpec(
+    "vllm:request_queue_time_seconds",
+    "histogram",
+    "Histogram of time spent in WAITING phase for request.",
+    buckets=LATENCY_S,
+)
+INFERENCE_TIME = MetricSpec(
+    "vllm:request_inference_time_seconds",
+    "histogram",
+    "Histogram of time spent in RUNNING phase for request.",
+    buckets=LATENCY_S,
+)
+PREFILL_TIME = MetricSpec(
+    "vllm:request_prefill_time_seconds",
+    "histogram",
+    "Histogram of time spent in PREFILL phase for request.",
+    buckets=LATENCY_S,
+)
+DECODE_TIME = MetricSpec(
+    "vllm:request_decode_time_seconds",
+    "histogram",
+    "Histogram of time spent in DECODE phase for request.",
+    buckets=LATENCY_S,
+)
+REQUEST_PREEMPTIONS = MetricSpec(
+    "vllm:request_num_preemptions",
+    "histogram",
+    "Histogram of the number of preemptions of a request.",
+    buckets=PREEMPTIONS,
+)
+PREFILL_COMPUTED = MetricSpec(
+    "vllm:request_prefill_kv_computed_tokens",
+    "histogram",
+    "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
+)
+PREFILL_TOKENS_PENDING = MetricSpec(
+    "penstock:prefill_tokens_pending",
+    "gauge",
+    "Prompt tokens that are accepted and not yet computed.",
+)
+DRAINING = MetricSpec(
+    "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
+)
+
+METRICS: tuple[MetricSpec, ...] = (
+    RUNNING, WAITING, WAITING_BY_REASON, KV_USAGE, CACHE_CONFIG, PREFIX_QUERIES, PREFIX_HITS,
+    PREEMPTED, PROMPT_TOKENS, PROMPT_TOKENS_BY_SOURCE, PROMPT_TOKENS_CACHED, GENERATION_TOKENS,
+    REQUEST_SUCCESS, ADMISSION_REJECTIONS, REQUEST_PROMPT_TOKENS, REQUEST_GENERATION_TOKENS,
+    ITERATION_TOKENS, REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
+    TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
+    INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
+    PREFILL_TOKENS_PENDING, DRAINING,
+)  # fmt: skip
+
+# Values that a label takes, so that every series exists from the start.
+LABEL_VALUES: dict[str, tuple[str, ...]] = {
+    WAITING_BY_REASON.name: ("capacity", "deferred"),
+    PROMPT_TOKENS_BY_SOURCE.name: ("external_kv_transfer", "local_cache_hit", "local_compute"),
+    REQUEST_SUCCESS.name: ("abort", "error", "length", "repetition", "stop"),
+    ADMISSION_REJECTIONS.name: ("max_num_queued_reqs", "max_num_queued_tokens"),
+}
+
+REQUEST_ID_HEADER = "x-request-id"
+
+SSE_PREFIX = b"data: "
+SSE_END = b"\n\n"
+SSE_DONE = b"data: [DONE]\n\n"
