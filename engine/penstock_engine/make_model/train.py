@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from penstock_engine.device import choose_dtype
 from penstock_engine.make_model.corpus import Corpus
 from penstock_engine.make_model.tokenizer import END_OF_TEXT
 
@@ -71,13 +72,15 @@ def train(
     """Trains in place, for `steps` steps or else about `seconds`. The same steps and seed give
     the same weights."""
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, betas=(0.9, 0.95))
+    is_bf16_native = choose_dtype("auto", "cpu") == "bfloat16"
     model.train()
     step, smooth_loss = 0, math.nan
     for step, done in enumerate(_progress(seconds, steps), 1):
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * _schedule(done)
         batch = _batch(stream, draw)
-        loss = model(input_ids=batch, labels=batch, use_cache=False).loss
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16_native):
+            loss = model(input_ids=batch, labels=batch, use_cache=False).loss
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
