@@ -12,7 +12,7 @@ import typer
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 ModelDir = Annotated[Path, typer.Argument(help="The model's folder.")]
 MaxModelLen = Annotated[int | None, typer.Option(min=2, help="Tokens of one request at most.")]

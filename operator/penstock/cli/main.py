@@ -41,9 +41,7 @@ def _root(
 
 def build(wanted: str | None) -> typer.Typer:
     """The command tree with only the sub-command `wanted` imported."""
-    root = typer.Typer(
-        no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False
-    )
+    root = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     root.callback()(_root)
     for name, (path, text) in COMMANDS.items():
         module = import_module(path) if name == wanted else None

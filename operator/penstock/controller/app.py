@@ -9,13 +9,13 @@ import kopf
 from kubernetes.aio import client
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
-from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from penstock.adapters.kube import Kube, Object, load_configuration
 from penstock.adapters.scrape import Scraper
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
 from penstock.controller.fleet import scale_targets
 from penstock.controller.health import Health
+from penstock.controller.lease import Lease
 from penstock.controller.queue import Key, WorkQueue
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.scaler import Scaler
@@ -54,7 +54,7 @@ async def run(settings: Settings) -> None:
         leader = Leader(Kube(api), configuration, settings, health)
         election = LeaderElection(
             Config(
-                LeaseLock(LEASE_NAME, settings.lease_namespace, settings.identity, api),
+                Lease(LEASE_NAME, settings.lease_namespace, settings.identity, api),
                 lease_duration=LEASE_S,
                 renew_deadline=RENEW_DEADLINE_S,
                 retry_period=RETRY_S,
@@ -151,11 +151,13 @@ class Leader:
         async def login(**_: Any) -> kopf.ConnectionInfo:
             return await connection(self._configuration)
 
-        @kopf.index("apps", "v1", "deployments", labels=managed, registry=registry)
+        @kopf.index(
+            "apps", "v1", "deployments", id="deployments", labels=managed, registry=registry
+        )
         async def deployments(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
             return {(namespace, name): dict(body)}
 
-        @kopf.index("v1", "pods", labels=managed, registry=registry)
+        @kopf.index("v1", "pods", id="pods", labels=managed, registry=registry)
         async def pods(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
             return {(namespace, name): dict(body)}
 

@@ -133,13 +133,8 @@ class Reconciler:
             )
         except (NotFound, Conflict):
             return
-        for condition in statuses.transitions(before, after):
-            await self._events.post(
-                body,
-                "Normal" if condition.status != "False" else "Warning",
-                condition.reason,
-                f"{condition.type} is {condition.status}: {condition.message}",
-            )
+        for kind, reason, message in statuses.notable(before, after):
+            await self._events.post(body, kind, reason, message)
 
 
 def _owner_uid(child: Object) -> str | None:

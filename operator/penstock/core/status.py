@@ -193,11 +193,17 @@ def as_objects(
     ]
 
 
-def transitions(before: Object, after: Object) -> list[Condition]:
-    """Conditions whose status or reason changed: each is worth an Event."""
-    known = {c["type"]: (c["status"], c["reason"]) for c in before.get("conditions", [])}
-    return [
-        Condition(c["type"], c["status"], c["reason"], c["message"])
-        for c in after.get("conditions", [])
-        if known.get(c["type"]) != (c["status"], c["reason"])
-    ]
+def notable(before: Object, after: Object) -> list[tuple[str, str, str]]:
+    """What deserves an Event: (Normal or Warning, reason, message)."""
+    found = []
+    ready = {c["type"]: c for c in after.get("conditions", [])}.get("Ready")
+    was = {c["type"]: c for c in before.get("conditions", [])}.get("Ready", {})
+    if ready and (ready["status"], ready["reason"]) != (was.get("status"), was.get("reason")):
+        kind = "Normal" if ready["status"] == "True" else "Warning"
+        found.append((kind, ready["reason"], ready["message"]))
+    scaling, had = after.get("scaling"), before.get("scaling", {})
+    if scaling and scaling["desired"] != had.get("desired", scaling["desired"]):
+        up = scaling["desired"] > had["desired"]
+        message = f"{had['desired']} -> {scaling['desired']} replicas: {scaling['reason']}"
+        found.append(("Normal", "ScaledUp" if up else "ScaledDown", message))
+    return found

@@ -24,11 +24,13 @@ MAX_LOG_TAIL_BYTES = 2048  # the kubelet's cap when the log stands in for the me
 class Container:
     """One run of a container as a process group of its own.
 
-    `env` is complete, `mounts` maps its paths to folders here. Output goes to `log`.
+    `env` is complete, `inherited` the part of it that the pod does not state, `mounts` maps the
+    container's paths to folders here. Output goes to `log`.
     """
 
     def __init__(
-        self, spec: Object, *, env: Mapping[str, str], mounts: Mapping[str, str], folder: Path,
+        self, spec: Object, *, env: Mapping[str, str], inherited: Mapping[str, str],
+        mounts: Mapping[str, str], folder: Path,
         pod_ip: str,
     ) -> None:  # fmt: skip
         self.spec = spec
@@ -38,7 +40,11 @@ class Container:
         path = spec.get("terminationMessagePath", TERMINATION_LOG)
         self._termination_log = folder / "termination-log"
         self._mounts = {**mounts, path: str(self._termination_log)}
-        self._env = {name: rewrite_paths(value, self._mounts) for name, value in env.items()}
+        # What this machine gave names paths of this machine.
+        self._env = {
+            name: value if inherited.get(name) == value else rewrite_paths(value, self._mounts)
+            for name, value in env.items()
+        }
         if "/tmp" in mounts:  # noqa: S108 - the container's, which is a folder of the pod
             self._env.setdefault("TMPDIR", mounts["/tmp"])  # noqa: S108
         self._process: asyncio.subprocess.Process | None = None

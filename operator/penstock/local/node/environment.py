@@ -30,10 +30,12 @@ def rewrite_paths(text: str, mounts: Mapping[str, str]) -> str:
     A process has no mount table of its own, so what a container would see at /models is named by
     the folder that holds it.
     """
-    for path in sorted(mounts, key=len, reverse=True):
-        pattern = rf"(?<![\w./-]){re.escape(path)}(?=$|[/:,;\s\"'])"
-        text = re.sub(pattern, lambda _, path=path: mounts[path], text)  # type: ignore[misc]
-    return text
+    if not mounts:
+        return text
+    # One pass: what a mount was replaced by is not looked at again.
+    paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+    pattern = rf"(?<![\w./-])({paths})(?=$|[/:,;\s\"'])"
+    return re.sub(pattern, lambda match: mounts[match.group(1)], text)
 
 
 def field(pod: Object, path: str) -> str:

@@ -177,7 +177,7 @@ class PodWorker:
         except OSError as error:
             await self._event("Warning", "Failed", f"Error: {error}")
             ended = Ended(128, "StartError", str(error), started_at, timestamp(wall()))
-            self._update(name, lambda r: r.over(ended))
+            self._update(name, lambda r: replace(r.over(ended), restarts=r.restarts + bool(r.last)))
             return 128
         self._running[name] = container
         self._update(name, lambda r: r.running(started_at))
@@ -202,7 +202,8 @@ class PodWorker:
         """Wait until the environment can be made."""
         while True:
             try:
-                env = await self._environment(spec)
+                base = self._base_environment(spec)
+                env = await self._environment(spec, base)
                 break
             except (ConfigError, KubeError) as error:
                 text = str(error)
@@ -213,15 +214,17 @@ class PodWorker:
         return Container(
             spec,
             env=env,
+            inherited=base,
             mounts=self._volumes.mounts(spec),
             folder=self.folder / "containers" / spec["name"],
             pod_ip=self.pod_ip,
         )
 
-    async def _environment(self, spec: Object) -> dict[str, str]:
+    def _base_environment(self, spec: Object) -> dict[str, str]:
+        """What every container has, whatever its pod states."""
         cluster, metadata = self._node.cluster, self.pod["metadata"]
         base = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        base |= {
+        return base | {
             "PATH": search_path(),
             "HOSTNAME": metadata["name"],
             "KUBERNETES_SERVICE_HOST": cluster.address,
@@ -230,6 +233,9 @@ class PodWorker:
             processes.COMPONENT: processes.POD,
             processes.CONTAINER: f"{metadata['namespace']}/{metadata['name']}/{spec['name']}",
         }
+
+    async def _environment(self, spec: Object, base: dict[str, str]) -> dict[str, str]:
+        cluster, metadata = self._node.cluster, self.pod["metadata"]
         config_maps, secrets = references(self.pod)
         namespace = metadata["namespace"]
         maps = {n: await self._data(CONFIG_MAPS, namespace, n) for n in config_maps}
