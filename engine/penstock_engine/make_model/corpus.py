@@ -72,7 +72,8 @@ def _docstrings(source: str) -> Iterator[str]:
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
     """(heading, its paragraphs); the heading is empty before the first one."""
-    heading, paragraphs, is_code = "", [], False
+    heading, is_code = "", False
+    paragraphs: list[str] = []
     for block in re.split(r"\n\s*\n", text):
         block = block.strip()
         if not is_code and (match := re.match(r"#+ +(.+)", block)):

@@ -49,21 +49,29 @@ def make(
 
 
 def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+    turn_end, end_of_text = _end_ids(tokenizer)
     vocab_size = -(-len(tokenizer) // 64) * 64  # whole cache lines and vector widths
     return Qwen3Config(
         vocab_size=vocab_size, hidden_size=256, intermediate_size=640, num_hidden_layers=4,
         num_attention_heads=8, num_key_value_heads=4, head_dim=32,
         max_position_embeddings=MAX_POSITION_EMBEDDINGS, tie_word_embeddings=True,
-        bos_token_id=None, eos_token_id=tokenizer.convert_tokens_to_ids(TURN_END),
-        pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
+        bos_token_id=None, eos_token_id=turn_end,
+        pad_token_id=end_of_text,
     )  # fmt: skip
 
 
 def _save(out: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    ends = [tokenizer.convert_tokens_to_ids(token) for token in (TURN_END, END_OF_TEXT)]
-    model.generation_config = GenerationConfig(eos_token_id=ends, pad_token_id=ends[1])
-    model.save_pretrained(out, safe_serialization=True)
+    ends = _end_ids(tokenizer)
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        eos_token_id=list(ends), pad_token_id=ends[1]
+    )
+    model.save_pretrained(out)
     tokenizer.save_pretrained(out)
+
+
+def _end_ids(tokenizer: PreTrainedTokenizerFast) -> tuple[int, int]:
+    vocabulary = tokenizer.get_vocab()
+    return vocabulary[TURN_END], vocabulary[END_OF_TEXT]
 
 
 def _progress_bar() -> Progress:

@@ -1,5 +1,6 @@
 """`penstock local`: clusters on this machine."""
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def up(
         with console.status("starting"):
             cluster = clusters.up(name, say=_say, allocatable=offered)
             if not bare:
-                install(cluster, say=_say)
+                asyncio.run(install(cluster, say=_say))
     except (clusters.ClusterError, BuildFailed) as error:
         console.print(f"[red]{error}[/]")
         raise typer.Exit(1) from error

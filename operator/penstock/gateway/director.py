@@ -15,6 +15,8 @@ from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.telemetry import Telemetry
 from penstock.gateway.upstream import Answering, Upstream, UpstreamFailed
 
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -51,33 +53,46 @@ class Director:
     async def answer(self, call: Call) -> AsyncIterator[Answering]:
         """The first answer that has a byte. Raises Refusal when there is none to be had.
 
-        Retries only what failed before its first byte. An engine that says 503 is draining or
-        full: another may not be.
+        Only what failed before its first byte is tried again. A refused connection cost nobody
+        anything, so it is tried until the wait for an endpoint is over. A broken one, or a 503 of
+        an engine that drains or is full, is tried a few times: once for free, since the pod may
+        have died, and then within the budget.
         """
         tried: set[str] = set()
+        attempts = refusals = 0
         self._active += 1
         try:
-            for attempt in range(1, self._settings.max_attempts + 1):
+            while True:
                 endpoint = await self._endpoint(call, tried)
                 tried.add(endpoint.pod)
-                is_last = attempt == self._settings.max_attempts
                 with self._counted(endpoint):
                     try:
                         async with self._upstream.post(
                             endpoint.address, call.path, call.body, call.headers
                         ) as answering:
-                            if answering.status != 503 or is_last or not self._may_retry():
+                            attempts += 1
+                            if answering.status != 503 or not self._may_retry(attempts):
                                 self._health.pop(endpoint.pod, None)
                                 yield answering
                                 return
                     except UpstreamFailed as failure:
                         self._note_failure(endpoint, failure)
-                        if is_last or failure.timed_out or not self._may_retry():
-                            status = 504 if failure.timed_out else 502
-                            raise Refusal(status, f"the engine {failure}") from failure
-                await self._pause_before_retry(call, attempt)
+                        refusals += failure.refused
+                        attempts += not failure.refused
+                        self._give_up_on(call, failure, attempts)
+                await self._pause_before_retry(call, attempts + refusals)
         finally:
             self._active -= 1
+
+    def _give_up_on(self, call: Call, failure: UpstreamFailed, attempts: int) -> None:
+        """Raises Refusal when the request is not to be sent again."""
+        if failure.timed_out:
+            raise Refusal(504, f"the engine {failure}") from failure
+        if failure.refused:
+            if monotonic() - call.arrived_s > self._settings.wait_for_endpoint_s:
+                raise Refusal(503, "no engine can be reached", retry_after_s=5) from failure
+        elif not self._may_retry(attempts):
+            raise Refusal(502, f"the engine {failure}") from failure
 
     async def _endpoint(self, call: Call, tried: set[str]) -> Endpoint:
         """The pod to try next; waits for one to become ready. Raises Refusal."""
@@ -111,18 +126,21 @@ class Director:
         )
         return choice if isinstance(choice, NoEndpoint) else choice.endpoint
 
-    def _may_retry(self) -> bool:
+    def _may_retry(self, attempts: int) -> bool:
+        if attempts == 1:
+            return True
         allowed = max(
             self._settings.min_retries, self._active * self._settings.retry_budget_fraction
         )
-        return self._retrying < allowed
+        return attempts < self._settings.max_attempts and self._retrying < allowed
 
-    async def _pause_before_retry(self, call: Call, attempt: int) -> None:
+    async def _pause_before_retry(self, call: Call, failures: int) -> None:
         """Short at first: a killed pod has neighbours. Longer then: they may all be starting."""
         self._telemetry.retries.labels(call.label).inc()
         self._retrying += 1
         try:
-            await asyncio.sleep(0.05 * 4 ** (attempt - 1) * random.random())  # noqa: S311 - jitter
+            limit_s = min(FIRST_PAUSE_S * 2 ** (failures - 1), LAST_PAUSE_S)
+            await asyncio.sleep(limit_s * random.random())  # noqa: S311 - jitter
         finally:
             self._retrying -= 1
 

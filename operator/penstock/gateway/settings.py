@@ -19,7 +19,8 @@ class GatewaySettings:
     wait_for_endpoint_s: float = 60.0
     max_waiting: int = 1000
 
-    # Retries before the first byte: for one request, and of all requests in flight.
+    # Requests that were accepted and then failed before the first byte: attempts for one of them,
+    # and the part of all requests in flight that may be at their second retry or later.
     max_attempts: int = 5
     retry_budget_fraction: float = 0.2
     # So that a gateway with few requests can retry at all.

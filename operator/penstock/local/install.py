@@ -13,12 +13,8 @@ READY_TIMEOUT_S = 90.0
 SYSTEM_NAMESPACE = "penstock-system"
 
 
-def install(cluster: Cluster, *, say: Say) -> None:
+async def install(cluster: Cluster, *, say: Say) -> None:
     """Apply CRDs, operator and gateway, and wait until both are ready. Raises ClusterError."""
-    asyncio.run(_install(cluster, say))
-
-
-async def _install(cluster: Cluster, say: Say) -> None:
     manifests = install_manifests(
         image="penstock", gateway_port=GATEWAY_PORT, host_network=True, replicas=1
     )

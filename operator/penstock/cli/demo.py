@@ -1,0 +1,23 @@
+"""`penstock demo`: the whole story on a local cluster."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.demo.kubectl import KubectlError
+from penstock.demo.story import StoryFailed, tell
+from penstock.local.cluster import ClusterError
+from penstock.local.gobuild import BuildFailed
+
+
+def command(
+    name: Annotated[str, typer.Option(help="The name of the cluster to make and end.")] = "demo",
+    root: Annotated[Path, typer.Option(help="The folder with docs/ and examples/.")] = Path(),
+    picture: Annotated[Path, typer.Option(help="Where to put the plot.")] = Path("out/demo.png"),
+) -> None:
+    try:
+        tell(root.resolve(), name=name, picture=picture)
+    except (ClusterError, BuildFailed, KubectlError, StoryFailed, TimeoutError) as error:
+        typer.echo(f"The demo stopped: {error}", err=True)
+        raise typer.Exit(1) from error

@@ -1,0 +1,155 @@
+"""What the demo, the end-to-end tests and the campaigns stand on: a cluster, a model, a service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from penstock.adapters.clock import monotonic
+from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Kube, Object
+from penstock.adapters.scrape import Scraper
+from penstock.core.observed import ObservedPod
+from penstock.core.scaling import EngineSample
+from penstock.core.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.demo.kubectl import Kubectl
+from penstock.errors import NotFound
+from penstock.local.binaries import ensure_binaries
+from penstock.local.cluster import Cluster
+
+POLL_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at a service."""
+
+    status: Object
+    pods: tuple[ObservedPod, ...]
+    samples: tuple[EngineSample, ...]
+
+    @property
+    def ready(self) -> int:
+        return sum(pod.is_ready and not pod.is_ending for pod in self.pods)
+
+    @property
+    def kv_usage(self) -> float | None:
+        used = [sample.kv_usage for sample in self.samples]
+        return sum(used) / len(used) if used else None
+
+    @property
+    def scaling(self) -> Object:
+        scaling: Object = self.status.get("scaling", {})
+        return scaling
+
+    def condition(self, kind: str) -> Object:
+        found = [c for c in self.status.get("conditions", []) if c["type"] == kind]
+        return found[0] if found else {}
+
+
+class Stage:
+    """A running cluster with Penstock in it, seen through its API."""
+
+    def __init__(self, cluster: Cluster, kube: Kube) -> None:
+        self.cluster = cluster
+        self.kube = kube
+        self.kubectl = Kubectl(ensure_binaries(lambda _: None)["kubectl"], cluster.kubeconfig)
+        self._scraper = Scraper()
+
+    async def close(self) -> None:
+        await self._scraper.close()
+
+    async def view(self, name: str, namespace: str = "default") -> View:
+        """Raises NotFound when the service is gone."""
+        service = await self.kube.get(INFERENCE_SERVICES, namespace, name)
+        selector = f"{SERVICE_LABEL}={name},{ROLE_LABEL}={SERVE}"
+        pods, _ = await self.kube.list(PODS, namespace, labelSelector=selector)
+        seen = tuple(ObservedPod.of(pod) for pod in pods)
+        readings = await asyncio.gather(
+            *(
+                self._scraper.sample(p.name, f"{p.address}:{ENGINE_PORT}")
+                for p in seen
+                if p.is_ready
+            )
+        )
+        samples = tuple(r for r in readings if isinstance(r, EngineSample))
+        return View(service.get("status", {}), seen, samples)
+
+    async def until(
+        self, done: Callable[[View], bool], name: str, *, within_s: float, what: str
+    ) -> float:
+        """Seconds until `done`. Raises TimeoutError that says what was waited for."""
+        started_s = monotonic()
+        while not done(view := await self.view(name)):
+            if monotonic() - started_s > within_s:
+                ready = view.condition("Ready")
+                raise TimeoutError(
+                    f"{what}: not within {within_s:.0f} s; {view.ready} engines are ready, "
+                    f"Ready is {ready.get('status')}: {ready.get('message')}"
+                )
+            await asyncio.sleep(POLL_S)
+        return monotonic() - started_s
+
+    async def remains(self, name: str, namespace: str = "default") -> list[str]:
+        """What is left of a service: itself, its children, its finalizers."""
+        left = []
+        try:
+            service = await self.kube.get(INFERENCE_SERVICES, namespace, name)
+            left += [f"finalizer {f}" for f in service["metadata"].get("finalizers", [])]
+            left.append(f"inferenceservice/{name}")
+        except NotFound:
+            pass
+        for resource in (DEPLOYMENTS, PODS):
+            selector = f"{SERVICE_LABEL}={name}"
+            items, _ = await self.kube.list(resource, namespace, labelSelector=selector)
+            left += [f"{resource.plural}/{item['metadata']['name']}" for item in items]
+        return left
+
+    async def gone(self, name: str, *, within_s: float) -> float:
+        """Seconds until nothing of a service remains. Raises TimeoutError that lists what does."""
+        return await eventually(lambda: self._is_gone(name), within_s=within_s, what=f"{name} gone")
+
+    async def _is_gone(self, name: str) -> bool:
+        return not await self.remains(name)
+
+
+async def eventually(check: Callable[[], Awaitable[bool]], *, within_s: float, what: str) -> float:
+    """Seconds until `check` holds. Raises TimeoutError."""
+    started_s = monotonic()
+    while not await check():
+        if monotonic() - started_s > within_s:
+            raise TimeoutError(f"{what}: not within {within_s:.0f} s")
+        await asyncio.sleep(POLL_S)
+    return monotonic() - started_s
+
+
+def models_claim(folder: Path, namespace: str = "default") -> str:
+    """A claim `models` on a folder of this machine, as YAML for kubectl."""
+    name = f"models-{namespace}"
+    size = {"storage": "10Gi"}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": size,
+            "accessModes": ["ReadOnlyMany"],
+            "storageClassName": "",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": str(folder), "type": "Directory"},
+            "claimRef": {"namespace": namespace, "name": "models"},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "models", "namespace": namespace},
+        "spec": {
+            "accessModes": ["ReadOnlyMany"],
+            "storageClassName": "",
+            "volumeName": name,
+            "resources": {"requests": size},
+        },
+    }
+    return yaml.safe_dump_all([volume, claim])

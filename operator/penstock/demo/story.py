@@ -1,0 +1,239 @@
+"""The demo, chapter by chapter. Everything in it is real; nothing is prepared but the cache."""
+
+import asyncio
+import json
+import re
+import shutil
+from pathlib import Path
+
+import aiohttp
+from rich.console import Console
+
+from penstock.adapters.clock import monotonic
+from penstock.adapters.kube import connect
+from penstock.demo.load import End, Load, Outcome, Workload
+from penstock.demo.model import ensure_model
+from penstock.demo.narrator import Narrator
+from penstock.demo.stage import Stage, models_claim
+from penstock.demo.timeline import Sample, Timeline
+from penstock.errors import KubeError
+from penstock.local import cluster as clusters
+from penstock.local import faults
+from penstock.local.install import install
+
+SERVICE = "chat"
+TRAIN_S = 60.0
+# Each client holds a prompt and an answer of about 300 tokens; an engine of the example has room
+# for 4096: this many fill three.
+PEAK_CLIENTS, CALM_CLIENTS = 44, 2
+SAMPLE_S = 0.5
+
+
+class StoryFailed(Exception):
+    """Something in the story did not come out as it must."""
+
+
+class Story:
+    def __init__(self, root: Path, console: Console, *, name: str, picture: Path) -> None:
+        self._root = root
+        self._tell = Narrator(console)
+        self._name = name
+        self._picture = picture
+        self._timeline = Timeline()
+        self._started_s = 0.0
+        self._desired: int | None = None
+
+    async def run(self) -> None:
+        """Tell it. What was started is ended, however the story goes."""
+        began_s = monotonic()
+        models = self._model()
+        try:
+            cluster = await self._cluster()
+            async with await connect(cluster.kubeconfig) as kube:
+                stage = Stage(cluster, kube)
+                try:
+                    await self._apply(stage, models)
+                    await self._ask(cluster.gateway_url)
+                    await self._scale(stage)
+                    await self._remove(stage)
+                finally:
+                    await stage.close()
+        finally:
+            with self._tell.waiting("ending the cluster"):
+                await asyncio.to_thread(clusters.down, self._name)
+        self._tell.fact("cluster", "ended; no process and no file of it is left")
+        self._timeline.plot(self._picture)
+        self._tell.fact("picture", str(self._picture))
+        self._tell.say(f"The whole story took {monotonic() - began_s:.0f} s.")
+
+    def _model(self) -> Path:
+        self._tell.chapter("A small model, made from Penstock's own documentation")
+        started_s = monotonic()
+        models = ensure_model(self._root / "docs", seconds=TRAIN_S)
+        elapsed_s = monotonic() - started_s
+        made = f"trained in {elapsed_s:.0f} s" if elapsed_s > 5 else "taken from the cache"
+        self._tell.fact("model", f"penstock-tiny, {made}")
+        return models
+
+    async def _cluster(self) -> clusters.Cluster:
+        self._tell.chapter("A real Kubernetes control plane, as processes")
+        started_s = monotonic()
+        cluster = await asyncio.to_thread(clusters.up, self._name, say=self._tell.say)
+        await install(cluster, say=self._tell.say)
+        self._tell.fact("up", f"{cluster.server}, in {monotonic() - started_s:.0f} s")
+        return cluster
+
+    async def _apply(self, stage: Stage, models: Path) -> None:
+        self._tell.chapter("One object")
+        example = self._root / "examples" / "quickstart.yaml"
+        stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+        self._tell.yaml(example.read_text())
+        self._tell.command("kubectl apply -f examples/quickstart.yaml")
+        self._tell.say(stage.kubectl("apply", "-f", str(example)).strip())
+        with self._tell.waiting("waiting for Ready"):
+            took_s = await stage.until(
+                lambda view: view.condition("Ready").get("status") == "True",
+                SERVICE,
+                within_s=120,
+                what="the service is Ready",
+            )
+        self._tell.fact("Ready", f"after {took_s:.1f} s")
+        self._tell.command("kubectl get isvc")
+        for line in stage.kubectl("get", "isvc").splitlines():
+            self._tell.say(line)
+
+    async def _ask(self, gateway_url: str) -> None:
+        self._tell.chapter("A streamed answer through the OpenAI-compatible URL")
+        question = "Tell me about the gateway."
+        self._tell.command(f"curl -N {gateway_url}/v1/chat/completions  # {question}")
+        body = {
+            "model": SERVICE,
+            "messages": [{"role": "user", "content": question}],
+            "max_tokens": 60,
+            "temperature": 0,
+            "stream": True,
+        }
+        tokens = 0
+        self._tell.stream("  ")
+        url = f"{gateway_url}/v1/chat/completions"
+        async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
+            async for line in answer.content:
+                if line.startswith(b"data: {"):
+                    delta = json.loads(line[6:])["choices"][0]["delta"].get("content", "")
+                    self._tell.stream(delta)
+                    tokens += bool(delta)
+        self._tell.stream("\n")
+        self._tell.fact("streamed", f"{tokens} pieces of text")
+
+    async def _scale(self, stage: Stage) -> None:
+        self._tell.chapter("Load that fills the KV cache: 1 → 3 → 1 while requests flow")
+        corpus = re.findall(
+            r"\S+", "\n".join(p.read_text() for p in self._root.rglob("docs/**/*.md"))
+        )
+        workload = Workload(SERVICE, corpus, prompt_words=110, max_tokens=160)
+        self._started_s = monotonic()
+        async with Load(stage.cluster.gateway_url, workload) as load:
+            watching = asyncio.create_task(self._watch(stage, load))
+            try:
+                await self._surge(stage, load)
+                await self._kill(stage, load)
+                await self._calm(stage, load)
+                await load.finish()
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+            self._account(load.outcomes)
+
+    async def _surge(self, stage: Stage, load: Load) -> None:
+        self._mark("load")
+        self._tell.say(f"{PEAK_CLIENTS} clients stream without a pause.")
+        load.set_clients(PEAK_CLIENTS)
+        await stage.until(
+            lambda view: view.ready == 3, SERVICE, within_s=120, what="three engines are ready"
+        )
+        self._tell.fact("engines ready", "3")
+        await asyncio.sleep(6)
+
+    async def _kill(self, stage: Stage, load: Load) -> None:
+        """SIGKILL one engine under load, and wait until it is back."""
+        view = await stage.view(SERVICE)
+        victim = min(pod.name for pod in view.pods if pod.is_ready)
+        self._mark("kill")
+        self._tell.command(f"kill -9 $(pid of {victim})")
+        before = len(load.outcomes)
+        faults.kill(stage.cluster, victim, "engine")
+        await asyncio.sleep(2)
+        took_s = await stage.until(
+            lambda view: view.ready == 3, SERVICE, within_s=90, what="the engine is back"
+        )
+        after = load.outcomes[before:]
+        cut = sum(outcome.end is End.CUT for outcome in after)
+        self._tell.fact(
+            "killed engine",
+            f"back after {took_s + 2:.0f} s; {cut} streams ended with an error event, "
+            f"every other request was served by its neighbours",
+        )
+
+    async def _calm(self, stage: Stage, load: Load) -> None:
+        self._mark("calm")
+        self._tell.say(f"{CALM_CLIENTS} clients are left.")
+        load.set_clients(CALM_CLIENTS)
+        await stage.until(
+            lambda view: view.ready == 1 and len(view.pods) == 1,
+            SERVICE,
+            within_s=120,
+            what="one engine is left",
+        )
+        self._tell.fact("engines", "1, the others drained")
+
+    def _account(self, outcomes: list[Outcome]) -> None:
+        ends = {end: sum(outcome.end is end for outcome in outcomes) for end in End}
+        waits = sorted(o.first_byte_s for o in outcomes if o.first_byte_s is not None)
+        self._tell.table(
+            f"{len(outcomes)} requests",
+            [
+                ("answered to the end", str(ends[End.DONE])),
+                ("cut by the kill, ended with an error event", str(ends[End.CUT])),
+                ("refused before their first byte", str(ends[End.REFUSED])),
+                ("broken without a word", str(ends[End.BROKEN])),
+                ("first token, median", f"{waits[len(waits) // 2]:.2f} s"),
+                ("first token, 95th of 100", f"{waits[int(len(waits) * 0.95)]:.2f} s"),
+            ],
+        )
+        if ends[End.REFUSED] or ends[End.BROKEN]:
+            bad = next(o for o in outcomes if o.end in (End.REFUSED, End.BROKEN))
+            raise StoryFailed(f"a request failed that should not: {bad}")
+
+    async def _remove(self, stage: Stage) -> None:
+        self._tell.chapter("Everything removed")
+        self._tell.command(f"kubectl delete isvc {SERVICE}")
+        stage.kubectl("delete", "isvc", SERVICE)
+        took_s = await stage.gone(SERVICE, within_s=60)
+        self._tell.fact("children and finalizers left", f"none, after {took_s:.1f} s")
+
+    def _mark(self, text: str) -> None:
+        self._timeline.marks.append((monotonic() - self._started_s, text))
+
+    async def _watch(self, stage: Stage, load: Load) -> None:
+        """Sample the cluster, and tell each decision as it is made."""
+        while True:
+            at_s = monotonic() - self._started_s
+            try:
+                view = await stage.view(SERVICE)
+            except KubeError:
+                await asyncio.sleep(SAMPLE_S)
+                continue
+            desired = view.scaling.get("desired", view.ready)
+            self._timeline.samples.append(
+                Sample(at_s, load.in_flight, view.kv_usage, view.ready, desired)
+            )
+            if self._desired is not None and desired != self._desired:
+                self._tell.decision(at_s, desired, view.scaling.get("reason", ""))
+            self._desired = desired
+            await asyncio.sleep(SAMPLE_S)
+
+
+def tell(root: Path, *, name: str, picture: Path) -> None:
+    """Run the story in this terminal. Raises what stops it, after cleaning up."""
+    width = min(shutil.get_terminal_size((110, 40)).columns, 120)
+    asyncio.run(Story(root, Console(width=width), name=name, picture=picture).run())
