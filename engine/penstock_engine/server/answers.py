@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -66,7 +66,7 @@ class Answer:
             return body | {"message": {"role": "assistant", "content": text}}
         return body | {"text": text}
 
-    async def stream(self) -> AsyncIterator[bytes]:
+    async def stream(self) -> AsyncGenerator[bytes, None]:
         """Server-sent events. The first one exists only when the first token does.
 
         Raises RequestError before the first event; later failures are an event of their own.

@@ -7,7 +7,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -151,7 +151,7 @@ async def _respond(
         try:
             first = await anext(stream)
         except BaseException:
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
             raise
         return EventStream(first, stream)
     return JSONResponse(await answer.whole())
@@ -247,7 +247,7 @@ async def _disconnected(receive: Callable[[], Awaitable[Message]]) -> None:
 class EventStream(Response):
     """A stream whose first event exists already. A client that leaves ends it at once."""
 
-    def __init__(self, first: bytes, rest: AsyncIterator[bytes]) -> None:
+    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None]) -> None:
         super().__init__()
         self._first = first
         self._rest = rest
@@ -260,7 +260,7 @@ class EventStream(Response):
             ]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": self._first, "more_body": True})
-            async with aclosing(self._rest) as rest:  # type: ignore[type-var]
+            async with aclosing(self._rest) as rest:
                 async for event in rest:
                     await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -273,7 +273,7 @@ class EventStream(Response):
             leaving.cancel()
             relaying.cancel()
             await asyncio.gather(relaying, leaving, return_exceptions=True)
-            await self._rest.aclose()  # type: ignore[attr-defined]
+            await self._rest.aclose()
 
 
 class Guard:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
@@ -54,7 +54,7 @@ class Bridge:
 
     async def generate(
         self, prompt: list[int], sampling: SamplingParams, arrival_s: float, cache_salt: str = ""
-    ) -> AsyncIterator[TokenEvent]:
+    ) -> AsyncGenerator[TokenEvent, None]:
         """The events of one sequence, to its end. Closing the iterator aborts the sequence."""
         request_id = uuid.uuid4().hex
         queue: asyncio.Queue[TokenEvent] = asyncio.Queue()

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ class Choice:
 async def generate(
     bridge: Bridge, tokenizer: Tokenizer, request: GenerationRequest, choice: Choice, usage: Usage,
     *, request_id: str, model: str,
-) -> AsyncIterator[Piece]:  # fmt: skip
+) -> AsyncGenerator[Piece, None]:  # fmt: skip
     """Pieces to the end; `usage` counts along. Raises RequestError when the engine refuses.
 
     Closing the iterator aborts the work.

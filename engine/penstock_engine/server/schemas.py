@@ -138,8 +138,8 @@ class CompletionRequest(GenerationRequest):
     def prompts(self) -> list[str | list[int]]:
         """One entry for each choice of the answer."""
         if isinstance(self.prompt, list) and not isinstance(self.prompt[0], int):
-            return list(self.prompt)  # type: ignore[arg-type]
-        return [self.prompt]  # type: ignore[list-item]
+            return list(self.prompt)
+        return [self.prompt]
 
     def asked_max_tokens(self) -> int | None:
         return self.max_tokens or 16  # OpenAI's default for this route

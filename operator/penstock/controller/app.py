@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ async def run(settings: Settings) -> None:
                 renew_deadline=RENEW_DEADLINE_S,
                 retry_period=RETRY_S,
                 onstarted_leading=leader.lead,
-                onstopped_leading=None,
+                onstopped_leading=_stop_leading,
             )
         )
         try:
@@ -74,6 +75,10 @@ async def run(settings: Settings) -> None:
 async def _hold(election: LeaderElection) -> None:
     await election.run()
     raise LeadershipLost("the Lease could not be renewed")
+
+
+async def _stop_leading() -> None:
+    """Nothing to tidy: `_hold` ends the process."""
 
 
 class Leader:
@@ -154,26 +159,26 @@ class Leader:
         @kopf.index(
             "apps", "v1", "deployments", id="deployments", labels=managed, registry=registry
         )
-        async def deployments(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
+        async def deployments(namespace: str | None, name: str, body: kopf.Body, **_: Any) -> Any:
             return {(namespace, name): dict(body)}
 
         @kopf.index("v1", "pods", id="pods", labels=managed, registry=registry)
-        async def pods(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
+        async def pods(namespace: str | None, name: str, body: kopf.Body, **_: Any) -> Any:
             return {(namespace, name): dict(body)}
 
         @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
         async def service(
-            event: kopf.RawEvent, namespace: str, name: str, body: kopf.Body, **kwargs: Any
+            event: kopf.RawEvent, namespace: str | None, name: str, body: kopf.Body, **kwargs: Any
         ) -> None:
             self._indices = {"deployments": kwargs["deployments"], "pods": kwargs["pods"]}
-            self._service_changed((namespace, name), dict(body), event["type"] == "DELETED")
+            self._service_changed((namespace or "", name), dict(body), event["type"] == "DELETED")
 
         @kopf.on.event("apps", "v1", "deployments", labels=managed, registry=registry)
         @kopf.on.event("v1", "pods", labels=managed, registry=registry)
-        async def child(namespace: str, labels: kopf.Labels, **_: Any) -> None:
+        async def child(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
             self._health.events.inc()
             if SERVICE_LABEL in labels:
-                self._queue.add((namespace, labels[SERVICE_LABEL]))
+                self._queue.add((namespace or "", labels[SERVICE_LABEL]))
 
         return registry
 

@@ -6,7 +6,7 @@ from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRec
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 
-class Lease(LeaseLock):  # type: ignore[misc]
+class Lease(LeaseLock):
     """LeaseLock whose `create` works: the library's passes pretty=True, which its client refuses."""
 
     async def create(

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
@@ -30,13 +31,14 @@ async def serve_logs(cluster: Cluster, pods: Mirror) -> web.AppRunner:
 
 
 @web.middleware
-async def only_api_server(request: web.Request, handler: web.RequestHandler) -> web.StreamResponse:  # type: ignore[type-arg]
+async def only_api_server(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
     assert request.transport is not None
     subject = request.transport.get_extra_info("peercert", {}).get("subject", ())
     if (("commonName", API_SERVER),) not in subject:
         raise web.HTTPForbidden
-    answer: web.StreamResponse = await handler(request)  # type: ignore[operator]
-    return answer
+    return await handler(request)
 
 
 async def container_logs(request: web.Request) -> web.StreamResponse:

@@ -66,7 +66,7 @@ class Volumes:
             return host_path(volume["hostPath"])
         if "persistentVolumeClaim" in volume:
             return await self._claim(volume["persistentVolumeClaim"]["claimName"])
-        path = self._folder / volume["name"]
+        path: Path = self._folder / volume["name"]
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         if "configMap" in volume:
             await self._config_map(path, volume["configMap"], volume["configMap"]["name"])
