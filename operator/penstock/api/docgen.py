@@ -1,0 +1,53 @@
+"""The InferenceService reference page, from the same schema as the CRD."""
+
+from typing import Any
+
+from penstock.api.crdgen import inference_service_crd
+from penstock.api.v1alpha1 import API_VERSION
+
+
+def files() -> dict[str, str]:
+    """File name -> content of every generated page."""
+    schema = inference_service_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    lines = [
+        "# InferenceService",
+        "",
+        f"`{API_VERSION}`, short name `isvc`. Generated from `operator/penstock/api/v1alpha1.py` "
+        "by `penstock docs`; do not edit.",
+        "",
+    ]
+    for part in ("spec", "status"):
+        lines += [f"## {part}", "", "| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += _rows(schema["properties"][part], part)
+        lines.append("")
+    lines += ["## Rules", ""]
+    lines += [f"- {message}." for message in _messages(schema)]
+    return {"inferenceservice.md": "\n".join(lines) + "\n"}
+
+
+def _rows(node: dict[str, Any], path: str) -> list[str]:
+    rows = []
+    required = set(node.get("required", []))
+    for name, child in node.get("properties", {}).items():
+        field = f"{path}.{name}"
+        default = f"`{child['default']}`" if child.get("default") not in (None, {}, [], "") else ""
+        shown = "required" if name in required else default
+        rows.append(f"| `{field}` | {_type(child)} | {shown} | {child['description']} |")
+        rows += _rows(child, field)
+        if child.get("type") == "array":
+            rows += _rows(child["items"], f"{field}[]")
+    return rows
+
+
+def _type(node: dict[str, Any]) -> str:
+    if "enum" in node:
+        return ", ".join(f"`{value}`" for value in node["enum"])
+    bounds = [f"{sign} {node[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in node]
+    return f"{node['type']} {', '.join(bounds)}".strip()
+
+
+def _messages(node: dict[str, Any]) -> list[str]:
+    found = [rule["message"] for rule in node.get("x-kubernetes-validations", [])]
+    for child in [*node.get("properties", {}).values(), node.get("items", {})]:
+        found += _messages(child) if child else []
+    return found

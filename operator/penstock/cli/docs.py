@@ -1,0 +1,16 @@
+"""`penstock docs`: the generated reference pages."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.api import docgen
+from penstock.cli.generated import write_or_check
+
+
+def command(
+    output: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("docs/reference"),
+    check: Annotated[bool, typer.Option(help="Write nothing; fail when a file differs.")] = False,
+) -> None:
+    write_or_check(output, docgen.files(), check=check)
