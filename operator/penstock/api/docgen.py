@@ -17,7 +17,12 @@ def files() -> dict[str, str]:
         "",
     ]
     for part in ("spec", "status"):
-        lines += [f"## {part}", "", "| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += [
+            f"## {part}",
+            "",
+            "| field | type | default | meaning |",
+            "| --- | --- | --- | --- |",
+        ]
         lines += _rows(schema["properties"][part], part)
         lines.append("")
     lines += ["## Rules", ""]
@@ -42,7 +47,9 @@ def _rows(node: dict[str, Any], path: str) -> list[str]:
 def _type(node: dict[str, Any]) -> str:
     if "enum" in node:
         return ", ".join(f"`{value}`" for value in node["enum"])
-    bounds = [f"{sign} {node[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in node]
+    bounds = [
+        f"{sign} {node[key]}" for key, sign in (("minimum", "≥"), ("maximum", "≤")) if key in node
+    ]
     return f"{node['type']} {', '.join(bounds)}".strip()
 
 

@@ -89,7 +89,7 @@ def decide(
     if wanted is None:
         desired, code = current, "MetricsMissing"
         state = ScalingState()
-    elif wanted >= current:
+    elif (wanted := max(wanted, spec.min_replicas)) >= current:
         desired, code = _slew_up(current, wanted, trail), "Up" if wanted > current else "Steady"
         state = ScalingState()
     elif observation.missing:

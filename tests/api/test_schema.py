@@ -1,0 +1,166 @@
+"""The schema as the real API server sees it: bad manifests refused with a sentence, good ones kept."""
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from penstock.adapters.kube import INFERENCE_SERVICES, Kube
+from penstock.api.crdgen import Unsupported, inference_service_crd, schema_of
+from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.errors import NotFound, Rejected
+
+GOOD: dict[str, Any] = {"model": {"uri": "pvc://models/tiny"}}
+
+
+def manifest(spec: Any, name: str = "bad", namespace: str = "default") -> dict[str, Any]:
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """GOOD with one field set."""
+    spec = copy.deepcopy(GOOD)
+    node, *parts = spec, *path.split(".")
+    for part in parts[:-1]:
+        node = node.setdefault(part, {})
+    node[parts[-1]] = value
+    return spec
+
+
+BAD = [
+    ("no model", {}, "spec.model"),
+    ("no uri", {"model": {}}, "spec.model.uri"),
+    ("another scheme", changed("model.uri", "s3://bucket/model"), "must start with pvc://CLAIM"),
+    ("relative file", changed("model.uri", "file://models/x"), "must start with pvc://CLAIM"),
+    ("no claim", changed("model.uri", "pvc:///models"), "must name a claim"),
+    ("trailing slash", changed("model.uri", "pvc://models/tiny/"), "without a trailing slash"),
+    ("upward path", changed("model.uri", "file:///models/../etc"), "must not contain '..'"),
+    ("uri is a number", changed("model.uri", 3), "spec.model.uri"),
+    ("uri too long", changed("model.uri", "file:///" + "x" * 600), "spec.model.uri"),
+    ("empty served name", changed("model.servedName", ""), "spec.model.servedName"),
+    ("served name with a slash", changed("model.servedName", "a/b"), "may have letters, digits"),
+    ("context of 1", changed("engine.maxModelLen", 1), "greater than or equal to 16"),
+    ("no sequences", changed("engine.maxNumSeqs", 0), "spec.engine.maxNumSeqs"),
+    ("budget of 1", changed("engine.maxNumBatchedTokens", 1), "greater than or equal to 16"),
+    (
+        "budget below sequences",
+        {**GOOD, "engine": {"maxNumSeqs": 100, "maxNumBatchedTokens": 64}},
+        "must not be smaller than spec.engine.maxNumSeqs",
+    ),
+    ("unknown dtype", changed("engine.dtype", "int8"), "float32"),
+    ("negative seed", changed("engine.seed", -1), "spec.engine.seed"),
+    ("block size 20", changed("engine.kvCache.blockSize", 20), "must be 8, 16, 32, 64 or 128"),
+    ("KV memory in words", changed("engine.kvCache.memory", "lots"), "a quantity such as 512Mi"),
+    (
+        "utilization above 1",
+        changed("engine.kvCache.memoryUtilization", 1.5),
+        "less than or equal to 1",
+    ),
+    ("utilization of 0", changed("engine.kvCache.memoryUtilization", 0), "memoryUtilization"),
+    ("prefix caching maybe", changed("engine.kvCache.prefixCaching", "maybe"), "prefixCaching"),
+    ("cpu of none", changed("resources.cpu", "0"), "a number of cores such as 2"),
+    ("memory without unit name", changed("resources.memory", "2 GB"), "a quantity such as 2Gi"),
+    ("gpu without domain", changed("resources.accelerator", {"resource": "gpu"}), "DOMAIN/NAME"),
+    (
+        "two gpus",
+        changed("resources.accelerator", {"resource": "nvidia.com/gpu", "count": 2}),
+        "spec.resources.accelerator.count",
+    ),
+    ("unknown mode", changed("scaling.mode", "Magic"), "Shadow"),
+    ("min of 0", changed("scaling.minReplicas", 0), "spec.scaling.minReplicas"),
+    (
+        "min above max",
+        {**GOOD, "scaling": {"minReplicas": 3, "maxReplicas": 2}},
+        "must not be greater than spec.scaling.maxReplicas",
+    ),
+    ("target of 99%", changed("scaling.kvUtilizationTarget", 0.99), "kvUtilizationTarget"),
+    ("queue target 0", changed("scaling.queueTarget", 0), "spec.scaling.queueTarget"),
+    ("delay without unit", changed("scaling.scaleDownDelay", "60"), "a duration such as 60s"),
+    ("replicas in Active", {**GOOD, "replicas": 2}, "counts only with spec.scaling.mode External"),
+    (
+        "negative replicas",
+        {**GOOD, "replicas": -1, "scaling": {"mode": "External"}},
+        "spec.replicas",
+    ),
+    ("no time to drain", changed("drain.seconds", 0), "spec.drain.seconds"),
+    ("template is text", {**GOOD, "template": "pod"}, "spec.template"),
+]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("spec", "sentence"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+async def test_a_bad_manifest_is_refused_with_a_sentence(
+    kube: Kube, spec: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(Rejected) as refused:
+        await kube.create(INFERENCE_SERVICES, "default", manifest(spec))
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", ["a" * 41, "has.dots"])
+async def test_a_name_that_pods_cannot_carry_is_refused(kube: Kube, name: str) -> None:
+    with pytest.raises(Rejected, match="at most 40 characters and no dots"):
+        await kube.create(INFERENCE_SERVICES, "default", manifest(GOOD, name))
+
+
+@pytest.mark.cluster
+async def test_the_server_fills_in_the_defaults_of_the_models(kube: Kube) -> None:
+    made = await kube.create(INFERENCE_SERVICES, "default", manifest(GOOD, "defaults"))
+    try:
+        wanted = InferenceServiceSpec.model_validate(GOOD).model_dump(
+            by_alias=True, exclude_none=True
+        )
+        assert made["spec"] == wanted
+    finally:
+        await kube.delete(INFERENCE_SERVICES, "default", "defaults")
+
+
+@pytest.mark.cluster
+async def test_scale_and_status_are_subresources(kube: Kube, namespace: str) -> None:
+    external = {**GOOD, "scaling": {"mode": "External"}, "replicas": 1}
+    await kube.create(INFERENCE_SERVICES, namespace, manifest(external, "s", namespace))
+    await kube.scale(INFERENCE_SERVICES, namespace, "s", 2, manager="kubectl")
+    body = {"status": {"replicas": 1, "selector": "a=b"}, "spec": {"replicas": 9}}
+    await kube.merge(INFERENCE_SERVICES, namespace, "s", body, manager="t", sub="status")
+    found = await kube.get(INFERENCE_SERVICES, namespace, "s")
+    assert (found["spec"]["replicas"], found["status"]["replicas"]) == (2, 1)
+
+
+@pytest.mark.cluster
+async def test_a_stale_uid_deletes_nothing(kube: Kube, namespace: str) -> None:
+    await kube.create(INFERENCE_SERVICES, namespace, manifest(GOOD, "keep", namespace))
+    await kube.delete(INFERENCE_SERVICES, namespace, "keep", uid="another")
+    assert await kube.get(INFERENCE_SERVICES, namespace, "keep")
+    await kube.delete(INFERENCE_SERVICES, namespace, "keep")
+    await asyncio.sleep(0)
+    with pytest.raises(NotFound):
+        await kube.get(INFERENCE_SERVICES, namespace, "keep")
+
+
+def test_every_field_has_a_description() -> None:
+    def walk(node: dict[str, Any], path: str) -> None:
+        for name, child in node.get("properties", {}).items():
+            if path or name != "metadata":
+                assert child.get("description"), f"{path}.{name}"
+            walk(child, f"{path}.{name}")
+
+    version = inference_service_crd()["spec"]["versions"][0]
+    walk(version["schema"]["openAPIV3Schema"], "")
+
+
+def test_a_construct_that_a_crd_cannot_carry_raises() -> None:
+    class Union(BaseModel):
+        """A model."""
+
+        field: int | str = Field(description="Either.")
+
+    with pytest.raises(Unsupported, match="a union of 2 types"):
+        schema_of(Union)

@@ -1,0 +1,52 @@
+"""A real cluster for every test that asks for one: one for the whole run, a namespace for each test."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from penstock.adapters.kube import NAMESPACES, SERVICE_ACCOUNTS, Kube, connect
+from penstock.api.crdgen import inference_service_crd
+from penstock.errors import KubeError
+from penstock.local import cluster as clusters
+from penstock.local.cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A bare cluster with the CRDs: the control plane and the node agent, without Penstock in it."""
+    name = f"test-{secrets.token_hex(3)}"
+    made = clusters.up(name, say=lambda _: None, allocatable={"nvidia.com/gpu": "2"})
+    try:
+        asyncio.run(_apply_crds(made))
+        yield made
+    finally:
+        clusters.down(name)
+
+
+async def _apply_crds(made: Cluster) -> None:
+    async with await connect(made.kubeconfig) as kube:
+        await kube.apply(inference_service_crd(), manager="tests")
+
+
+@pytest.fixture
+async def kube(cluster: Cluster) -> AsyncIterator[Kube]:
+    async with await connect(cluster.kubeconfig) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(kube: Kube) -> AsyncIterator[str]:
+    """A namespace of the test's own, in which pods can be made at once."""
+    name = f"t-{secrets.token_hex(4)}"
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    await kube.create(NAMESPACES, None, body)
+    for _ in range(100):  # pods are refused until the namespace has its ServiceAccount
+        try:
+            await kube.get(SERVICE_ACCOUNTS, name, "default")
+            break
+        except KubeError:
+            await asyncio.sleep(0.1)
+    yield name
+    await kube.delete(NAMESPACES, None, name)

@@ -1,0 +1,72 @@
+"""Clusters come and go: side by side, after crashes, without a trace."""
+
+import secrets
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from penstock.local import cluster as clusters
+from penstock.local import processes
+
+pytestmark = pytest.mark.cluster
+
+
+def name() -> str:
+    return f"test-{secrets.token_hex(3)}"
+
+
+def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
+    first, second = name(), name()
+    try:
+        one = clusters.up(first, say=lambda _: None)
+        two = clusters.up(second, say=lambda _: None)
+        assert one.network != two.network
+        assert clusters.dead_components(one) == clusters.dead_components(two) == []
+        assert one.kubeconfig.stat().st_mode & 0o777 == 0o600
+        assert one.folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        clusters.down(first)
+        clusters.down(second)
+    for each in (one, two):
+        assert processes.find(each.cluster_id) == []
+        assert not each.folder.exists()
+
+
+def test_down_after_components_were_killed() -> None:
+    made = clusters.up(name(), say=lambda _: None)
+    try:
+        for component in ("node-agent", "apiserver"):
+            for process in processes.find(made.cluster_id, component):
+                process.kill()
+        time.sleep(0.3)
+        assert set(clusters.dead_components(made)) >= {"apiserver", "node-agent"}
+    finally:
+        clusters.down(made.name)
+    assert processes.find(made.cluster_id) == []
+    assert not made.folder.exists()
+
+
+def test_an_interrupt_during_up_takes_everything_back() -> None:
+    wanted = name()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "local", "up", "--bare", "--name", wanted],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "starting controller-manager" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    process.stdout.close()
+    assert process.wait(60) != 0
+    assert wanted not in [made.name for made in clusters.list_clusters()]
+    assert not (clusters.clusters_root() / wanted).exists()
+
+
+def test_a_name_that_is_no_folder_name_is_refused() -> None:
+    with pytest.raises(clusters.ClusterError, match="no cluster name"):
+        clusters.up("../escape", say=lambda _: None)

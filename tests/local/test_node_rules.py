@@ -1,0 +1,156 @@
+"""What the node agent decides, without any process: probes, back-off, environment, status."""
+
+from typing import Any
+
+import pytest
+
+from penstock.local.node.backoff import Backoff
+from penstock.local.node.environment import (
+    ConfigError,
+    environment,
+    expand,
+    quantity,
+    rewrite_paths,
+)
+from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
+from penstock.local.node.probe import ProbeSpec, ProbeState
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a": "b"}},
+    "spec": {"nodeName": "node", "containers": []},
+    "status": {"podIP": "127.1.2.3"},
+}
+
+
+def test_back_off_follows_kubernetes() -> None:
+    pauses, backoff = [], Backoff()
+    for _ in range(8):
+        pause_s, backoff = backoff.after(1.0)
+        pauses.append(pause_s)
+    assert pauses == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert backoff.after(700.0)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdicts"),
+    [
+        ("+", ["passing"]),
+        ("--+", ["unknown", "failing", "passing"]),
+        ("+-+-", ["passing", "passing", "passing", "passing"]),
+        ("+--", ["passing", "passing", "failing"]),
+    ],
+)
+def test_a_probe_needs_its_threshold(answers: str, verdicts: list[str]) -> None:
+    spec = ProbeSpec.of({"httpGet": {}, "failureThreshold": 2})
+    assert spec is not None
+    state, seen = ProbeState(), []
+    for answer in answers:
+        state = state.observe(spec, answer == "+")
+        seen.append(state.verdict)
+    assert seen == verdicts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$(A)/x", "1/x"),
+        ("$(UNKNOWN)", "$(UNKNOWN)"),
+        ("$$(A)", "$(A)"),
+        ("cost: $5", "cost: $5"),
+    ],
+)
+def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
+    assert expand(text, {"A": "1"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/models/tiny", "/host/tmp/m/tiny"),
+        ("--dir=/models", "--dir=/host/tmp/m"),
+        ("/modelsX", "/modelsX"),
+        ("/other/models", "/other/models"),
+        ("/models:/tmp", "/host/tmp/m:/host/t"),
+        ("http://x/models", "http://x/models"),
+    ],
+)
+def test_mount_paths_become_folders_in_one_pass(text: str, expected: str) -> None:
+    assert rewrite_paths(text, {"/models": "/host/tmp/m", "/tmp": "/host/t"}) == expected
+
+
+def test_an_environment_from_every_source() -> None:
+    container = {
+        "resources": {"limits": {"memory": "1Gi", "cpu": "1500m"}},
+        "envFrom": [{"configMapRef": {"name": "cm"}, "prefix": "P_"}],
+        "env": [
+            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "L", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a']"}}},
+            {"name": "MEM", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory"}}},
+            {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "URL", "value": "http://$(IP)"},
+        ],
+    }
+    env = environment(container, POD, {"BASE": "x"}, {"cm": {"one": "1"}}, {"s": {"k": "v"}})
+    assert env == {
+        "BASE": "x", "P_one": "1", "IP": "127.1.2.3", "L": "b", "MEM": str(2**30), "CPU": "2",
+        "KEY": "v", "URL": "http://127.1.2.3",
+    }  # fmt: skip
+
+
+def test_what_is_missing_is_named() -> None:
+    container = {"env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}
+    with pytest.raises(ConfigError, match="secretKeyRef 's' not found"):
+        environment(container, POD, {}, {}, {})
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", 1), ("500m", 0.5), ("1Ki", 1024), ("2G", 2e9)])
+def test_quantities(text: str, value: float) -> None:
+    assert quantity(text) == value
+
+
+ENDED = Ended(1, "Error", "why", "t1", "t2")
+RECORD = ContainerRecord("c", "i")
+
+
+@pytest.mark.parametrize(
+    ("policy", "records", "phase"),
+    [
+        ("Always", (RECORD,), "Pending"),
+        ("Always", (RECORD.running("t"),), "Running"),
+        ("Always", (RECORD.over(ENDED),), "Running"),
+        ("Never", (RECORD.over(ENDED),), "Failed"),
+        ("OnFailure", (RECORD.over(ENDED),), "Running"),
+        ("Never", (RECORD.over(Ended(0, "Completed", "", "a", "b")),), "Succeeded"),
+        (
+            "Never",
+            (RECORD.over(Ended(0, "Completed", "", "a", "b")), RECORD.running("t")),
+            "Running",
+        ),
+    ],
+)
+def test_the_phase_follows_from_the_containers(
+    policy: str, records: tuple[ContainerRecord, ...], phase: str
+) -> None:
+    assert PodRecord(policy, "1", "2", "t", containers=records).phase == phase
+
+
+def test_a_restart_is_counted_and_the_last_end_kept() -> None:
+    record = RECORD.running("t0").over(ENDED).waiting("CrashLoopBackOff").running("t3")
+    status = record.as_status()
+    assert status["restartCount"] == 1
+    assert status["lastState"]["terminated"]["message"] == "why"
+
+
+def test_conditions_keep_their_times_until_they_change() -> None:
+    record = PodRecord("Always", "1", "2", "t", containers=(RECORD.running("t"),))
+    first = record.as_status({}, "T1")
+    assert record.as_status(first, "T2") == first
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"),
+    [("Always", 0, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 1, False)],
+)
+def test_restart_policies(policy: str, code: int, again: bool) -> None:
+    assert should_restart(policy, code) is again
