@@ -97,6 +97,13 @@ class KVCache(Model):
         description="The part of the pod's or the accelerator's memory that the engine may use.",
         ge=0.05,
         le=1.0,
+        # The API server compares a whole number with a fraction as whole numbers, so 0 passes `ge`.
+        json_schema_extra=rules(
+            (
+                "self >= 0.05",
+                "spec.engine.kvCache.memoryUtilization must be at least 0.05, such as 0.9",
+            )
+        ),
     )
     block_size: int = Field(
         default=16,
@@ -226,6 +233,12 @@ class Scaling(Model):
         description="How full the KV cache of a replica should be at most, as a fraction.",
         ge=0.1,
         le=0.95,
+        json_schema_extra=rules(
+            (
+                "self >= 0.1",
+                "spec.scaling.kvUtilizationTarget must be at least 0.1, such as 0.75",
+            )
+        ),
     )
     queue_target: int = Field(
         default=4, description="Waiting requests for each replica that are no reason for another one.",

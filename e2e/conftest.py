@@ -1,0 +1,46 @@
+"""The whole product on a real cluster, once for all scenarios."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.adapters.kube import connect
+from penstock.demo.model import ensure_model
+from penstock.demo.stage import Stage, models_claim
+from penstock.local import cluster as clusters
+from penstock.local.cluster import Cluster
+from penstock.local.install import install
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The demo's model, from the cache when it is there."""
+    return ensure_model(ROOT / "docs", seconds=60)
+
+
+@pytest.fixture(scope="session")
+def penstock_cluster() -> Iterator[Cluster]:
+    name = f"e2e-{secrets.token_hex(3)}"
+    made = clusters.up(name, say=lambda _: None)
+    try:
+        asyncio.run(install(made, say=lambda _: None))
+        yield made
+    finally:
+        clusters.down(name)
+
+
+@pytest.fixture
+async def stage(penstock_cluster: Cluster, models: Path) -> AsyncIterator[Stage]:
+    async with await connect(penstock_cluster.kubeconfig) as kube:
+        made = Stage(penstock_cluster, kube)
+        made.kubectl("apply", "-f", "-", stdin=models_claim(models))
+        try:
+            yield made
+        finally:
+            made.kubectl("delete", "isvc", "--all", "--ignore-not-found")
+            await made.close()

@@ -1,0 +1,75 @@
+"""`kubectl apply -f examples/quickstart.yaml`, an answer, and nothing left after deletion."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.demo.stage import Stage
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_applied_answered_deleted(stage: Stage) -> None:
+    stage.kubectl("apply", "-f", str(EXAMPLE))
+    took_s = await stage.until(
+        lambda view: view.condition("Ready").get("status") == "True",
+        "chat", within_s=120, what="Ready",
+    )  # fmt: skip
+    print(f"apply to Ready: {took_s:.1f} s")
+
+    body = {
+        "model": "chat",
+        "messages": [{"role": "user", "content": "Tell me about the gateway."}],
+        "max_tokens": 24,
+        "temperature": 0,
+    }
+    url = f"{stage.cluster.gateway_url}/v1/chat/completions"
+    async with httpx.AsyncClient(timeout=30) as client:
+        whole = (await client.post(url, json=body)).json()["choices"][0]["message"]["content"]
+        answer = await client.post(url, json=body | {"stream": True})
+    events = [json.loads(x[6:]) for x in answer.text.splitlines() if x.startswith("data: {")]
+    text = "".join(e["choices"][0]["delta"].get("content", "") for e in events)
+    assert text == whole
+    assert text.strip()
+
+    table = stage.kubectl("get", "isvc", "chat").splitlines()
+    assert table[0].split() == [
+        "NAME",
+        "READY",
+        "REASON",
+        "REPLICAS",
+        "READYREPLICAS",
+        "DESIRED",
+        "AGE",
+    ]
+    assert table[1].split()[1:3] == ["True", "Ready"]
+
+    stage.kubectl("delete", "isvc", "chat")
+    gone_s = await stage.gone("chat", within_s=60)
+    print(f"delete to nothing left: {gone_s:.1f} s")
+    assert await stage.remains("chat") == []
+
+
+async def test_a_converged_service_is_not_written_to(stage: Stage) -> None:
+    """Twenty seconds of the audit log; the operator's Lease is the one thing that it renews."""
+    stage.kubectl("apply", "-f", str(EXAMPLE))
+    await stage.until(
+        lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="a decision"
+    )
+    await asyncio.sleep(4)
+    log = stage.cluster.logs / "audit.jsonl"
+    before = len(log.read_text().splitlines())
+    await asyncio.sleep(20)
+    writes = [
+        f"{entry['verb']} {entry['requestURI']}"
+        for entry in map(json.loads, log.read_text().splitlines()[before:])
+        if entry["verb"] in ("create", "update", "patch", "delete")
+        and "penstock-system" in entry["user"]["username"]
+        and "/leases/" not in entry["requestURI"]
+    ]
+    assert writes == []

@@ -1,0 +1,120 @@
+"""What only the operator can see is wrong becomes a condition with a sentence, not a crash loop."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.adapters.kube import DEPLOYMENTS, PODS
+from penstock.core.service import SERVICE_LABEL
+from penstock.demo.stage import Stage, eventually
+
+pytestmark = pytest.mark.e2e
+
+Spoil = Callable[[Path], None]
+
+
+def shorten(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+
+
+def rename_architecture(folder: Path) -> None:
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["Other"]}))
+
+
+SPOILED: dict[str, tuple[Spoil, str]] = {
+    "no-config": (lambda f: (f / "config.json").unlink(), "NotAModel"),
+    "broken-config": (lambda f: (f / "config.json").write_text("{"), "BadConfig"),
+    "architecture": (rename_architecture, "UnsupportedArchitecture"),
+    "pickle": (lambda f: (f / "model.safetensors").rename(f / "model.bin"), "NoSafetensors"),
+    "truncated": (shorten, "BadWeights"),
+    "no-tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "NoTokenizer"),
+}
+SPECS: dict[str, tuple[dict[str, Any], str]] = {
+    "missing-path": ({"model": {"uri": "pvc://models/nowhere"}}, "ModelNotFound"),
+    "missing-claim": ({"model": {"uri": "pvc://nobody/x"}}, "Unschedulable"),
+    "little-memory": ({"resources": {"memory": "128Mi"}}, "MemoryTooSmall"),
+    "little-kv": ({"engine": {"kvCache": {"memory": "64Ki"}}}, "KVCacheTooSmall"),
+    "long-context": ({"engine": {"maxModelLen": 1000000}}, "ContextTooLong"),
+    "bad-template": (
+        {"template": {"spec": {"containers": [{"name": "side"}]}}},
+        "PodTemplateRejected",
+    ),
+    "no-gpu": (
+        {"template": {"spec": {"nodeSelector": {"has": "nothing"}}}},
+        "Unschedulable",
+    ),
+}
+
+
+def service(name: str, spec: dict[str, Any]) -> str:
+    body = {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name},
+        "spec": {"model": {"uri": "pvc://models/penstock-tiny"}, "resources": {"memory": "1Gi"}}
+        | spec,
+    }
+    return json.dumps(body)
+
+
+async def test_each_becomes_a_condition(stage: Stage, models: Path, tmp_path: Path) -> None:
+    wanted: dict[str, str] = {}
+    for name, (spoil, reason) in SPOILED.items():
+        folder = tmp_path / name
+        shutil.copytree(models / "penstock-tiny", folder)
+        spoil(folder)
+        stage.kubectl(
+            "apply", "-f", "-", stdin=service(name, {"model": {"uri": f"file://{folder}"}})
+        )
+        wanted[name] = reason
+    for name, (spec, reason) in SPECS.items():
+        stage.kubectl("apply", "-f", "-", stdin=service(name, spec))
+        wanted[name] = reason
+
+    seen: dict[str, tuple[str, str]] = {}
+
+    async def all_said() -> bool:
+        for name in wanted:
+            ready = (await stage.view(name)).condition("Ready")
+            seen[name] = (ready.get("reason", ""), ready.get("message", ""))
+        return all(seen[name][0] == reason for name, reason in wanted.items())
+
+    try:
+        await eventually(all_said, within_s=60, what="every refusal")
+    except TimeoutError:
+        wrong = {name: seen[name] for name in wanted if seen[name][0] != wanted[name]}
+        raise AssertionError(f"other reasons than wanted: {wrong}") from None
+    for name, (reason, message) in sorted(seen.items()):
+        print(f"{name}: {reason}: {message}")
+        deployments, _ = await stage.kube.list(
+            DEPLOYMENTS, "default", labelSelector=f"{SERVICE_LABEL}={name}"
+        )
+        assert deployments == []
+        pods, _ = await stage.kube.list(PODS, "default", labelSelector=f"{SERVICE_LABEL}={name}")
+        assert len(pods) <= 1
+        for pod in pods:
+            statuses = pod["status"].get("containerStatuses", [])
+            assert sum(status["restartCount"] for status in statuses) == 0
+    print(f"{len(wanted)} refusals became conditions")
+
+
+async def test_a_name_that_is_served_already_is_refused_to_the_younger(stage: Stage) -> None:
+    stage.kubectl("apply", "-f", "-", stdin=service("first", {}))
+    await stage.until(lambda view: view.ready == 1, "first", within_s=60, what="the first serves")
+    spec = {"model": {"uri": "pvc://models/penstock-tiny", "servedName": "first"}}
+    stage.kubectl("apply", "-f", "-", stdin=service("second", spec))
+    await stage.until(
+        lambda view: view.condition("Ready").get("reason") == "ServedNameTaken",
+        "second", within_s=30, what="ServedNameTaken",
+    )  # fmt: skip
+    stage.kubectl("delete", "isvc", "first")
+    await stage.until(
+        lambda view: view.condition("Ready").get("status") == "True",
+        "second", within_s=60, what="the name is free, the second serves",
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Runs that end in a figure: the same code behind a benchmark's full size and a test's small one."""
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.demo.load import End, Load, Outcome, Workload
+from penstock.demo.stage import Stage
+from penstock.local import faults
+
+
+def corpus(root: Path) -> list[str]:
+    """The words of the documentation, as prompts are cut from them."""
+    texts = sorted((root / "docs").rglob("*.md"))
+    return re.findall(r"\S+", "\n".join(text.read_text() for text in texts))
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How a run's requests ended, and how many engines there were at most."""
+
+    ends: Counter[End]
+    peak_ready: int
+    final_ready: int
+    first_bad: Outcome | None
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{self.ends[end]} {end}" for end in End)
+        total = sum(self.ends.values())
+        return f"{total} requests: {counts}; replicas 1 -> {self.peak_ready} -> {self.final_ready}"
+
+
+async def scale_under_load(
+    stage: Stage, service: str, words: Sequence[str], *, requests: int, kill: bool, seed: int
+) -> Tally:
+    """`requests` streams while the service goes 1 -> 3 -> 1; with `kill`, one engine dies meanwhile.
+
+    The last tenth of the requests is sent by few clients, so that they flow while it shrinks.
+    """
+    workload = Workload(service, words, prompt_words=110, max_tokens=128, seed=seed)
+    async with Load(stage.cluster.gateway_url, workload) as load:
+        load.limit(requests - requests // 10)
+        load.set_clients(44)
+        if kill:
+            await stage.until(
+                lambda view: view.ready >= 2, service, within_s=90, what="a second engine is ready"
+            )
+            view = await stage.view(service)
+            ready = sorted(pod.name for pod in view.pods if pod.is_ready and not pod.is_ending)
+            victim = random.Random(seed).choice(ready)  # noqa: S311 - a test's choice
+            faults.kill(stage.cluster, victim, "engine")
+        await load.wait()
+        await stage.until(
+            lambda view: view.ready == 3, service, within_s=90, what="three engines are ready"
+        )
+        peak = (await stage.view(service)).ready
+        load.limit(requests // 10)
+        load.set_clients(1)
+        shrinking = asyncio.create_task(
+            stage.until(
+                lambda view: view.ready == 1, service, within_s=180, what="one engine is left"
+            )
+        )
+        await load.wait()
+        await shrinking
+        final = (await stage.view(service)).ready
+    bad = [o for o in load.outcomes if o.end in (End.REFUSED, End.BROKEN)]
+    ends = Counter(outcome.end for outcome in load.outcomes)
+    return Tally(ends, peak, final, bad[0] if bad else None)
