@@ -20,6 +20,8 @@ from penstock_engine.tokens import Tokenizer
 logger = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 65_536
+# Longer than the gateway keeps idle connections (30 s), so that none is closed as it is used.
+KEEP_ALIVE_S = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ async def _listen(served: Served, options: ServeOptions) -> None:
             http="h11",  # the one with the header cap
             timeout_graceful_shutdown=5,
             lifespan="off",
+            timeout_keep_alive=KEEP_ALIVE_S,
         )
     )
     draining = asyncio.create_task(_drain_on_signal(server, served, options.shutdown_timeout_s))

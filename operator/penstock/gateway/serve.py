@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 65_536
 POLL_S = 0.05
+# Longer than clients keep idle connections (aiohttp 15 s), so that none is closed as it is used.
+KEEP_ALIVE_S = 75
 
 
 async def serve(settings: GatewaySettings) -> None:
@@ -42,6 +44,7 @@ async def serve(settings: GatewaySettings) -> None:
                 timeout_graceful_shutdown=5,
                 lifespan="off",
                 backlog=4096,
+                timeout_keep_alive=KEEP_ALIVE_S,
             )
         )
         following = asyncio.create_task(fleet.run())

@@ -1,0 +1,55 @@
+"""1,000 streams while a service goes 1 -> 3 -> 1, with and without an engine killed on the way.
+
+    python benchmarks/scale_campaign.py [--requests 1000] [--seed 1]
+
+Exits 1 when a request is refused or broken, or when the run without a kill cuts a stream.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from penstock.adapters.kube import connect
+from penstock.demo.campaigns import corpus, scale_under_load
+from penstock.demo.load import End
+from penstock.demo.model import ensure_model
+from penstock.demo.stage import Stage, models_claim
+from penstock.local import cluster as clusters
+from penstock.local.install import install
+
+ROOT = Path(__file__).parents[1]
+
+
+async def campaign(requests: int, seed: int) -> bool:
+    models = ensure_model(ROOT / "docs", seconds=60)
+    cluster = clusters.up("scale-campaign", say=print)
+    passed = True
+    try:
+        await install(cluster, say=print)
+        async with await connect(cluster.kubeconfig) as kube:
+            stage = Stage(cluster, kube)
+            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+            example = str(ROOT / "examples" / "quickstart.yaml")
+            for kill in (False, True):
+                stage.kubectl("apply", "-f", example)
+                await stage.until(lambda v: v.ready == 1, "chat", within_s=120, what="an engine")
+                tally = await scale_under_load(
+                    stage, "chat", corpus(ROOT), requests=requests, kill=kill, seed=seed
+                )
+                print(f"seed {seed}, kill {kill}: {tally}")
+                passed &= tally.first_bad is None and (kill or not tally.ends[End.CUT])
+                stage.kubectl("delete", "isvc", "chat")
+                await stage.gone("chat", within_s=60)
+            await stage.close()
+    finally:
+        clusters.down(cluster.name)
+    return passed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    sys.exit(0 if asyncio.run(campaign(arguments.requests, arguments.seed)) else 1)
