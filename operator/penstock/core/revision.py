@@ -6,8 +6,10 @@ from dataclasses import asdict
 
 from penstock.core.service import ServiceSpec
 
-# Bounds and targets of scaling and the object's bookkeeping change no pod.
-_SHAPELESS = {"uid", "generation", "created_at", "scaling", "external_replicas"}
+# Who the service is, its bookkeeping, and the bounds of scaling change no pod.
+_SHAPELESS = {
+    "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas",
+}  # fmt: skip
 
 
 def revision_of(spec: ServiceSpec) -> str:
