@@ -14,7 +14,7 @@ from penstock.adapters.kube import (
     connect,
 )
 from penstock.api.crdgen import inference_service_crd
-from penstock.errors import KubeError, NotFound
+from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 
@@ -38,7 +38,7 @@ async def _apply_crds(made: Cluster) -> None:
             try:
                 await kube.list(INFERENCE_SERVICES)
                 return
-            except NotFound:
+            except KubeError:
                 await asyncio.sleep(0.1)
 
 
