@@ -1,16 +1,20 @@
-"""`penstock-engine`: serve, preflight, make-model. Flags carry vLLM's names where it has them."""
+"""`penstock-engine`: serve, preflight, make-model. Flags carry vLLM's names where it has them.
+
+Everything heavy is imported inside the commands.
+"""
 
 import asyncio
 import json
 import logging
-import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
+from penstock_engine.preflight import check_model
+from penstock_engine.preflight import preflight as judge
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -18,39 +22,20 @@ ModelDir = Annotated[Path, typer.Argument(help="The model's folder.")]
 MaxModelLen = Annotated[int | None, typer.Option(min=2, help="Tokens of one request at most.")]
 MaxNumSeqs = Annotated[int, typer.Option(min=1, help="Requests that run at once.")]
 MaxBatched = Annotated[int, typer.Option(min=1, help="Token budget of one step.")]
-BlockSize = Annotated[int, typer.Option(min=1, help="Tokens in a block of the KV cache.")]
+BlockSize = Annotated[int, typer.Option(min=1, max=1024, help="Tokens in a block of KV cache.")]
 Blocks = Annotated[int | None, typer.Option(min=1, help="Number of blocks, instead of a size.")]
 KVBytes = Annotated[int | None, typer.Option(min=1, help="Bytes of the KV cache.")]
 Utilization = Annotated[float, typer.Option(min=0.01, max=1, help="Part of the memory to use.")]
-Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")]
 Prefix = Annotated[bool, typer.Option(help="Share blocks between requests that begin alike.")]
-Seed = Annotated[int, typer.Option(help="For requests without a seed of their own.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Seed = Annotated[int, typer.Option(help="For what is drawn without a seed of its own.")]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Of weights and KV cache.")
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
 
 
 def main() -> None:
     app()
-
-
-def _config(
-    model: Path, max_model_len: int | None, max_num_seqs: int, max_num_batched_tokens: int,
-    block_size: int, num_gpu_blocks_override: int | None, kv_cache_memory_bytes: int | None,
-    gpu_memory_utilization: float, dtype: str, enable_prefix_caching: bool, seed: int, device: str,
-) -> EngineConfig:  # fmt: skip
-    for name, value, allowed in (
-        ("--dtype", dtype, ("auto", "float32", "bfloat16", "float16")),
-        ("--device", device, ("auto", "cpu", "cuda")),
-    ):
-        if value not in allowed:
-            raise typer.BadParameter(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
-    return EngineConfig(
-        model_dir=model, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens, block_size=block_size,
-        num_gpu_blocks_override=num_gpu_blocks_override,
-        kv_cache_memory_bytes=kv_cache_memory_bytes,
-        gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
-        enable_prefix_caching=enable_prefix_caching, seed=seed, device=device,
-    )  # fmt: skip
 
 
 @app.command()
@@ -61,13 +46,14 @@ def serve(
     served_model_name: Annotated[str, typer.Option(help="What clients send as `model`.")] = "",
     api_key: Annotated[
         str | None,
-        typer.Option(
-            envvar="PENSTOCK_ENGINE_API_KEY", help="Demanded of clients, as a bearer token."
-        ),
+        typer.Option(envvar="PENSTOCK_ENGINE_API_KEY", help="Asked of clients, as a bearer token."),
     ] = None,
     shutdown_timeout: Annotated[
         float, typer.Option(min=0, help="Seconds that running requests get after SIGTERM.")
     ] = 30,
+    max_num_queued_reqs: Annotated[
+        int, typer.Option(min=1, help="Requests that wait; beyond them the answer is 503.")
+    ] = 1024,
     max_model_len: MaxModelLen = None,
     max_num_seqs: MaxNumSeqs = 64,
     max_num_batched_tokens: MaxBatched = 512,
@@ -81,18 +67,24 @@ def serve(
     device: Device = "auto",
 ) -> None:
     """Serve a model over HTTP."""
-    config = _config(
-        model, max_model_len, max_num_seqs, max_num_batched_tokens, block_size,
-        num_gpu_blocks_override, kv_cache_memory_bytes, gpu_memory_utilization, dtype,
-        enable_prefix_caching, seed, device,
+    config = EngineConfig(
+        model_dir=model, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens, max_num_queued_reqs=max_num_queued_reqs,
+        block_size=block_size, num_gpu_blocks_override=num_gpu_blocks_override,
+        kv_cache_memory_bytes=kv_cache_memory_bytes,
+        gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
+        enable_prefix_caching=enable_prefix_caching, seed=seed, device=device,
     )  # fmt: skip
-    from penstock_engine.server.serve import ServeOptions
-    from penstock_engine.server.serve import serve as run
-
+    options = ServeOptions(
+        host=host, port=port, served_model_name=served_model_name or model.resolve().name,
+        api_key=api_key or None, shutdown_timeout_s=shutdown_timeout,
+    )  # fmt: skip
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    name = served_model_name or model.resolve().name
     try:
-        asyncio.run(run(config, ServeOptions(host, port, name, api_key, shutdown_timeout)))
+        check_model(model)  # before the seconds that the next import takes
+        from penstock_engine.server.serve import serve as run
+
+        asyncio.run(run(config, options))
     except ModelError as error:
         typer.echo(f"{error.reason}: {error}", err=True)
         raise typer.Exit(1) from error
@@ -102,7 +94,8 @@ def serve(
 def preflight(
     model: ModelDir,
     memory_limit_bytes: Annotated[
-        int | None, typer.Option(help="The engine's memory, instead of this process's limit.")
+        int | None,
+        typer.Option(min=1, help="The engine's memory; else the limit of this process."),
     ] = None,
     termination_log: Annotated[
         Path | None, typer.Option(help="Write the verdict here too.")
@@ -119,17 +112,16 @@ def preflight(
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
-    """Say whether a model can be served like this, without loading it."""
-    config = _config(
-        model, max_model_len, max_num_seqs, max_num_batched_tokens, block_size,
-        num_gpu_blocks_override, kv_cache_memory_bytes, gpu_memory_utilization, dtype,
-        enable_prefix_caching, seed, device,
+    """Say as JSON whether a model can be served like this, without loading it."""
+    config = EngineConfig(
+        model_dir=model, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens, block_size=block_size,
+        num_gpu_blocks_override=num_gpu_blocks_override,
+        kv_cache_memory_bytes=kv_cache_memory_bytes,
+        gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
+        enable_prefix_caching=enable_prefix_caching, seed=seed, device=device,
     )  # fmt: skip
-    from penstock_engine.preflight import preflight as look
-
-    if memory_limit_bytes is not None:
-        os.environ["PENSTOCK_MEMORY_LIMIT_BYTES"] = str(memory_limit_bytes)
-    verdict = look(config)
+    verdict = judge(config, memory_limit_bytes=memory_limit_bytes)
     text = json.dumps(verdict)
     typer.echo(text)
     if termination_log is not None:
@@ -140,7 +132,9 @@ def preflight(
 @app.command()
 def make_model(
     out: Annotated[Path, typer.Argument(help="The folder to make.")],
-    docs: Annotated[list[Path], typer.Option(help="Texts to learn from: files or folders.")],
+    docs: Annotated[
+        list[Path], typer.Option(help="Texts to learn from: a file or a folder; may be repeated.")
+    ],
     seconds: Annotated[float, typer.Option(help="How long to train.")] = 60,
     steps: Annotated[int | None, typer.Option(help="Train this many steps instead.")] = None,
     seed: Seed = 0,

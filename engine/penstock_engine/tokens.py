@@ -11,6 +11,9 @@ from penstock_engine.core.errors import ModelError
 
 REPLACEMENT = "\ufffd"
 
+# A character has up to four bytes, and a token at least one.
+MAX_CHARACTER_TOKENS = 4
+
 
 class TemplateRefused(ValueError):
     """The chat template does not take these messages."""
@@ -28,6 +31,8 @@ class Tokenizer:
         except (OSError, ValueError, KeyError) as error:
             raise ModelError("NoTokenizer", "the tokenizer cannot be read") from error
         self._backend = self._tokenizer.backend_tokenizer
+        # No text of n tokens has more characters than n times this.
+        self.max_token_chars = max(map(len, self._backend.get_vocab()), default=1)
 
     @property
     def has_chat_template(self) -> bool:
@@ -53,11 +58,6 @@ class Tokenizer:
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
 
-    @property
-    def vocab_size(self) -> int:
-        size: int = len(self._tokenizer)
-        return size
-
 
 class TextStream:
     """Text as tokens arrive: whole characters only, and nothing that may be part of a stop string.
@@ -71,11 +71,14 @@ class TextStream:
         tokenizer: Tokenizer,
         stop: Sequence[str] = (),
         *,
+        min_tokens: int = 0,
         include_stop: bool = False,
         skip_special_tokens: bool = True,
     ) -> None:
+        """min_tokens: stop strings do not count within the text of so many tokens."""
         self._tokenizer = tokenizer
-        self._stop = [text for text in stop if text]
+        self._stop = stop
+        self._min_tokens = min_tokens
         self._include_stop = include_stop
         self._skip = skip_special_tokens
         self._ids: list[int] = []
@@ -87,7 +90,8 @@ class TextStream:
     def push(self, token_id: int) -> str:
         """The text that this token makes certain. After a stop string, `stopped` is true."""
         self._ids.append(token_id)
-        return self._release(self._new_text(final=False), final=False)
+        text = self._new_text(final=False)
+        return text if len(self._ids) <= self._min_tokens else self._release(text, final=False)
 
     def finish(self) -> str:
         """What was held back, when no more tokens come."""
@@ -96,9 +100,17 @@ class TextStream:
     def _new_text(self, *, final: bool) -> str:
         before = self._decode(self._ids[self._prefix : self._read])
         now = self._decode(self._ids[self._prefix :])
-        if len(now) <= len(before) or (now.endswith(REPLACEMENT) and not final):
-            return ""  # the bytes of a character are not complete
-        self._prefix, self._read = self._read, len(self._ids)
+        end = len(self._ids)
+        if now.endswith(REPLACEMENT) and not final:
+            # The bytes of a character are not complete. No character has more than
+            # MAX_CHARACTER_TOKENS, so what lies further back never will be.
+            end -= MAX_CHARACTER_TOKENS - 1
+            if end - self._read < MAX_CHARACTER_TOKENS:
+                return ""
+            now = self._decode(self._ids[self._prefix : end])
+        if len(now) <= len(before):
+            return ""
+        self._prefix, self._read = self._read, end
         return now[len(before) :]
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -112,12 +124,9 @@ class TextStream:
             self.stopped = True
             at, stop = min(hits)
             return text[: at + len(stop)] if self._include_stop else text[:at]
-        if final:
-            return text
-        keep = max((_overlap(text, stop) for stop in self._stop), default=0)
-        if keep:
-            text, self._held = text[:-keep], text[-keep:]
-        return text
+        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
 
 
 def _overlap(text: str, stop: str) -> int:

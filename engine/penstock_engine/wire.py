@@ -58,8 +58,17 @@ WAITING = MetricSpec(
 WAITING_BY_REASON = MetricSpec(
     "vllm:num_requests_waiting_by_reason",
     "gauge",
-    "Number of waiting requests by reason.",
+    "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling "
+    "capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, blocked "
+    "status). Sum of all reasons equals vllm:num_requests_waiting.",
     (*LABELS, "reason"),
+)
+SLEEP_STATE = MetricSpec(
+    "vllm:engine_sleep_state",
+    "gauge",
+    "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; "
+    "weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2.",
+    (*LABELS, "sleep_state"),
 )
 KV_USAGE = MetricSpec(
     "vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage."
@@ -92,6 +101,28 @@ PREFIX_HITS = MetricSpec(
     "counter",
     "Prefix cache hits, in terms of number of cached tokens.",
 )
+EXTERNAL_PREFIX_QUERIES = MetricSpec(
+    "vllm:external_prefix_cache_queries_total",
+    "counter",
+    "External prefix cache queries from KV connector cross-instance cache sharing, in terms of "
+    "number of queried tokens.",
+)
+EXTERNAL_PREFIX_HITS = MetricSpec(
+    "vllm:external_prefix_cache_hits_total",
+    "counter",
+    "External prefix cache hits from KV connector cross-instance cache sharing, in terms of "
+    "number of cached tokens.",
+)
+MM_CACHE_QUERIES = MetricSpec(
+    "vllm:mm_cache_queries_total",
+    "counter",
+    "Multi-modal cache queries, in terms of number of queried items.",
+)
+MM_CACHE_HITS = MetricSpec(
+    "vllm:mm_cache_hits_total",
+    "counter",
+    "Multi-modal cache hits, in terms of number of cached items.",
+)
 PREEMPTED = MetricSpec(
     "vllm:num_preemptions_total", "counter", "Cumulative number of preemption from the engine."
 )
@@ -108,6 +139,12 @@ PROMPT_TOKENS_CACHED = MetricSpec(
     "vllm:prompt_tokens_cached_total",
     "counter",
     "Number of cached prompt tokens (local + external).",
+)
+PROMPT_TOKENS_CACHED_BY_SOURCE = MetricSpec(
+    "vllm:prompt_tokens_cached_by_source_total",
+    "counter",
+    "Number of cached prompt tokens by where their KV cache was.",
+    (*LABELS, "source"),
 )
 GENERATION_TOKENS = MetricSpec(
     "vllm:generation_tokens_total", "counter", "Number of generation tokens processed."
@@ -221,10 +258,12 @@ DRAINING = MetricSpec(
 )
 
 METRICS: tuple[MetricSpec, ...] = (
-    RUNNING, WAITING, WAITING_BY_REASON, KV_USAGE, CACHE_CONFIG, PREFIX_QUERIES, PREFIX_HITS,
-    PREEMPTED, PROMPT_TOKENS, PROMPT_TOKENS_BY_SOURCE, PROMPT_TOKENS_CACHED, GENERATION_TOKENS,
-    REQUEST_SUCCESS, ADMISSION_REJECTIONS, REQUEST_PROMPT_TOKENS, REQUEST_GENERATION_TOKENS,
-    ITERATION_TOKENS, REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
+    RUNNING, WAITING, WAITING_BY_REASON, SLEEP_STATE, KV_USAGE, CACHE_CONFIG, PREFIX_QUERIES,
+    PREFIX_HITS, EXTERNAL_PREFIX_QUERIES, EXTERNAL_PREFIX_HITS, MM_CACHE_QUERIES, MM_CACHE_HITS,
+    PREEMPTED, PROMPT_TOKENS, PROMPT_TOKENS_BY_SOURCE, PROMPT_TOKENS_CACHED,
+    PROMPT_TOKENS_CACHED_BY_SOURCE, GENERATION_TOKENS, REQUEST_SUCCESS, ADMISSION_REJECTIONS,
+    REQUEST_PROMPT_TOKENS, REQUEST_GENERATION_TOKENS, ITERATION_TOKENS,
+    REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
     PREFILL_TOKENS_PENDING, DRAINING,
@@ -233,6 +272,8 @@ METRICS: tuple[MetricSpec, ...] = (
 # Values that a label takes, so that every series exists from the start.
 LABEL_VALUES: dict[str, tuple[str, ...]] = {
     WAITING_BY_REASON.name: ("capacity", "deferred"),
+    SLEEP_STATE.name: ("awake", "discard_all", "weights_offloaded"),
+    PROMPT_TOKENS_CACHED_BY_SOURCE.name: ("device", "disk", "external_unspecified", "host", "p2p"),
     PROMPT_TOKENS_BY_SOURCE.name: ("external_kv_transfer", "local_cache_hit", "local_compute"),
     REQUEST_SUCCESS.name: ("abort", "error", "length", "repetition", "stop"),
     ADMISSION_REJECTIONS.name: ("max_num_queued_reqs", "max_num_queued_tokens"),

@@ -1,105 +1,80 @@
-"""A real engine process on a tiny model."""
+"""A model made in seconds, and real engine processes over real sockets."""
 
-import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import torch
+import transformers
 
-DOCS = Path(__file__).parents[2] / "docs"
+from penstock_engine.make_model.make import make
+
+ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("penstock-engine")
+START_TIMEOUT_S = 90
+
+# A client of a running engine, and the engine's process.
+Launched = tuple[httpx.Client, subprocess.Popen[bytes]]
+Launch = Callable[..., Launched]
 
 
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made with the product's own command: too short to speak well, long enough for words."""
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    subprocess.run(
-        [COMMAND, "make-model", folder, "--docs", DOCS, "--steps", "12"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return folder
+    """Qwen3-shaped, with a real tokenizer and hardly any training: its answers are soup."""
+    transformers.utils.logging.disable_progress_bar()
+    directory = tmp_path_factory.mktemp("models") / "soup"
+    make(directory, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+    return directory
 
 
-@dataclass
-class Engine:
-    url: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def metric(self, name: str, **labels: str) -> float:
-        """The value of one series."""
-        from prometheus_client.parser import text_string_to_metric_families
-
-        text = httpx.get(f"{self.url}/metrics").text
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if sample.name == name and labels.items() <= sample.labels.items():
-                    return sample.value
-        raise AssertionError(f"no series {name} {labels}")
-
-    def settle(self) -> None:
-        """Until nothing runs or waits and every block is free."""
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            busy = [
-                self.metric(name)
-                for name in (
-                    "vllm:num_requests_running", "vllm:num_requests_waiting",
-                    "vllm:kv_cache_usage_perc",
-                )
-            ]  # fmt: skip
-            if busy == [0, 0, 0]:
-                return
-            time.sleep(0.05)
-        raise AssertionError("the engine did not come to rest")
-
-    def lines(self) -> list[dict[str, object]]:
-        """The request log."""
-        return [json.loads(x) for x in self.log.read_text().splitlines() if x.startswith("{")]
-
-
-def start(model_dir: Path, log: Path, *flags: str) -> Engine:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [
-                COMMAND, "serve", model_dir, "--port", str(port), "--served-model-name", "tiny",
-                "--max-model-len", "2048", "--kv-cache-memory-bytes", str(32 * 2**20),
-                "--dtype", "float32", *flags,
-            ],
-            stdout=output, stderr=output, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
-        )  # fmt: skip
-    engine = Engine(f"http://127.0.0.1:{port}", process, log)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(f"{engine.url}/ready").status_code == 200:
-                return engine
-        except httpx.TransportError:
-            time.sleep(0.1)
-    process.kill()
-    process.wait()
-    raise AssertionError(log.read_text())
-
-
-def stop(engine: Engine) -> int:
-    engine.process.send_signal(signal.SIGTERM)
-    return engine.process.wait(30)
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
-def engine(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    made = start(model_dir, tmp_path_factory.mktemp("engine") / "log")
-    yield made
-    assert stop(made) == 0
+def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """Starts `penstock-engine serve` with the given flags; whatever is left is ended."""
+    launched: list[Launched] = []
+
+    def start(*flags: str) -> Launched:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        log_path = tmp_path_factory.mktemp("engine") / "log"
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [COMMAND, "serve", model_dir, "--port", str(port), "--served-model-name", "soup",
+                 "--dtype", "float32", "--num-gpu-blocks-override", "400", *flags],
+                stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+            )  # fmt: skip
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
+        launched.append((client, process))
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            assert process.poll() is None, log_path.read_text()
+            assert time.monotonic() < deadline_s, log_path.read_text()
+            try:
+                if client.get("/ready").status_code == 200:
+                    return client, process
+            except httpx.TransportError:
+                time.sleep(0.05)
+
+    yield start
+    for client, process in launched:
+        client.close()
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def client(launch: Launch) -> httpx.Client:
+    """An engine that all tests may use, with a context of 2048 tokens."""
+    client, _ = launch("--max-model-len", "2048", "--max-num-seqs", "8")
+    return client

@@ -1,106 +1,279 @@
-"""Each way a model cannot be served has a reason and a sentence that names the field."""
+"""Every refusal is a sentence that names the field of the InferenceService and what to set."""
 
 import json
-import shutil
+import os
+import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from safetensors import safe_open
 
 from penstock_engine.config import EngineConfig
-from penstock_engine.preflight import preflight
+from penstock_engine.preflight import preflight, size
+
+COMMAND = Path(sys.executable).with_name("penstock-engine")
+MIB = 2**20
+GIB = 2**30
+
+Spoil = Callable[[Path], None]
 
 
-def edit(name: str, **changes: object) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        path = folder / name
+@pytest.fixture
+def folder(model_dir: Path, tmp_path: Path) -> Path:
+    """A copy of the model, free to be spoiled."""
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for file in model_dir.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+def config_with(**changes: Any) -> Spoil:
+    def spoil(folder: Path) -> None:
+        path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
-    return apply
+    return spoil
 
 
-def truncate(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
+def without(*names: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        for name in names:
+            (folder / name).unlink()
+
+    return spoil
 
 
-def garble(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(b"\xff" * 64)
+def with_file(name: str, content: bytes) -> Spoil:
+    return lambda folder: void((folder / name).write_bytes(content))
+
+
+def void(_: object) -> None:
+    pass
+
+
+def cut_weights(folder: Path) -> None:
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(file.seek(0, os.SEEK_END) - 1000)
+
+
+def change_header(change: Callable[[dict[str, Any]], None]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        content = path.read_bytes()
+        (length,) = struct.unpack("<Q", content[:8])
+        header = json.loads(content[8 : 8 + length])
+        change(header)
+        text = json.dumps(header).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + length :])
+
+    return spoil
+
+
+def quantised(header: dict[str, Any]) -> None:
+    header["model.norm.weight"]["dtype"] = "I8"
+
+
+def misshapen(header: dict[str, Any]) -> None:
+    header["model.norm.weight"]["shape"] = [3]
 
 
 def pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def nothing(_: Path) -> None:
-    pass
+def sharded_in_part(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def remove(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).unlink()
+def escaping_index(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"model.norm.weight": "../../etc/passwd"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def broken_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
+def tokens_beyond(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["new"] = 10**6
+    path.write_text(json.dumps(content))
 
 
-GPT2 = edit("config.json", architectures=["GPT2LMHeadModel"])
-HEADS = edit("config.json", num_key_value_heads=3)
-QUANTIZED = edit("config.json", quantization_config={"bits": 4})
+URI = "spec.model.uri"
 
-CASES: dict[str, tuple[Callable[[Path], None], dict[str, object], str, str]] = {
-    "gone": (shutil.rmtree, {}, "ModelNotFound", "spec.model.uri"),
-    "no config": (remove("config.json"), {}, "NotAModel", "config.json"),
-    "broken config": (broken_json, {}, "BadConfig", "config.json"),
-    "other architecture": (GPT2, {}, "UnsupportedArchitecture", "GPT2LMHeadModel"),
-    "odd heads": (HEADS, {}, "BadConfig", "num_attention_heads"),
-    "quantized": (QUANTIZED, {}, "BadConfig", "quantiz"),
-    "pickle only": (pickled, {}, "NoSafetensors", "safetensors"),
-    "truncated": (truncate, {}, "BadWeights", "spec.model.uri"),
-    "garbled": (garble, {}, "BadWeights", "spec.model.uri"),
-    "no tokenizer": (remove("tokenizer.json"), {}, "NoTokenizer", "tokenizer.json"),
-    "long context": (
-        nothing, {"max_model_len": 100_000}, "ContextTooLong", "spec.engine.maxModelLen",
+# what is wrong -> (how, reason, the field to change)
+BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
+    "no config": (without("config.json"), "NotAModel", URI),
+    "config is not JSON": (with_file("config.json", b"{"), "BadConfig", URI),
+    "config is a list": (with_file("config.json", b"[]"), "BadConfig", URI),
+    "another architecture": (
+        config_with(architectures=["GPT2LMHeadModel"]), "UnsupportedArchitecture", URI
     ),
-    "small KV": (
-        nothing, {"kv_cache_memory_bytes": 65536}, "KVCacheTooSmall", "spec.engine.kvCache.memory",
+    "no architecture": (config_with(architectures=None), "UnsupportedArchitecture", URI),
+    "remote code": (
+        config_with(architectures=["X"], auto_map={"AutoModel": "x.X"}),
+        "UnsupportedArchitecture", URI,
     ),
-    "KV beyond memory": (
-        nothing, {"kv_cache_memory_bytes": 1 << 34}, "MemoryTooSmall", "spec.resources.memory",
+    "no layers": (config_with(num_hidden_layers=0), "BadConfig", URI),
+    "heads that do not divide": (config_with(num_key_value_heads=3), "BadConfig", URI),
+    "quantised by config": (config_with(quantization_config={"bits": 4}), "BadConfig", URI),
+    "sliding window": (config_with(use_sliding_window=True), "BadConfig", URI),
+    "unknown rope": (config_with(rope_parameters={"rope_type": "x"}), "BadConfig", URI),
+    "no weights": (without("model.safetensors"), "NoSafetensors", URI),
+    "only pickled weights": (pickled, "NoSafetensors", "safetensors"),
+    "weights that end early": (cut_weights, "BadWeights", URI),
+    "weights that are nothing": (with_file("model.safetensors", b""), "BadWeights", URI),
+    "weights of garbage": (with_file("model.safetensors", b"\x80\x04K\x01." * 99), "BadWeights", URI),
+    "weights with a list for a header": (
+        with_file("model.safetensors", struct.pack("<Q", 2) + b"[]"), "BadWeights", URI
     ),
+    "a pointer instead of weights": (
+        with_file("model.safetensors", b"version https://git-lfs\noid sha256:0\n"), "BadWeights", URI
+    ),
+    "numbers that cannot be served": (change_header(quantised), "BadWeights", URI),
+    "a shape that does not fit its bytes": (change_header(misshapen), "BadWeights", URI),
+    "a shard is missing": (sharded_in_part, "BadWeights", URI),
+    "an index that leads outside": (escaping_index, "BadWeights", URI),
+    "config of a wider model": (config_with(hidden_size=512), "WeightsMismatch", URI),
+    "config of a deeper model": (config_with(num_hidden_layers=5), "WeightsMismatch", URI),
+    "config of a larger vocabulary": (config_with(vocab_size=9999), "WeightsMismatch", URI),
+    "config of an untied model": (config_with(tie_word_embeddings=False), "WeightsMismatch", URI),
+    "no tokenizer": (without("tokenizer.json"), "NoTokenizer", URI),
+    "a tokenizer of garbage": (with_file("tokenizer.json", b"{}"), "BadTokenizer", URI),
+    "a tokenizer of another model": (tokens_beyond, "BadTokenizer", URI),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("spoil", "flags", "reason", "words"), list(CASES.values()), ids=list(CASES)
-)
-def test_a_refusal_says_what_to_change(
-    model_dir: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[Path], None],
-    flags: dict[str, object],
-    reason: str,
-    words: str,
-) -> None:
-    monkeypatch.setenv("PENSTOCK_MEMORY_LIMIT_BYTES", str(2 << 30))
-    folder = tmp_path / "model"
-    shutil.copytree(model_dir, folder)
+@pytest.mark.parametrize(("spoil", "reason", "field"), BAD_FOLDERS.values(), ids=BAD_FOLDERS.keys())
+def test_a_folder_that_is_refused(folder: Path, spoil: Spoil, reason: str, field: str) -> None:
+    config = EngineConfig(model_dir=folder, dtype="float32")
+    assert preflight(config, memory_limit_bytes=4 * GIB)["ok"]
     spoil(folder)
-    verdict = preflight(replace(EngineConfig(model_dir=folder, device="cpu"), **flags))
+    verdict = preflight(config, memory_limit_bytes=4 * GIB)
     assert (verdict["ok"], verdict["reason"]) == (False, reason)
-    assert words in verdict["message"]
-    assert str(tmp_path) not in verdict["message"]
+    assert field in verdict["message"]
+    assert str(folder) not in verdict["message"]
 
 
-def test_memory_that_holds_nothing_names_the_amount_that_would(
-    model_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("uri", ["absent", "file"])
+def test_a_folder_that_is_not_there(tmp_path: Path, uri: str) -> None:
+    (tmp_path / "file").touch()
+    verdict = preflight(EngineConfig(model_dir=tmp_path / uri), memory_limit_bytes=GIB)
+    assert verdict["reason"] == "ModelNotFound"
+    assert URI in verdict["message"]
+
+
+# (changes to the config, memory, reason, what the message must say)
+TOO_MUCH: list[tuple[dict[str, Any], int, str, str]] = [
+    ({}, 64 * MIB, "MemoryTooSmall", "spec.resources.memory to at least "),
+    ({"gpu_memory_utilization": 0.1}, 4 * GIB, "MemoryTooSmall", "spec.resources.memory"),
+    ({"max_num_batched_tokens": 200_000}, GIB, "MemoryTooSmall", "spec.resources.memory"),
+    ({"kv_cache_memory_bytes": 8 * GIB}, 4 * GIB, "MemoryTooSmall", "8192 MiB of KV cache"),
+    ({"num_gpu_blocks_override": 10**7}, 4 * GIB, "MemoryTooSmall", "spec.resources.memory"),
+    ({"kv_cache_memory_bytes": MIB}, 4 * GIB, "KVCacheTooSmall", "kvCache.memory to at least 16Mi"),
+    ({"num_gpu_blocks_override": 10}, 4 * GIB, "KVCacheTooSmall", "maxModelLen to at most 160"),
+    ({"max_model_len": 4097}, 4 * GIB, "ContextTooLong", "set it to at most 4096"),
+]
+
+
+@pytest.mark.parametrize(("changes", "memory", "reason", "advice"), TOO_MUCH)
+def test_what_does_not_fit(
+    model_dir: Path, changes: dict[str, Any], memory: int, reason: str, advice: str
 ) -> None:
-    config = EngineConfig(model_dir=model_dir, device="cpu")
-    monkeypatch.setenv("PENSTOCK_MEMORY_LIMIT_BYTES", str(64 << 20))
-    verdict = preflight(config)
-    assert verdict["reason"] == "MemoryTooSmall"
-    needed_mib = int(verdict["message"].rsplit("at least ", 1)[1].removesuffix("Mi"))
-    monkeypatch.setenv("PENSTOCK_MEMORY_LIMIT_BYTES", str(needed_mib << 20))
-    assert preflight(config)["ok"] is True
+    config = EngineConfig(model_dir=model_dir, dtype="float32", **changes)
+    verdict = preflight(config, memory_limit_bytes=memory)
+    assert (verdict["ok"], verdict["reason"]) == (False, reason)
+    assert advice in verdict["message"]
+
+
+def test_the_reasons_are_many() -> None:
+    reasons = {reason for _, reason, _ in BAD_FOLDERS.values()} | {r for _, _, r, _ in TOO_MUCH}
+    assert len(reasons | {"ModelNotFound"}) >= 12
+
+
+@pytest.mark.parametrize("memory", [64 * MIB, 700 * MIB])
+def test_the_memory_it_asks_for_is_enough(model_dir: Path, memory: int) -> None:
+    config = EngineConfig(model_dir=model_dir, dtype="float32", max_model_len=1024)
+    message = preflight(config, memory_limit_bytes=memory)["message"]
+    asked = int(message.rsplit("at least ", 1)[1].removesuffix("Mi"))
+    assert preflight(config, memory_limit_bytes=asked * MIB)["ok"]
+    assert not preflight(config, memory_limit_bytes=(asked - 1) * MIB)["ok"]
+
+
+def test_the_numbers_are_those_of_the_weights(model_dir: Path) -> None:
+    config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=2)
+    verdict = preflight(config, memory_limit_bytes=4 * GIB)
+    with safe_open(model_dir / "model.safetensors", "np") as weights:
+        num_bytes = sum(weights.get_tensor(name).nbytes for name in weights.keys())  # noqa: SIM118
+    assert verdict == {
+        "ok": True,
+        "architecture": "Qwen3ForCausalLM",
+        "model_type": "qwen3",
+        "weights_bytes": num_bytes,
+        "kv_bytes_per_token": 2 * 4 * 4 * 32 * 4,
+        "max_model_len": 4096,
+        "kv_capacity_tokens": 2 * 4096,
+    }
+
+
+def test_blocks_fill_what_is_left_and_no_more(model_dir: Path) -> None:
+    config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=1000)
+    small, large = (
+        size(config, device_name="cpu", memory_limit_bytes=memory) for memory in (2 * GIB, 3 * GIB)
+    )
+    grown_bytes = (large.num_blocks - small.num_blocks) * 16 * small.kv_bytes_per_token
+    assert abs(grown_bytes - 0.9 * GIB) < MIB
+    half = size(replace(config, dtype="bfloat16"), device_name="cpu", memory_limit_bytes=2 * GIB)
+    assert half.kv_bytes_per_token * 2 == small.kv_bytes_per_token
+
+
+def test_on_an_accelerator_only_the_files_are_judged(model_dir: Path) -> None:
+    verdict = preflight(EngineConfig(model_dir=model_dir, device="cuda"), memory_limit_bytes=MIB)
+    assert verdict["ok"]
+    assert verdict["kv_bytes_per_token"] == 2 * 4 * 4 * 32 * 2
+
+
+def run(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, "preflight", *args],
+        capture_output=True, text=True, check=False, env=os.environ | env,
+    )  # fmt: skip
+
+
+def test_the_command_writes_its_verdict_twice(model_dir: Path, tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    done = run(
+        model_dir, "--termination-log", log, "--max-model-len", "512",
+        PENSTOCK_MEMORY_LIMIT_BYTES=str(2 * GIB),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(log.read_text())
+    assert json.loads(done.stdout)["max_model_len"] == 512
+
+
+def test_the_command_refuses_with_an_exit_status(model_dir: Path, tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    done = run(model_dir, "--termination-log", log, PENSTOCK_MEMORY_LIMIT_BYTES=str(64 * MIB))
+    assert done.returncode == 1
+    assert json.loads(log.read_text())["reason"] == "MemoryTooSmall"
+    flag = run(model_dir, "--memory-limit-bytes", str(64 * MIB))
+    assert json.loads(flag.stdout)["reason"] == "MemoryTooSmall"
+
+
+def test_neither_torch_nor_transformers_is_loaded_for_a_verdict(model_dir: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from penstock_engine.config import EngineConfig; "
+        "from penstock_engine.preflight import preflight; "
+        f"assert preflight(EngineConfig(model_dir=Path({str(model_dir)!r})), "
+        f"memory_limit_bytes={4 * GIB})['ok']; "
+        "print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import transformers
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -65,6 +66,7 @@ def _save(out: Path, model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast
     model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
         eos_token_id=list(ends), pad_token_id=ends[1]
     )
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
 

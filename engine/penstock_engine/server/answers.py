@@ -2,147 +2,126 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.generation import Choice, Usage, generate
-from penstock_engine.server.schemas import GenerationRequest
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.server.generation import Choice, Generator
 from penstock_engine.wire import SSE_DONE, SSE_END, SSE_PREFIX
+
+Kind = Literal["chat", "completion"]
+Json = dict[str, Any]
+
+# One entry for each chunk; a choice that has ended; one that has failed.
+Item = bytes | RequestError | None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One request's answer, streamed or whole. created: seconds since the epoch."""
 
-    kind: Literal["chat", "completion"]
-    request: GenerationRequest
+    kind: Kind
+    generator: Generator
     choices: list[Choice]
-    request_id: str
-    model: str
     created: int
-    bridge: Bridge
-    tokenizer: Tokenizer
 
-    @property
-    def answer_id(self) -> str:
-        return f"{'chatcmpl' if self.kind == 'chat' else 'cmpl'}-{self.request_id}"
-
-    def _pieces(self, choice: Choice, usage: Usage) -> Any:
-        return aclosing(
-            generate(
-                self.bridge, self.tokenizer, self.request, choice, usage,
-                request_id=self.request_id, model=self.model,
-            )
-        )  # fmt: skip
-
-    async def whole(self) -> dict[str, Any]:
+    async def whole(self) -> Json:
         """The complete body. Raises RequestError."""
-        usages = [Usage(len(choice.prompt)) for choice in self.choices]
-        results = await gather_or_cancel(
-            [self._collect(c, u) for c, u in zip(self.choices, usages, strict=True)]
-        )
-        return {
-            "id": self.answer_id,
-            "object": "chat.completion" if self.kind == "chat" else "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "choices": results,
-            "usage": usage_body(usages),
-        }
+        bodies = await _all_or_none([self._collect(choice) for choice in self.choices])
+        name = "chat.completion" if self.kind == "chat" else "text_completion"
+        return self._head(name) | {"choices": bodies, "usage": usage(self.choices)}
 
-    async def _collect(self, choice: Choice, usage: Usage) -> dict[str, Any]:
-        text, reason = "", None
-        async with self._pieces(choice, usage) as pieces:
+    async def _collect(self, choice: Choice) -> Json:
+        text: list[str] = []
+        reason = None
+        async with aclosing(self.generator.pieces(choice)) as pieces:
             async for piece in pieces:
-                text += piece.text
+                text.append(piece.text)
                 reason = piece.finish_reason
-        body: dict[str, Any] = {"index": choice.index, "logprobs": None, "finish_reason": reason}
+        content = "".join(text)
+        body: Json = {"index": choice.index, "logprobs": None, "finish_reason": reason}
         if self.kind == "chat":
-            return body | {"message": {"role": "assistant", "content": text}}
-        return body | {"text": text}
+            return body | {"message": {"role": "assistant", "content": content}}
+        return body | {"text": content}
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
-        """Server-sent events. The first one exists only when the first token does.
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """Server-sent events; none exists before the first token does.
 
-        Raises RequestError before the first event; later failures are an event of their own.
+        Raises RequestError instead of a first event; what fails later is an event of its own.
         """
-        queue: asyncio.Queue[bytes | RequestError | None] = asyncio.Queue()
-        usages = [Usage(len(choice.prompt)) for choice in self.choices]
-        pumps = [
-            asyncio.create_task(self._pump(c, u, queue))
-            for c, u in zip(self.choices, usages, strict=True)
-        ]
-        begun, left = False, len(pumps)
+        items: asyncio.Queue[Item] = asyncio.Queue()
+        pumps = [asyncio.create_task(self._pump(choice, items)) for choice in self.choices]
+        num_running, has_begun = len(pumps), False
         try:
-            while left:
-                item = await queue.get()
+            while num_running:
+                item = await items.get()
                 if item is None:
-                    left -= 1
+                    num_running -= 1
                 elif isinstance(item, RequestError):
-                    if not begun:
+                    if not has_begun:
                         raise item
                     yield frame(item.body())
                     break
                 else:
-                    begun = True
+                    has_begun = True
                     yield item
             else:
-                if self.request.include_usage:
-                    yield frame(self._chunk([], usage_body(usages)))
+                if self.generator.request.include_usage:
+                    yield frame(self._chunk([], usage(self.choices)))
             yield SSE_DONE
         finally:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _pump(
-        self, choice: Choice, usage: Usage, queue: asyncio.Queue[bytes | RequestError | None]
-    ) -> None:
+    async def _pump(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
+        is_first = True
         try:
-            first = True
-            async with self._pieces(choice, usage) as pieces:
+            async with aclosing(self.generator.pieces(choice)) as pieces:
                 async for piece in pieces:
-                    if first and self.kind == "chat":
+                    if is_first and self.kind == "chat":
                         opening = {"role": "assistant", "content": ""}
-                        queue.put_nowait(frame(self._chunk([self._delta(choice, opening, None)])))
-                    first = False
-                    part: Any = {"content": piece.text} if self.kind == "chat" else piece.text
-                    delta = self._delta(choice, part, piece.finish_reason)
-                    queue.put_nowait(frame(self._chunk([delta])))
-            queue.put_nowait(None)
+                        items.put_nowait(self._delta(choice, opening, None))
+                    is_first = False
+                    part = {"content": piece.text} if self.kind == "chat" else piece.text
+                    items.put_nowait(self._delta(choice, part, piece.finish_reason))
+            items.put_nowait(None)
         except RequestError as error:
-            queue.put_nowait(error)
+            items.put_nowait(error)
+        except Exception:
+            items.put_nowait(RequestError(500, "the request failed inside the server"))
+            raise
 
-    def _delta(self, choice: Choice, part: Any, finish_reason: str | None) -> dict[str, Any]:
-        name = "delta" if self.kind == "chat" else "text"
-        return {
+    def _delta(self, choice: Choice, part: Json | str, finish_reason: str | None) -> bytes:
+        body = {
             "index": choice.index,
-            name: part,
+            "delta" if self.kind == "chat" else "text": part,
             "logprobs": None,
             "finish_reason": finish_reason,
         }
+        is_counted = self.generator.request.usage_in_every_chunk
+        return frame(self._chunk([body], usage([choice]) if is_counted else None))
 
-    def _chunk(
-        self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "id": self.answer_id,
-            "object": "chat.completion.chunk" if self.kind == "chat" else "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "choices": choices,
-        }
-        if self.request.include_usage:
-            body["usage"] = usage
+    def _chunk(self, choices: list[Json], usage_so_far: Json | None) -> Json:
+        name = "chat.completion.chunk" if self.kind == "chat" else "text_completion"
+        body = self._head(name) | {"choices": choices}
+        if self.generator.request.include_usage:
+            body["usage"] = usage_so_far
         return body
 
+    def _head(self, name: str) -> Json:
+        prefix = "chatcmpl" if self.kind == "chat" else "cmpl"
+        return {
+            "id": f"{prefix}-{self.generator.request_id}",
+            "object": name,
+            "created": self.created,
+            "model": self.generator.model,
+        }
 
-async def gather_or_cancel(work: list[Any]) -> list[Any]:
+
+async def _all_or_none(work: list[Coroutine[Any, Any, Json]]) -> list[Json]:
     """All results; when one fails or this is cancelled, the others are cancelled and waited for."""
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
@@ -153,16 +132,17 @@ async def gather_or_cancel(work: list[Any]) -> list[Any]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def frame(body: dict[str, Any]) -> bytes:
+def frame(body: Json) -> bytes:
+    # ASCII: some clients split lines at more characters than the standard names.
     return SSE_PREFIX + json.dumps(body, separators=(",", ":")).encode() + SSE_END
 
 
-def usage_body(usages: list[Usage]) -> dict[str, Any]:
-    prompt = sum(usage.prompt_tokens for usage in usages)
-    completion = sum(usage.completion_tokens for usage in usages)
+def usage(choices: list[Choice]) -> Json:
+    num_prompt_tokens = sum(len(choice.prompt) for choice in choices)
+    num_completion_tokens = sum(choice.completion_tokens for choice in choices)
     return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in usages)},
+        "prompt_tokens": num_prompt_tokens,
+        "completion_tokens": num_completion_tokens,
+        "total_tokens": num_prompt_tokens + num_completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": sum(c.cached_tokens for c in choices)},
     }

@@ -5,45 +5,41 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
+RETRY_AFTER_S = 1
+MAX_MESSAGE_CHARS = 500
 
-class RequestError(Exception):
-    """An answer to a request that is not served."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        param: str | None = None,
-        retry_after_s: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.param = param
-        self.retry_after_s = retry_after_s
-
-    def body(self) -> dict[str, Any]:
-        return error_body(self.status, self.message, self.param)
-
-    def response(self) -> JSONResponse:
-        headers = {"Retry-After": str(self.retry_after_s)} if self.retry_after_s else None
-        return JSONResponse(self.body(), self.status, headers=headers)
-
-
-KINDS = {
-    400: "BadRequestError",
+TYPES = {
     401: "AuthenticationError",
     404: "NotFoundError",
+    405: "MethodNotAllowedError",
+    408: "RequestTimeoutError",
     413: "RequestTooLargeError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
 }
 
 
-def error_body(status: int, message: str, param: str | None = None) -> dict[str, Any]:
-    kind = KINDS.get(status, "BadRequestError")
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+class RequestError(Exception):
+    """The answer to a request that is not served. 503 says when to try again."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+
+    def body(self) -> dict[str, Any]:
+        error = {
+            "message": self.message[:MAX_MESSAGE_CHARS],
+            "type": TYPES.get(self.status, "BadRequestError"),
+            "param": self.param,
+            "code": self.status,
+        }
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        headers = {"Retry-After": str(RETRY_AFTER_S)} if self.status == 503 else None
+        return JSONResponse(self.body(), self.status, headers=headers)
 
 
 def from_validation(error: ValidationError) -> RequestError:
@@ -51,4 +47,5 @@ def from_validation(error: ValidationError) -> RequestError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")
-    return RequestError(400, f"{where}: {message}" if where else message, param=where or None)
+    param = str(first["loc"][0]) if first["loc"] else None
+    return RequestError(400, f"{where}: {message}" if where else message, param=param)

@@ -4,30 +4,22 @@ import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from penstock_engine.core.events import Failure
+from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.server.bridge import Bridge, now_s
+from penstock_engine.server.bridge import Bridge, EngineGone
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.tokens import TextStream, Tokenizer
 
 FAILURES: dict[Failure, tuple[int, str]] = {
-    "queue_full": (503, "the engine's queue is full; try again"),
+    "queue_full": (503, "the engine's queue is full: try again"),
     "prompt_too_long": (400, "the prompt is longer than the KV cache can hold"),
     "step_failed": (500, "the engine could not compute this request"),
-    "engine_stopped": (503, "the engine is stopping; try again"),
+    "engine_stopped": (503, "the engine is stopping: try again"),
 }
-
-
-@dataclass(slots=True)
-class Usage:
-    """Tokens of one choice so far."""
-
-    prompt_tokens: int
-    completion_tokens: int = 0
-    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,95 +30,104 @@ class Piece:
     finish_reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Choice:
-    """What one choice is made from."""
+    """What one choice is made from, and how far it is."""
 
     index: int
     prompt: list[int]
     sampling: SamplingParams
-    arrival_s: float
+    record: RequestRecord
+    completion_tokens: int = field(default=0, init=False)
+    cached_tokens: int = field(default=0, init=False)
+    first_token_s: float | None = field(default=None, init=False)
 
 
-async def generate(
-    bridge: Bridge, tokenizer: Tokenizer, request: GenerationRequest, choice: Choice, usage: Usage,
-    *, request_id: str, model: str,
-) -> AsyncGenerator[Piece, None]:  # fmt: skip
-    """Pieces to the end; `usage` counts along. Raises RequestError when the engine refuses.
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """Makes choices. answer_id: of the request, for the log."""
 
-    Closing the iterator aborts the work.
-    """
-    stream = TextStream(
-        tokenizer,
-        request.stop,
-        include_stop=request.include_stop_str_in_output,
-        skip_special_tokens=request.skip_special_tokens,
-    )
-    first_s: float | None = None
-    finish_reason = "abort"
-    try:
-        async with aclosing(
-            bridge.generate(
-                choice.prompt, choice.sampling, choice.arrival_s, request.cache_salt or ""
-            )
-        ) as events:
-            async for event in events:
-                usage.cached_tokens = event.num_cached_tokens
-                if event.finish_reason in ("error", "abort"):
-                    finish_reason = event.finish_reason
-                    raise RequestError(
-                        *FAILURES[event.failure or "engine_stopped"],
-                        retry_after_s=1
-                        if event.failure in ("queue_full", "engine_stopped")
-                        else None,
-                    )
-                text = ""
-                if event.token_id is not None:
-                    first_s = first_s or now_s()
-                    usage.completion_tokens = event.num_output_tokens
-                    if not _is_end_token(request, event.finish_reason):
-                        text = stream.push(event.token_id)
-                if stream.stopped:
-                    finish_reason = "stop"
-                    yield Piece(text, finish_reason)
-                    return
-                if event.finish_reason is not None:
-                    text += stream.finish()
-                    finish_reason = "stop" if stream.stopped else event.finish_reason
-                    yield Piece(text, finish_reason)
-                    return
-                if text:
-                    yield Piece(text, None)
-    finally:
-        _log(request_id, model, choice, usage, first_s, finish_reason)
+    bridge: Bridge
+    tokenizer: Tokenizer
+    request: GenerationRequest
+    model: str
+    request_id: str
+
+    async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
+        """To the end of the choice. Raises RequestError when the engine refuses or fails.
+
+        Closing the iterator aborts the work.
+        """
+        request, record = self.request, choice.record
+        text = TextStream(
+            self.tokenizer,
+            request.stop,
+            min_tokens=choice.sampling.min_tokens,
+            include_stop=request.include_stop_str_in_output,
+            skip_special_tokens=request.skip_special_tokens,
+        )
+        events = self.bridge.generate(
+            choice.prompt, choice.sampling, record, request.cache_salt or ""
+        )
+        finish_reason = "abort"
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    _raise_failure(event)
+                    piece = self._piece(event, choice, text)
+                    if text.stopped:
+                        record.is_stopped = True
+                    if piece.finish_reason is not None:
+                        finish_reason = piece.finish_reason
+                    if piece.text or piece.finish_reason:
+                        yield piece
+                    if piece.finish_reason is not None:
+                        return
+        except (RequestError, EngineGone) as error:
+            finish_reason = "error"
+            if isinstance(error, EngineGone):
+                raise RequestError(*FAILURES["engine_stopped"]) from error
+            raise
+        finally:
+            self._log(choice, finish_reason)
+
+    def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
+        choice.completion_tokens = event.num_output_tokens
+        choice.cached_tokens = event.num_cached_tokens
+        choice.first_token_s = event.first_token_s
+        new = ""
+        # The token that ended the sequence is not text, unless it was asked for.
+        is_end_token = event.finish_reason == "stop"
+        if event.token_id is not None and (
+            not is_end_token or self.request.include_stop_str_in_output
+        ):
+            new = text.push(event.token_id)
+        if event.finish_reason is not None:
+            new += text.finish()
+        return Piece(new, "stop" if text.stopped else event.finish_reason)
+
+    def _log(self, choice: Choice, finish_reason: str) -> None:
+        """One JSON line for each finished choice, without its text."""
+        ttft_s = tpot_s = None
+        first_s, last_s = choice.first_token_s, choice.record.last_token_s
+        if first_s is not None:
+            ttft_s = first_s - choice.record.arrival_s
+        if first_s is not None and last_s is not None and choice.completion_tokens > 1:
+            tpot_s = (last_s - first_s) / (choice.completion_tokens - 1)
+        line = {
+            "request_id": self.request_id,
+            "model": self.model,
+            "prompt_tokens": len(choice.prompt),
+            "completion_tokens": choice.completion_tokens,
+            "ttft_ms": None if ttft_s is None else round(ttft_s * 1e3, 2),
+            "tpot_ms": None if tpot_s is None else round(tpot_s * 1e3, 2),
+            "cache_hit": choice.cached_tokens,
+            "finish_reason": finish_reason,
+        }
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
 
 
-def _is_end_token(request: GenerationRequest, finish_reason: str | None) -> bool:
-    """The token that ended a sequence is not text, unless it was asked for."""
-    return finish_reason == "stop" and not request.include_stop_str_in_output
-
-
-def _log(
-    request_id: str,
-    model: str,
-    choice: Choice,
-    usage: Usage,
-    first_s: float | None,
-    finish_reason: str,
-) -> None:
-    """One JSON line for each finished choice, without its text."""
-    end_s, count = now_s(), usage.completion_tokens
-    line = {
-        "request_id": request_id,
-        "model": model,
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": count,
-        "ttft_ms": None if first_s is None else round((first_s - choice.arrival_s) * 1e3, 2),
-        "tpot_ms": round((end_s - first_s) * 1e3 / (count - 1), 2)
-        if first_s and count > 1
-        else None,
-        "cache_hit": usage.cached_tokens,
-        "finish_reason": finish_reason,
-    }
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
+def _raise_failure(event: TokenEvent) -> None:
+    if event.finish_reason in ("error", "abort"):
+        raise RequestError(*FAILURES[event.failure or "engine_stopped"])

@@ -1,5 +1,6 @@
 """The engine's metrics, fed from step reports and finished requests."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client import (
@@ -12,15 +13,46 @@ from prometheus_client import (
 )
 
 from penstock_engine import wire
-from penstock_engine.config import EngineConfig, Sizing
+from penstock_engine.config import EngineConfig
 from penstock_engine.core.events import SchedulerStats, TokenEvent
 from penstock_engine.loop import StepReport
+from penstock_engine.preflight import Sizing
 from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"
 
 # The contract has no `_created` series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+# Counters of the scheduler -> counters of the exposition.
+COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
+    (wire.PREFIX_QUERIES, {}, "prefix_queries_tokens"),
+    (wire.PREFIX_HITS, {}, "prefix_hits_tokens"),
+    (wire.PREEMPTED, {}, "preemptions"),
+    (wire.GENERATION_TOKENS, {}, "generation_tokens"),
+    (wire.PROMPT_TOKENS, {}, "prompt_tokens_cached"),
+    (wire.PROMPT_TOKENS, {}, "prompt_tokens_computed"),
+    (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
+    (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
+    (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
+    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_cached"),
+)
+
+# How a sequence that was refused counts; it has no latencies.
+REJECTED = {"queue_full": "max_num_queued_reqs"}
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """What the engine does not know of a request. arrival_s: at the server, before tokenising.
+
+    is_stopped: a stop string ended it; the engine sees an abort.
+    """
+
+    arrival_s: float
+    max_tokens: int
+    last_token_s: float | None = None
+    is_stopped: bool = False
 
 
 class EngineMetrics:
@@ -33,7 +65,7 @@ class EngineMetrics:
             spec.name: self._make(spec, sizing.max_model_len) for spec in wire.METRICS
         }
         self._stats: SchedulerStats | None = None
-        self._last_token_s: dict[str, float] = {}
+        self._of(wire.SLEEP_STATE, sleep_state="awake").set(1)
         self._expose_cache_config(config, sizing)
 
     def exposition(self) -> bytes:
@@ -45,12 +77,7 @@ class EngineMetrics:
     def rejected(self, reason: str) -> None:
         self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
 
-    def accepted(self, max_tokens: int) -> None:
-        """A request's parameters, when it is submitted."""
-        self._of(wire.REQUEST_PARAMS_N).observe(1)
-        self._of(wire.REQUEST_PARAMS_MAX_TOKENS).observe(max_tokens)
-
-    def observe(self, report: StepReport) -> None:
+    def observe_step(self, report: StepReport) -> None:
         stats, before = report.stats, self._stats
         self._of(wire.RUNNING).set(stats.running)
         self._of(wire.WAITING).set(stats.waiting)
@@ -59,55 +86,49 @@ class EngineMetrics:
         self._of(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
             self._of(wire.ITERATION_TOKENS).observe(report.num_scheduled_tokens)
-        for spec, labels, field in (
-            (wire.PREFIX_QUERIES, {}, "prefix_queries_tokens"),
-            (wire.PREFIX_HITS, {}, "prefix_hits_tokens"),
-            (wire.PREEMPTED, {}, "preemptions"),
-            (wire.GENERATION_TOKENS, {}, "generation_tokens"),
-            (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
-            (wire.PROMPT_TOKENS, {}, "prompt_tokens_cached"),
-            (wire.PROMPT_TOKENS, {}, "prompt_tokens_computed"),
-            (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
-            (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
-        ):
+        for spec, labels, field in COUNTED:
             gained = getattr(stats, field) - (getattr(before, field) if before else 0)
-            self._of(spec, **labels).inc(gained)
+            if gained:
+                self._of(spec, **labels).inc(gained)
         self._stats = stats
-        for event in report.events:
-            self._token(event)
 
-    def _token(self, event: TokenEvent) -> None:
+    def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
         if event.token_id is not None:
-            last_s = self._last_token_s.get(event.request_id)
-            if last_s is None:
-                self._of(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - event.queued_s)
+            if record.last_token_s is None:
+                self._of(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - record.arrival_s)
             else:
-                self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - last_s)
-            self._last_token_s[event.request_id] = event.now_s
-        if event.finish_reason is not None:
-            self._last_token_s.pop(event.request_id, None)
-            self._finished(event)
+                self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
+            record.last_token_s = event.now_s
+        if event.failure in REJECTED:
+            self.rejected(REJECTED[event.failure])
+        elif event.finish_reason is not None:
+            reason = "stop" if record.is_stopped else event.finish_reason
+            self._of(wire.REQUEST_SUCCESS, finished_reason=reason).inc()
+            if reason in ("stop", "length"):
+                self._finished(event, record)
 
-    def _finished(self, event: TokenEvent) -> None:
-        self._of(wire.REQUEST_SUCCESS, finished_reason=event.finish_reason or "").inc()
-        if event.failure in ("queue_full", "prompt_too_long"):
-            return
-        first_s, scheduled_s, now = event.first_token_s, event.scheduled_s, event.now_s
-        self._of(wire.E2E_LATENCY).observe(now - event.queued_s)
-        self._of(wire.REQUEST_PROMPT_TOKENS).observe(event.num_prompt_tokens)
-        self._of(wire.REQUEST_GENERATION_TOKENS).observe(event.num_output_tokens)
-        self._of(wire.REQUEST_MAX_GENERATION_TOKENS).observe(event.num_output_tokens)
-        self._of(wire.REQUEST_PREEMPTIONS).observe(event.preemptions)
-        self._of(wire.QUEUE_TIME).observe((scheduled_s or now) - event.queued_s)
-        if scheduled_s is not None:
-            self._of(wire.INFERENCE_TIME).observe(now - scheduled_s)
-        if first_s is not None and scheduled_s is not None:
-            self._of(wire.PREFILL_TIME).observe(first_s - scheduled_s)
-            self._of(wire.DECODE_TIME).observe(now - first_s)
-            self._of(wire.PREFILL_COMPUTED).observe(event.prefill_kv_computed_tokens)
-            if event.num_output_tokens > 1:
-                mean_s = (now - first_s) / (event.num_output_tokens - 1)
-                self._of(wire.TIME_PER_OUTPUT_TOKEN).observe(mean_s)
+    def _finished(self, event: TokenEvent, record: RequestRecord) -> None:
+        assert event.scheduled_s is not None, "a sequence that ended well was never scheduled"
+        assert event.first_token_s is not None, "a sequence that ended well has no token"
+        assert record.last_token_s is not None, "a sequence that ended well has no last token"
+        decode_s = record.last_token_s - event.first_token_s
+        for spec, value in (
+            (wire.E2E_LATENCY, record.last_token_s - record.arrival_s),
+            (wire.QUEUE_TIME, event.scheduled_s - event.queued_s),
+            (wire.INFERENCE_TIME, record.last_token_s - event.scheduled_s),
+            (wire.PREFILL_TIME, event.first_token_s - event.scheduled_s),
+            (wire.DECODE_TIME, decode_s),
+            (wire.REQUEST_PROMPT_TOKENS, event.num_prompt_tokens),
+            (wire.REQUEST_GENERATION_TOKENS, event.num_output_tokens),
+            (wire.REQUEST_MAX_GENERATION_TOKENS, event.num_output_tokens),
+            (wire.PREFILL_COMPUTED, event.prefill_kv_computed_tokens),
+            (wire.REQUEST_PREEMPTIONS, event.preemptions),
+            (wire.REQUEST_PARAMS_N, 1),
+            (wire.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
+        ):
+            self._of(spec).observe(value)
+        if event.num_output_tokens > 1:
+            self._of(wire.TIME_PER_OUTPUT_TOKEN).observe(decode_s / (event.num_output_tokens - 1))
 
     def _of(self, spec: MetricSpec, **labels: str) -> Any:
         own = {name: value for name, value in self._labels.items() if name in spec.labels}
@@ -133,7 +154,7 @@ class EngineMetrics:
 
     def _expose_cache_config(self, config: EngineConfig, sizing: Sizing) -> None:
         """vLLM's labels; what this engine does not have is None, as vLLM writes it."""
-        size_tokens = sizing.num_blocks * config.block_size
+        size_tokens = sizing.kv_capacity_tokens
         known: dict[str, object] = {
             "_block_size_resolved": True,
             "block_size": config.block_size,

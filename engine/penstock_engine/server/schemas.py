@@ -1,96 +1,136 @@
 """Requests of the OpenAI-compatible routes, checked and capped before any work is done."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import from_json
 
-from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.server.errors import RequestError, from_validation
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
+MAX_STOP_TOKENS = 256
 MAX_MESSAGES = 2048
 MAX_BATCH = 64
 
-# Parameters of vLLM and OpenAI that change an answer and that this engine does not have: asking
-# for one is refused, because ignoring it would give another answer than was asked for.
+# Parameters of vLLM and OpenAI that this engine does not have, and the values (beside null) with
+# which they change nothing. Any other value is refused: ignoring it would give another answer than
+# was asked for.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "use_beam_search": (False,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "prompt_logprobs": (0,),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "bad_words": ([],),
+    "add_generation_prompt": (True,),
     "allowed_token_ids": (),
-    "echo": (False,),
-    "suffix": ("",),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "response_format": ({"type": "text"},),
-    "structured_outputs": (),
-    "guided_json": (),
-    "guided_regex": (),
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
     "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
     "documents": ([],),
+    "echo": (False,),
+    "ec_transfer_params": ({},),
+    "frequency_penalty": (0, 0.0),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "kv_transfer_params": ({},),
+    "length_penalty": (1, 1.0),
+    "logit_bias": ({},),
+    "logprob_token_ids": ([],),
+    "logprobs": (False,),
+    "media_io_kwargs": ({},),
+    "mm_payload": ({},),
+    "mm_processor_kwargs": ({},),
+    "modalities": (["text"],),
+    "n": (1,),
+    "prediction": (),
+    "presence_penalty": (0, 0.0),
+    "priority": (0,),
     "prompt_embeds": (),
+    "prompt_logprobs": (),
+    "reasoning_effort": (),
+    "repetition_detection": (),
+    "repetition_penalty": (1, 1.0),
+    "response_format": ({"type": "text"},),
+    "return_mm_kwargs": (False,),
+    "return_prompt_text": (False,),
+    "return_token_ids": (False,),
+    "return_token_offsets": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "routed_experts_prompt_start": (),
+    "stream_interval": (1,),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "thinking_token_budget": (),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
     "truncate_prompt_tokens": (),
-    "min_tokens_penalty": (),
+    "truncation_side": (),
+    "use_beam_search": (False,),
+    "verbosity": ("medium",),
+    "vllm_xargs": ({},),
+    "watermarking": (False, {}),
+    "web_search_options": (),
 }
 
-
-class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
+# Parameters that have no bearing on the answer of an engine without tools, users and accounts.
+WITHOUT_EFFECT = frozenset(
+    {
+        "include_reasoning", "metadata", "parallel_tool_calls", "prompt_cache_key",
+        "safety_identifier", "service_tier", "session_id", "spaces_between_special_tokens",
+        "store", "user",
+    }
+)  # fmt: skip
 
 
 def _as_list(value: Any) -> Any:
-    return [] if value is None else [value] if isinstance(value, str) else value
+    return [value] if isinstance(value, str) else value
 
 
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 StopStrings = Annotated[
     list[StopString], BeforeValidator(_as_list), Field(max_length=MAX_STOP_STRINGS)
 ]
+TokenId = Annotated[int, Field(ge=0)]
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
 
 
 class GenerationRequest(BaseModel):
-    """What completions and chat completions share. Unknown fields are ignored, as vLLM does."""
+    """What completions and chat completions share. None: the default of OpenAI's API."""
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False, strict=False)
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str | None = None
+    request_id: str | None = Field(default=None, pattern=r"\A[A-Za-z0-9._-]{1,128}\z")
     max_tokens: int | None = Field(default=None, ge=1)
-    min_tokens: int = Field(default=0, ge=0)
+    min_tokens: int | None = Field(default=None, ge=0)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: StopStrings = []
-    stop_token_ids: list[Annotated[int, Field(ge=0)]] | None = Field(default=None, max_length=256)
+    stop_token_ids: list[TokenId] | None = Field(default=None, max_length=MAX_STOP_TOKENS)
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     stream: bool = False
     stream_options: StreamOptions | None = None
-    cache_salt: str | None = Field(default=None, max_length=256)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_what_would_be_ignored(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            for name, neutral in NEUTRAL.items():
-                value = data.get(name)
-                if value is not None and value not in neutral:
-                    raise ValueError(f"{name} is not supported by this engine; leave it out")
-        return data
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
 
     @model_validator(mode="after")
     def _check_together(self) -> "GenerationRequest":
@@ -102,60 +142,68 @@ class GenerationRequest(BaseModel):
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @property
+    def usage_in_every_chunk(self) -> bool:
+        return self.include_usage and bool(
+            self.stream_options and self.stream_options.continuous_usage_stats
+        )
+
+    @property
     def asked_max_tokens(self) -> int | None:
         return self.max_tokens
 
-    def sampling(self, max_tokens: int) -> SamplingParams:
-        """With OpenAI's defaults for what was not asked."""
-        top_k = self.top_k or 0
-        seed = None if self.seed is None else self.seed % 2**63
-        return SamplingParams(
-            max_tokens=max_tokens,
-            min_tokens=min(self.min_tokens, max_tokens),
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=1.0 if self.top_p is None else self.top_p,
-            top_k=max(0, top_k),
-            min_p=self.min_p or 0.0,
-            stop_token_ids=frozenset(self.stop_token_ids or ()),
-            ignore_eos=self.ignore_eos,
-            seed=seed,
-        )
+
+Prompt = str | list[int]
+
+
+def _prompts(value: Any) -> list[Prompt]:
+    """A text, its tokens, or a list of either: one entry for each choice of the answer."""
+    if isinstance(value, str) or (isinstance(value, list) and value and _is_tokens(value)):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise ValueError("must be a text, a list of token ids, or a list of either, and not empty")
+    if len(value) > MAX_BATCH:
+        raise ValueError(f"must not have more than {MAX_BATCH} entries")
+    if not all(isinstance(entry, str) or _is_tokens(entry) for entry in value):
+        raise ValueError("must be made of texts, or of lists of token ids")
+    return value
+
+
+def _is_tokens(value: Any) -> bool:
+    return isinstance(value, list) and all(type(token) is int and token >= 0 for token in value)
 
 
 class CompletionRequest(GenerationRequest):
-    prompt: (
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-        | Annotated[
-            list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MAX_BATCH)
-        ]
-        | Annotated[
-            list[Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]],
-            Field(min_length=1, max_length=MAX_BATCH),
-        ]
-    )
+    add_special_tokens: bool = True
+    prompt: Annotated[list[Prompt], PlainValidator(_prompts)]
 
-    def prompts(self) -> list[str | list[int]]:
-        """One entry for each choice of the answer."""
-        if isinstance(self.prompt, list) and not isinstance(self.prompt[0], int):
-            return list(self.prompt)
-        return [self.prompt]
-
+    @property
     def asked_max_tokens(self) -> int | None:
-        return self.max_tokens or 16  # OpenAI's default for this route
+        return 16 if self.max_tokens is None else self.max_tokens  # OpenAI's default here
 
 
 class TextPart(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    """extra: clients send back all fields of an answer, so those without a value are let through."""
 
-    role: Annotated[str, Field(min_length=1, max_length=32)]
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
-    name: str | None = None
+    name: str | None = Field(default=None, max_length=256)
+
+    @model_validator(mode="after")
+    def _refuse_extras(self) -> "Message":
+        for name, value in (self.model_extra or {}).items():
+            if value not in (None, [], {}, ""):
+                raise ValueError(f"{name} is not supported by this engine")
+        return self
 
     def for_template(self) -> dict[str, Any]:
         content = self.content or ""
@@ -164,8 +212,50 @@ class Message(BaseModel):
 
 
 class ChatCompletionRequest(GenerationRequest):
+    add_special_tokens: Literal[False] = False  # the template writes them
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(default=None, ge=1)
 
+    @property
     def asked_max_tokens(self) -> int | None:
-        return self.max_completion_tokens or self.max_tokens
+        given = self.max_completion_tokens
+        return self.max_tokens if given is None else given
+
+
+Request = TypeVar("Request", bound=GenerationRequest)
+
+
+def parse(schema: type[Request], raw: bytes) -> Request:
+    """The checked request of a body. Raises RequestError with the name of what is wrong."""
+    try:
+        # Refuses NaN, deep nesting, huge numbers and lone surrogates.
+        body = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise RequestError(400, "the body is not valid JSON") from error
+    if not isinstance(body, dict):
+        raise RequestError(400, "the body must be a JSON object")
+    try:
+        return schema.model_validate(_known(body, schema))
+    except ValidationError as error:
+        raise from_validation(error) from error
+
+
+def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
+    """The parameters that the engine has. Raises RequestError for one that would be ignored."""
+    known: dict[str, Any] = {}
+    for name, value in body.items():
+        if name in schema.model_fields:
+            if value is not None:  # null asks for the default
+                known[name] = value
+        elif name in NEUTRAL:
+            if value is not None and not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
+                raise RequestError(
+                    400, f"{name} is not supported by this engine: leave it out", param=name
+                )
+        elif name not in WITHOUT_EFFECT:
+            raise RequestError(400, f"unknown parameter: {name[:64]}", param=name[:64])
+    return known
+
+
+def _is_same(value: Any, neutral: Any) -> bool:
+    return type(value) is type(neutral) and bool(value == neutral)

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 TICK_S = 2.0
+# Ticks without metrics before the status says so: a scrape lost now and then is no news.
+NEWS_AFTER_TICKS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Scaler:
         self._changed = changed
         self._states: dict[Key, ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
+        self._blind_ticks: dict[Key, int] = {}
 
     def report(self, key: Key) -> ScalingReport | None:
         return self._reports.get(key)
@@ -62,6 +65,7 @@ class Scaler:
             alive = {target.key for target in targets}
             self._states = {k: v for k, v in self._states.items() if k in alive}
             self._reports = {k: v for k, v in self._reports.items() if k in alive}
+            self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
             await asyncio.gather(*(self._tick(target) for target in targets))
             await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
 
@@ -70,7 +74,7 @@ class Scaler:
         observation = Observation(
             samples=tuple(r for r in readings if isinstance(r, EngineSample)),
             missing=tuple(r for r in readings if isinstance(r, Missing)),
-            provisioned=target.provisioned,
+            provisioned=self._provisioned(target),
         )
         state = self._states.get(target.key, ScalingState())
         decision, self._states[target.key] = decide(target.spec, observation, state, monotonic())
@@ -86,10 +90,20 @@ class Scaler:
             logger.info("%s: %d replicas: %s", target.deployment, decision.desired, decision.reason)
         self._remember(target, decision)
 
+    def _provisioned(self, target: ScaleTarget) -> int:
+        """What the last decision asked for; in Shadow that is not what is there."""
+        last = self._reports.get(target.key)
+        if target.spec.mode == "Shadow" and last is not None:
+            return last.desired
+        return target.provisioned
+
     def _remember(self, target: ScaleTarget, decision: Decision) -> None:
         """Keep the last report while it says the same, so that a calm service is not written to."""
         last = self._reports.get(target.key) or target.reported
-        if last and (last.desired, last.valid) == (decision.desired, decision.valid):
+        blind = 0 if decision.valid else self._blind_ticks.get(target.key, 0) + 1
+        self._blind_ticks[target.key] = blind
+        is_news = last is None or last.desired != decision.desired
+        if last and not is_news and (last.valid == decision.valid or 0 < blind < NEWS_AFTER_TICKS):
             self._reports[target.key] = last
             return
         self._reports[target.key] = ScalingReport(

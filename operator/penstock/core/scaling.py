@@ -1,31 +1,40 @@
 """How many replicas there should be, and every step of the reasoning.
 
-    demand -> by KV -> by queue -> the larger -> blind? -> down slowly -> slew -> bounds
+    by KV, by queue -> the larger -> what starts already -> up, bounded | down, slowly | hold
+      -> bounds
 
 The unit of demand is a token of KV cache: tokens in use, plus prompt tokens that are accepted and
-not computed yet. Published rules that scale on KV use alone cannot see a deficit beyond a full
-cache; waiting work in the same unit can.
+not computed yet. A law on KV use alone cannot see a deficit beyond a full cache; work that waits,
+counted in the same unit, can. Nothing else in Penstock changes the number that comes out here.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Literal
 
 from penstock.core.service import ScalingSpec
 
-# One decision at most doubles the replicas, or adds this many where doubling is less.
-MAX_STEP_UP = 4
+# One decision may ask for twice the ready replicas, and this many more.
+EXTRA_STEP_UP = 4
+# Without a look at the engines for so long, "continuously" begins anew.
+MAX_GAP_S = 15.0
+# 3 replicas and a rounding error are 3.
+ROUNDING = 1e-9
+
+ReasonCode = Literal[
+    "Steady", "ScaleUp", "ScaleDown", "ScaleDownDelayed", "AtMaximum", "Bounded", "MetricsMissing"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSample:
-    """What one engine reported of itself."""
+    """What one engine reported of itself, just now."""
 
     pod: str
     running: int
     waiting: int
     kv_usage: float  # 0..1
-    kv_capacity_tokens: int
+    kv_capacity_tokens: int  # > 0
     prefill_tokens_pending: int
 
     @property
@@ -43,15 +52,24 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """provisioned: replicas asked for already, ready or not."""
+    """samples and missing: one of them for each ready engine.
+
+    provisioned: replicas that were asked for already, ready or not.
+    """
 
     samples: tuple[EngineSample, ...]
     missing: tuple[Missing, ...]
     provisioned: int
 
+    @property
+    def ready(self) -> int:
+        return len(self.samples) + len(self.missing)
+
 
 @dataclass(frozen=True, slots=True)
 class TrailEntry:
+    """replicas: the number after this step. note: the numbers it used."""
+
     step: str
     replicas: int
     note: str
@@ -59,131 +77,161 @@ class TrailEntry:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """valid: it rests on metrics of every ready engine."""
+    """valid: False when the number is held for want of metrics."""
 
     desired: int
     reason: str
-    reason_code: str
+    reason_code: ReasonCode
     valid: bool
     trail: tuple[TrailEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """Since when fewer replicas have been enough, and the most that were wanted since."""
+    """low_since_s: since when fewer replicas have been enough. seen_s: the last look."""
 
     low_since_s: float | None = None
-    low_peak: int = 0
+    seen_s: float = -math.inf
 
 
 def decide(
     spec: ScalingSpec, observation: Observation, state: ScalingState, now: float
 ) -> tuple[Decision, ScalingState]:
-    """The number of replicas at `now`, seconds on any clock that does not go back.
+    """The number of replicas at `now`, in seconds on any clock that does not go back.
 
-    Engines whose numbers are missing hold the number up: it may grow, it does not shrink.
+    Engines whose numbers are missing hold the number up: it may grow, it does not shrink, unless
+    the bounds themselves say so.
     """
-    trail: list[TrailEntry] = []
     current = observation.provisioned
-    wanted, why = _want(spec, observation, trail)
-    if wanted is None:
-        desired, code = current, "MetricsMissing"
-        state = ScalingState()
-    elif (wanted := max(wanted, spec.min_replicas)) >= current:
-        desired, code = _slew_up(current, wanted, trail), "Up" if wanted > current else "Steady"
-        state = ScalingState()
-    elif observation.missing:
-        desired, code = current, "MetricsMissing"
-        why = f"{_missing_note(observation)}; {current} replicas are held"
-        trail.append(TrailEntry("blind", desired, why))
-        state = ScalingState()
+    low_since_s: float | None = None
+    if not observation.samples:
+        trail = [_blind(observation, "are held")]
     else:
-        desired, state = _down_slowly(spec, current, wanted, state, now, trail)
-        code = "Down" if desired < current else "WaitingToGoDown"
-    bounded = min(max(desired, spec.min_replicas), spec.max_replicas)
-    if bounded != desired:
-        bound = "maxReplicas" if bounded < desired else "minReplicas"
-        why += f"; bounded by {bound} {bounded}"
-    trail.append(
-        TrailEntry("bounds", bounded, f"between {spec.min_replicas} and {spec.max_replicas}")
+        trail = [_by_kv(spec, observation), _by_queue(spec, observation)]
+        need = max(trail, key=lambda entry: entry.replicas)
+        trail.append(TrailEntry("need", need.replicas, need.note))
+        if need.replicas > current:
+            trail.append(_starting(observation, need.replicas))
+            trail.append(_up(observation, need.replicas))
+        elif observation.missing:
+            trail.append(_blind(observation, "are not fewer"))
+        elif max(need.replicas, spec.min_replicas) < current:
+            low_since_s = _low_since(state, now)
+            trail.append(_down(spec, current, need.replicas, now - low_since_s))
+            if trail[-1].replicas < current:
+                low_since_s = now  # the next one is earned by the replicas that are left
+        else:
+            trail.append(TrailEntry("steady", current, f"{current} are there"))
+    trail.append(_bounds(spec, trail[-1].replicas))
+    code = _code(trail, current)
+    decision = Decision(
+        trail[-1].replicas, _reason(trail), code, code != "MetricsMissing", tuple(trail)
     )
-    return Decision(bounded, why, code, code != "MetricsMissing", tuple(trail)), state
+    return decision, ScalingState(low_since_s, now)
 
 
-def _want(
-    spec: ScalingSpec, observation: Observation, trail: list[TrailEntry]
-) -> tuple[int | None, str]:
-    """Replicas that the demand asks for, with the sentence that says why; None without metrics."""
+def _by_kv(spec: ScalingSpec, observation: Observation) -> TrailEntry:
     samples = observation.samples
-    if not samples:
-        note = _missing_note(observation) if observation.missing else "no engine is ready yet"
-        why = f"{note}; {observation.provisioned} replicas are held"
-        trail.append(TrailEntry("blind", observation.provisioned, why))
-        return None, why
-    by_kv, kv_note = _by_kv(spec, samples)
-    trail.append(TrailEntry("kv", by_kv, kv_note))
-    by_queue, queue_note = _by_queue(spec, samples)
-    trail.append(TrailEntry("queue", by_queue, queue_note))
-    return (by_kv, kv_note) if by_kv >= by_queue else (by_queue, queue_note)
-
-
-def _by_kv(spec: ScalingSpec, samples: Sequence[EngineSample]) -> tuple[int, str]:
     demand_tokens = sum(sample.demand_tokens for sample in samples)
     capacity_tokens = sum(sample.kv_capacity_tokens for sample in samples) / len(samples)
-    needed = math.ceil(demand_tokens / (capacity_tokens * spec.kv_utilization_target))
+    needed = math.ceil(demand_tokens / (capacity_tokens * spec.kv_utilization_target) - ROUNDING)
     note = (
-        f"{demand_tokens:,.0f} tokens of KV demand need {needed} replicas of "
-        f"{capacity_tokens:,.0f} tokens at {spec.kv_utilization_target:.0%}"
+        f"KV demand of {demand_tokens:,.0f} tokens, at {spec.kv_utilization_target:.0%} of "
+        f"{capacity_tokens:,.0f} per replica, needs {needed}"
     )
-    return needed, note
+    return TrailEntry("kv", needed, note)
 
 
-def _by_queue(spec: ScalingSpec, samples: Sequence[EngineSample]) -> tuple[int, str]:
-    waiting = sum(sample.waiting for sample in samples)
-    ready = len(samples)
-    excess = waiting - spec.queue_target * ready
+def _by_queue(spec: ScalingSpec, observation: Observation) -> TrailEntry:
+    """Replicas whose queues are no longer than they may be; each new one also runs a batch."""
+    measured = len(observation.samples)
+    waiting = sum(sample.waiting for sample in observation.samples)
+    batch = max(1, sum(sample.running for sample in observation.samples) // measured)
+    excess = waiting - spec.queue_target * measured
     if excess <= 0:
-        return 0, f"{waiting} requests wait, {spec.queue_target} for each of {ready} are fine"
-    needed = ready + math.ceil(excess / spec.queue_target)
+        needed = math.ceil(waiting / spec.queue_target)
+    else:
+        needed = measured + math.ceil(excess / (spec.queue_target + batch))
     note = (
-        f"{waiting} requests wait, {spec.queue_target} for each of {ready} ready replicas "
-        f"are fine; {needed} replicas are needed"
+        f"{waiting} waiting requests, at {spec.queue_target} for each of {measured} replicas that "
+        f"run {batch}, need {needed}"
     )
-    return needed, note
+    return TrailEntry("queue", needed, note)
 
 
-def _slew_up(current: int, wanted: int, trail: list[TrailEntry]) -> int:
-    limit = max(2 * current, current + MAX_STEP_UP)
-    desired = min(wanted, limit)
-    if desired < wanted:
-        trail.append(TrailEntry("slew", desired, f"{wanted} wanted, {limit} in one step"))
-    return desired
+def _starting(observation: Observation, needed: int) -> TrailEntry:
+    """The number is absolute, so what starts already is not asked for twice."""
+    current, ready = observation.provisioned, observation.ready
+    note = f"{ready} are ready, {max(0, current - ready)} are starting: {needed - current} more"
+    return TrailEntry("starting", needed, note)
 
 
-def _down_slowly(
-    spec: ScalingSpec,
-    current: int,
-    wanted: int,
-    state: ScalingState,
-    now: float,
-    trail: list[TrailEntry],
-) -> tuple[int, ScalingState]:
-    """One replica fewer when that has been enough for the whole delay."""
-    since_s = now if state.low_since_s is None else state.low_since_s
-    peak = max(wanted, state.low_peak)
-    waited_s = now - since_s
-    if waited_s < spec.scale_down_delay_s:
-        note = f"{wanted} wanted for {waited_s:.0f} s of {spec.scale_down_delay_s:.0f} s"
-        trail.append(TrailEntry("hold", current, note))
-        return current, ScalingState(since_s, peak)
-    desired = max(peak, current - 1)
-    trail.append(TrailEntry("down", desired, f"at most {peak} wanted for {waited_s:.0f} s"))
-    # The next one is earned from now on: what follows is measured on the replicas that are left.
-    return desired, replace(state, low_since_s=now, low_peak=0)
+def _up(observation: Observation, needed: int) -> TrailEntry:
+    limit = max(2 * observation.ready + EXTRA_STEP_UP, observation.provisioned)
+    if needed > limit:
+        return TrailEntry("up", limit, f"at most {limit} while {observation.ready} are ready")
+    return TrailEntry("up", needed, f"up from {observation.provisioned}")
 
 
-def _missing_note(observation: Observation) -> str:
-    first = observation.missing[0]
-    others = len(observation.missing) - 1
-    more = f" and {others} more" if others else ""
-    return f"no usable metrics of {first.pod} ({first.reason}){more}"
+def _low_since(state: ScalingState, now: float) -> float:
+    if state.low_since_s is None or now - state.seen_s > MAX_GAP_S:
+        return now
+    return state.low_since_s
+
+
+def _down(spec: ScalingSpec, current: int, needed: int, low_s: float) -> TrailEntry:
+    """One replica fewer, when fewer have been enough for the whole delay."""
+    if low_s < spec.scale_down_delay_s:
+        note = (
+            f"{current} are held: fewer are enough for {low_s:.0f} of {spec.scale_down_delay_s:g} s"
+        )
+        return TrailEntry("delay", current, note)
+    return TrailEntry("down", current - 1, f"fewer than {current} were enough for {low_s:.0f} s")
+
+
+def _blind(observation: Observation, verdict: str) -> TrailEntry:
+    current = observation.provisioned
+    if not observation.missing:
+        return TrailEntry("blind", current, f"no engine is ready; {current} replicas {verdict}")
+    first, *others = observation.missing
+    more = f" and {len(others)} more" if others else ""
+    note = f"no usable metrics of {first.pod} ({first.reason}){more}; {current} replicas {verdict}"
+    return TrailEntry("blind", current, note)
+
+
+def _bounds(spec: ScalingSpec, replicas: int) -> TrailEntry:
+    if replicas > spec.max_replicas:
+        return TrailEntry(
+            "bounds", spec.max_replicas, f"bounded by maxReplicas {spec.max_replicas}"
+        )
+    if replicas < spec.min_replicas:
+        return TrailEntry(
+            "bounds", spec.min_replicas, f"bounded by minReplicas {spec.min_replicas}"
+        )
+    return TrailEntry("bounds", replicas, f"within {spec.min_replicas} to {spec.max_replicas}")
+
+
+def _code(trail: list[TrailEntry], current: int) -> ReasonCode:
+    *_, shaped, bounded = trail
+    if shaped.step == "blind":
+        return "MetricsMissing" if bounded.replicas == current else "Bounded"
+    if bounded.replicas > current:
+        return "ScaleUp" if shaped.step == "up" else "Bounded"
+    if bounded.replicas < current:
+        return "ScaleDown" if shaped.step == "down" else "Bounded"
+    if shaped.replicas > bounded.replicas:
+        return "AtMaximum"
+    return "ScaleDownDelayed" if shaped.step == "delay" else "Steady"
+
+
+def _reason(trail: list[TrailEntry]) -> str:
+    """One sentence: the need, and each later step that changed the number or kept it."""
+    told = []
+    before: int | None = None
+    for entry in trail:
+        is_verdict = entry.step in ("need", "blind", "delay", "down")
+        is_change = entry.step in ("up", "bounds") and entry.replicas != before
+        if is_verdict or is_change:
+            told.append(entry.note)
+        before = entry.replicas
+    return "; ".join(told)

@@ -1,63 +1,124 @@
-"""The gateway's ASGI application: the OpenAI routes, health, metrics."""
+"""The gateway's ASGI application: what engines answer, and what it answers itself."""
 
-import json
-import time
-from dataclasses import dataclass
-from typing import Any
+import logging
+import re
+import uuid
 
-from fastapi import FastAPI
-from fastapi.responses import PlainTextResponse, Response
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from penstock.gateway.client import ClientLeft, Reply
+from penstock.gateway.exchange import Exchange, Shared
 from penstock.gateway.fleet import Fleet
-from penstock.gateway.relay import Relay
-from penstock.gateway.telemetry import Telemetry
+from penstock.gateway.guard import Cause, Interrupted, Phase
+from penstock.gateway.load import RetryBudget
+from penstock.gateway.metrics import Metrics
+from penstock.gateway.openai import Refused, error_body, models
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.upstream import Upstream
+from penstock_engine.wire import REQUEST_ID_HEADER
 
-# What every engine answers. Relayed as raw ASGI: no framework work for each chunk.
-RELAYED = frozenset({"/v1/chat/completions", "/v1/completions"})
+logger = logging.getLogger(__name__)
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+ENGINE_ROUTES = ("/v1/chat/completions", "/v1/completions")
 
 
-@dataclass(slots=True)
 class Gateway:
-    """What the routes need. draining is set once, by SIGTERM."""
+    """All of a gateway but its socket."""
 
-    fleet: Fleet
-    relay: Relay
-    telemetry: Telemetry
-    draining: bool = False
+    def __init__(self, fleet: Fleet, upstream: Upstream, settings: GatewaySettings) -> None:
+        self.loop_lag_s = 0.0
+        self.shared = Shared(
+            fleet=fleet,
+            upstream=upstream,
+            settings=settings,
+            metrics=Metrics(),
+            budget=RetryBudget(settings.retry_budget_fraction, settings.min_retries),
+        )
+        self.app = Starlette(
+            routes=[
+                Route("/healthz", self._healthz),
+                Route("/readyz", self._readyz),
+                Route("/metrics", self._metrics),
+                Route("/v1/models", self._models),
+                *(
+                    Route(path, EngineRoute(self.shared), methods=["POST"])
+                    for path in ENGINE_ROUTES
+                ),
+            ],
+            exception_handlers={HTTPException: _http_error},
+        )
+        self.app.router.redirect_slashes = False
+
+    def drain(self) -> None:
+        """Be unready from now on, and let go of connections as their answers end."""
+        self.shared.is_draining = True
+
+    def stop(self) -> None:
+        """End every request that is left: with a 503, or an error event in its stream."""
+        for guard in list(self.shared.guards):
+            guard.interrupt(Cause.SHUTDOWN)
+
+    def note_loop_lag(self, seconds: float) -> None:
+        self.loop_lag_s = seconds
+        self.shared.metrics.loop_lag_s.set(seconds)
+
+    async def _healthz(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok", "loop_lag_s": round(self.loop_lag_s, 4)})
+
+    async def _readyz(self, _: Request) -> Response:
+        if self.shared.is_draining:
+            return JSONResponse({"status": "draining"}, 503)
+        if not self.shared.fleet.is_synced:
+            return JSONResponse({"status": "services and engines are not known yet"}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def _metrics(self, _: Request) -> Response:
+        return Response(self.shared.metrics.render(), media_type="text/plain; version=0.0.4")
+
+    async def _models(self, _: Request) -> Response:
+        return JSONResponse(models(self.shared.fleet.snapshot))
 
 
-def build_app(gateway: Gateway) -> ASGIApp:
-    app = FastAPI(title="Penstock gateway", docs_url=None, redoc_url=None, openapi_url=None)
-    started = int(time.time())
+class EngineRoute:
+    """The ASGI application of every route that engines answer."""
 
-    @app.get("/healthz")
-    async def healthz() -> Response:
-        return PlainTextResponse("ok")
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
 
-    @app.get("/readyz")
-    async def readyz() -> Response:
-        is_ready = gateway.fleet.is_synced and not gateway.draining
-        return PlainTextResponse("ready" if is_ready else "not ready", 200 if is_ready else 503)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = _request_id(scope)
+        reply = Reply(send, request_id, closing=self._shared.is_draining)
+        exchange = Exchange(self._shared, scope, reply, request_id)
+        try:
+            await exchange.run(receive)
+        except ClientLeft:
+            exchange.left(Phase.RECEIVING)
+        except Refused as refused:
+            await reply.refuse(refused)
+        except Interrupted as end:
+            await exchange.interrupted(end)
+        except Exception:
+            logger.exception("request %s failed", request_id)
+            if not reply.has_begun:
+                await reply.refuse(Refused(500, "the gateway failed"))
+        finally:
+            exchange.account()
 
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(gateway.telemetry.exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    @app.get("/v1/models")
-    async def models() -> Response:
-        data: list[dict[str, Any]] = [
-            {"id": name, "object": "model", "created": started, "owned_by": f"{key[0]}/{key[1]}"}
-            for name, key in gateway.fleet.models()
-        ]
-        return Response(json.dumps({"object": "list", "data": data}), media_type="application/json")
+def _request_id(scope: Scope) -> str:
+    wanted = REQUEST_ID_HEADER.encode()
+    given = next((value for name, value in scope["headers"] if name == wanted), b"")
+    text: str = given.decode("latin-1")
+    return text if REQUEST_ID.fullmatch(text) else uuid.uuid4().hex
 
-    async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        is_relayed = scope["type"] == "http" and scope["path"] in RELAYED
-        if is_relayed and scope["method"] == "POST":
-            await gateway.relay(scope, receive, send)
-        else:
-            await app(scope, receive, send)
 
-    return entry
+async def _http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    body = error_body(error.status_code, error.detail)
+    return Response(body, error.status_code, dict(error.headers or {}), "application/json")

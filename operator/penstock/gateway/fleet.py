@@ -1,134 +1,189 @@
-"""What the gateway knows: models, their services, and the pods that are ready."""
+"""What there is to send requests to: an immutable picture, replaced at each change."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from penstock.adapters.clock import parse_timestamp
 from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object
 from penstock.adapters.watch import Key, Mirror
-from penstock.core.observed import ObservedPod
 from penstock.core.routing import Endpoint
-from penstock.core.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.core.service import (
+    ENGINE_PORT_NAME,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    SERVICE_LABEL,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One InferenceService as routing needs it. weights: percent by revision."""
+    """One InferenceService. weights: revision -> share, from its status."""
 
-    key: Key
+    namespace: str
+    name: str
     served_name: str
-    weights: dict[str, int]
+    created_s: int
+    weights: Mapping[str, int]
     endpoints: tuple[Endpoint, ...]
 
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    service: Service
+    @property
+    def full_name(self) -> str:
+        """What to call its model when another namespace serves the same name."""
+        return f"{self.namespace}/{self.served_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No service serves the name; `choices` when several do."""
+    """Nothing is served under the name."""
 
-    choices: tuple[str, ...] = ()
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """services: oldest first; of two that claim one name in one namespace the older has it."""
+
+    services: tuple[Service, ...] = ()
+    _by_model: dict[str, tuple[Service, ...]] = field(init=False, repr=False, compare=False)
+    _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_model: dict[str, tuple[Service, ...]] = {}
+        for service in self.services:
+            if service.full_name not in by_model:
+                by_model[service.full_name] = (service,)
+                others = by_model.get(service.served_name, ())
+                by_model[service.served_name] = (*others, service)
+        object.__setattr__(self, "_by_model", by_model)
+        object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
+
+    def resolve(self, model: str) -> Service | Unknown | Ambiguous:
+        """`model` is a served name, or "namespace/name"."""
+        found = self._by_model.get(model, ())
+        if len(found) > 1:
+            return Ambiguous(tuple(service.full_name for service in found))
+        return found[0] if found else Unknown()
+
+    def get(self, key: str) -> Service | None:
+        return self._by_key.get(key)
+
+    def models(self) -> list[tuple[str, Service]]:
+        """Each model once, under the name that it must be called by."""
+        return [
+            (name if len(named) == 1 else service.full_name, service)
+            for name, named in self._by_model.items()
+            if "/" not in name
+            for service in named
+        ]
 
 
 class Fleet:
-    """Follows services and pods; snapshots are rebuilt per service when something changes."""
+    """The current snapshot, and a way to wait for the next."""
 
-    def __init__(self, kube: Kube, namespace: str | None) -> None:
-        self._services = Mirror(
-            kube, INFERENCE_SERVICES, namespace=namespace, changed=self._service_changed
-        )
-        self._pods = Mirror(
-            kube,
-            PODS,
-            namespace=namespace,
-            selector=f"{ROLE_LABEL}={SERVE}",
-            changed=self._pod_changed,
-        )
-        self._snapshots: dict[Key, Service] = {}
-        self._keys_of_pods: dict[Key, Key] = {}
+    def __init__(self) -> None:
+        self.snapshot = Snapshot()
+        self.is_synced = False
         self._changed = asyncio.Event()
 
-    @property
-    def is_synced(self) -> bool:
-        return self._services.synced.is_set() and self._pods.synced.is_set()
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._services.run())
-            group.create_task(self._pods.run())
-
-    async def changed(self) -> None:
-        """Until the next change of anything."""
-        await self._changed.wait()
-
-    def models(self) -> list[tuple[str, Key]]:
-        """Every name that can be asked for, and who serves it."""
-        return [
-            (f"{s.key[0]}/{s.served_name}" if self._is_ambiguous(s) else s.served_name, s.key)
-            for s in sorted(self._snapshots.values(), key=lambda s: (s.served_name, s.key))
-        ]
-
-    def resolve(self, model: str) -> Found | Unknown:
-        """By served name, or namespace/name where several namespaces serve it."""
-        namespace, _, name = model.rpartition("/")
-        matches = [
-            s
-            for s in self._snapshots.values()
-            if s.served_name == name and namespace in ("", s.key[0])
-        ]
-        # Of two services in one namespace that claim a name, the one with traffic has it.
-        carrying = [s for s in matches if s.weights] or matches
-        if len({s.key[0] for s in carrying}) == 1:
-            return Found(carrying[0])
-        return Unknown(tuple(sorted(f"{s.key[0]}/{s.served_name}" for s in matches)))
-
-    def snapshot(self, key: Key) -> Service | None:
-        """The service as it is now; None when it is gone."""
-        return self._snapshots.get(key)
-
-    def _is_ambiguous(self, service: Service) -> bool:
-        return any(
-            s.served_name == service.served_name and s.key[0] != service.key[0]
-            for s in self._snapshots.values()
-        )
-
-    def _service_changed(self, key: Key) -> None:
-        self._rebuild(key)
-
-    def _pod_changed(self, key: Key) -> None:
-        pod = self._pods.get(key)
-        if pod is not None:
-            self._keys_of_pods[key] = (key[0], pod["metadata"]["labels"].get(SERVICE_LABEL, ""))
-            self._rebuild(self._keys_of_pods[key])
-        elif key in self._keys_of_pods:
-            self._rebuild(self._keys_of_pods.pop(key))
-
-    def _rebuild(self, key: Key) -> None:
-        body = self._services.get(key)
-        if body is None:
-            self._snapshots.pop(key, None)
-        else:
-            self._snapshots[key] = _snapshot(key, body, list(self._pods))
+    def publish(self, snapshot: Snapshot) -> None:
+        """Replace the picture, and wake whoever waits when it differs."""
+        if self.is_synced and snapshot == self.snapshot:
+            return
+        self.snapshot, self.is_synced = snapshot, True
         self._changed.set()
         self._changed = asyncio.Event()
 
+    async def wait(self, timeout_s: float) -> bool:
+        """True at the next change, False when there was none in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._changed.wait()
+        except TimeoutError:
+            return False
 
-def _snapshot(key: Key, body: Object, pods: list[Object]) -> Service:
-    endpoints = []
+    async def follow(self, kube: Kube, namespace: str | None) -> None:
+        """Keep the picture as the API server has it. Until cancelled."""
+        loop = asyncio.get_running_loop()
+        is_due = False
+
+        def changed(_: Key) -> None:
+            nonlocal is_due
+            if not is_due:  # one picture for all events that came together
+                is_due = True
+                loop.call_soon(draw)
+
+        def draw() -> None:
+            nonlocal is_due
+            is_due = False
+            if services.synced.is_set() and pods.synced.is_set():
+                self.publish(build(services, pods))
+
+        selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
+        services = Mirror(kube, INFERENCE_SERVICES, namespace=namespace, changed=changed)
+        pods = Mirror(kube, PODS, namespace=namespace, selector=selector, changed=changed)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(services.run())
+            group.create_task(pods.run())
+            await services.synced.wait()
+            await pods.synced.wait()
+            draw()  # also when there is nothing yet
+
+
+def build(services: Iterable[Object], pods: Iterable[Object]) -> Snapshot:
+    """InferenceServices and engine pods, as the API server has them -> the picture."""
+    engines: dict[Key, list[Endpoint]] = {}
     for pod in pods:
-        metadata = pod["metadata"]
-        if (metadata["namespace"], metadata["labels"].get(SERVICE_LABEL)) != key:
-            continue
-        seen = ObservedPod.of(pod)
-        if seen.is_ready and not seen.is_ending:
-            endpoints.append(Endpoint(seen.name, f"{seen.address}:{ENGINE_PORT}", seen.revision))
-    traffic = body.get("status", {}).get("traffic", [])
+        endpoint = _endpoint(pod)
+        if endpoint is not None:
+            metadata = pod["metadata"]
+            key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
+            engines.setdefault(key, []).append(endpoint)
+    drawn = [_service(body, engines) for body in services]
+    return Snapshot(tuple(sorted(drawn, key=lambda service: (service.created_s, service.key))))
+
+
+def _service(body: Object, engines: Mapping[Key, list[Endpoint]]) -> Service:
+    metadata, status = body["metadata"], body.get("status", {})
+    namespace, name = metadata["namespace"], metadata["name"]
     return Service(
-        key=key,
-        served_name=body["spec"]["model"].get("servedName", key[1]),
-        weights={target["revision"]: target["weight"] for target in traffic if target["weight"]},
-        endpoints=tuple(endpoints),
+        namespace=namespace,
+        name=name,
+        served_name=status.get("servedName") or body["spec"]["model"].get("servedName") or name,
+        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
+        weights={t["revision"]: t["weight"] for t in status.get("traffic", [])},
+        endpoints=tuple(sorted(engines.get((namespace, name), []), key=lambda e: e.pod)),
     )
+
+
+def _endpoint(pod: Object) -> Endpoint | None:
+    """None while the pod takes no new requests."""
+    metadata, status = pod["metadata"], pod.get("status", {})
+    conditions = {c["type"]: c["status"] for c in status.get("conditions", [])}
+    ip, port = status.get("podIP"), _http_port(pod)
+    if conditions.get("Ready") != "True" or "deletionTimestamp" in metadata:
+        return None
+    if not ip or port is None:
+        return None
+    host = f"[{ip}]" if ":" in ip else ip
+    return Endpoint(
+        pod=f"{metadata['namespace']}/{metadata['name']}",
+        address=f"{host}:{port}",
+        revision=metadata["labels"].get(REVISION_LABEL, ""),
+    )
+
+
+def _http_port(pod: Object) -> int | None:
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports", []):
+            if port.get("name") == ENGINE_PORT_NAME:
+                return int(port["containerPort"])
+    return None

@@ -1,35 +1,42 @@
-"""The gateway's limits, each with its unit."""
+"""What a gateway can be told, each with its unit."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
-    host: str = "0.0.0.0"  # noqa: S104 - a pod's own address is given in the manifests
+    # Port 0 takes a free one.
+    host: str = "0.0.0.0"  # noqa: S104 - a front door; manifests give the pod's own address
     port: int = 8080
     # None: every namespace.
     namespace: str | None = None
 
+    # How long the client may take to send its request.
+    request_timeout_s: float = 30.0
+    # An engine is near: one that is slow to connect to is broken.
     connect_timeout_s: float = 2.0
     # From the request's end to the first byte of the answer: queueing and prefill are in it.
     first_byte_timeout_s: float = 300.0
     between_chunks_timeout_s: float = 60.0
+    # All of it, slow clients included.
     total_timeout_s: float = 1800.0
-    # How long a request may wait for a pod to become ready, and how many may.
+
+    # How long a request may wait for an engine, and how many requests may.
     wait_for_endpoint_s: float = 60.0
     max_waiting: int = 1000
 
-    # Requests that were accepted and then failed before the first byte: attempts for one of them,
-    # and the part of all requests in flight that may be at their second retry or later.
+    # Attempts that one request may have at engines that took it and failed before the first byte,
+    # and the share of the requests in flight that may be at a later one; a few always may.
     max_attempts: int = 5
     retry_budget_fraction: float = 0.2
-    # So that a gateway with few requests can retry at all.
     min_retries: int = 10
 
-    max_body_bytes: int = 16 * 2**20
-    # Whole answers up to this size are held back, so that one cut short can be told from a whole.
-    max_buffered_answer_bytes: int = 8 * 2**20
+    max_body_bytes: int = 4 << 20
+    max_header_bytes: int = 32 << 10
+    # An answer that is no stream is held back until it is whole, so that it can be retried; a larger
+    # one is passed on as it comes.
+    max_buffered_answer_bytes: int = 8 << 20
 
-    # After SIGTERM: how long new requests are still served, and running ones may take.
+    # After SIGTERM: serve on while load balancers learn of it, then let streams finish.
     drain_delay_s: float = 3.0
     drain_timeout_s: float = 60.0

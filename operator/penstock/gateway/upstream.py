@@ -1,111 +1,166 @@
-"""One request to one engine: send it, and hand its answer on as bytes."""
+"""Requests to engines: one pool of connections, and what an engine can answer or fail to."""
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Self
 
 import aiohttp
 
+from penstock.gateway.events import EventStream
+from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.settings import GatewaySettings
 
-# Headers that belong to one connection, or that a proxy sets anew. The client's key is for the
-# gateway; engines never see it.
-NOT_FORWARDED = frozenset(
+# Engines close an idle connection after 5 s (uvicorn's default): ours must be older sooner.
+IDLE_CONNECTION_S = 4.0
+
+HOP_BY_HOP = frozenset(
     {
-        b"authorization", b"connection", b"content-length", b"cookie", b"expect", b"host",
-        b"keep-alive", b"proxy-authorization", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+        b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer",
+        b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-RETURNED = frozenset({"content-type", "retry-after", "x-request-id", "cache-control"})
+# Keys are for the gateway. Encodings would hide where events end.
+NOT_FOR_ENGINES = HOP_BY_HOP | {
+    b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
+    b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
+}  # fmt: skip
+NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
+
+RawHeaders = list[tuple[bytes, bytes]]
 
 
-class UpstreamFailed(Exception):
-    """The engine did not answer, or not to the end. refused: it never took the connection."""
+class Failure(StrEnum):
+    """Why an attempt came to nothing before its first byte; another engine may be tried."""
 
-    def __init__(self, what: str, *, refused: bool = False, timed_out: bool = False) -> None:
-        super().__init__(what)
-        self.refused = refused
-        self.timed_out = timed_out
+    CONNECT = "connect"
+    RESET = "reset"
+    UNAVAILABLE = "unavailable"  # 503: draining, or not loaded yet
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """An answer whose first byte has come. rest raises UpstreamFailed when it breaks."""
+class AttemptFailed(Exception):
+    """Nothing of this attempt has reached the client."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.value)
+        self.failure = failure
+
+
+class Cut(Exception):
+    """The engine's answer broke off."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer whose first bytes are here. response: where the rest comes from; None: that is all.
+
+    events: set when the answer is a stream of events.
+    """
 
     status: int
-    headers: list[tuple[bytes, bytes]]
+    headers: RawHeaders
     first: bytes
-    rest: AsyncIterator[bytes]
-    is_stream: bool
+    response: aiohttp.ClientResponse | None
+    events: EventStream | None
+
+    async def more(self) -> bytes:
+        """The next bytes to pass on; empty at the end. Raises Cut."""
+        if self.response is None:
+            return b""
+        while True:
+            try:
+                chunk = await self.response.content.readany()
+            except (aiohttp.ClientError, OSError) as error:
+                if self.events is not None and self.events.is_done:
+                    return b""
+                raise Cut from error
+            if self.events is None:
+                return chunk
+            if not chunk:
+                rest = self.events.finish()
+                if not rest and not self.events.is_done:
+                    raise Cut
+                return rest
+            if whole := self.events.feed(chunk):
+                return whole
+
+    def close(self) -> None:
+        """Give the connection back when the answer is all read; else end it, and with it the work."""
+        if self.response is not None:
+            self.response.close()
 
 
 class Upstream:
-    """A pool of connections to engines."""
-
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
-            auto_decompress=False,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
             cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
         )
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._session.close()
 
-    @asynccontextmanager
-    async def post(
-        self, address: str, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> AsyncIterator[Answering]:
-        """Leaving the context closes the connection unless the answer was read to its end."""
+    async def open(
+        self, address: str, path: str, headers: Mapping[str, str], body: bytes, guard: Guard
+    ) -> Answer:
+        """Send the request and wait for the first bytes. Raises AttemptFailed."""
+        guard.allow(Phase.FIRST_BYTE, self._settings.first_byte_timeout_s)
         try:
-            async with asyncio.timeout(self._settings.first_byte_timeout_s):
-                response = await self._session.post(
-                    f"http://{address}{path}", data=body, headers=headers, allow_redirects=False
-                )
-        except aiohttp.ClientConnectorError as error:
-            raise UpstreamFailed("refused the connection", refused=True) from error
-        except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamFailed("did not take the connection in time", refused=True) from error
-        except TimeoutError as error:
-            raise UpstreamFailed("gave no answer in time", timed_out=True) from error
-        except aiohttp.ClientError as error:
-            raise UpstreamFailed("broke the connection") from error
+            response = await self._session.post(
+                f"http://{address}{path}", data=body, headers=headers, allow_redirects=False
+            )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise AttemptFailed(Failure.CONNECT) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise AttemptFailed(Failure.RESET) from error
+        answer = None
         try:
-            chunks = self._chunks(response)
-            first = await self._first(chunks)
-            kept = [
-                (name.lower().encode(), value.encode("latin-1"))
-                for name, value in response.headers.items()
-                if name.lower() in RETURNED
-            ]
-            is_stream = response.headers.get("Content-Type", "").startswith("text/event-stream")
-            yield Answering(response.status, kept, first, chunks, is_stream)
+            answer = await self._begin(response)
+        except (aiohttp.ClientError, OSError) as error:
+            raise AttemptFailed(Failure.RESET) from error
         finally:
-            response.close()
+            if answer is None or answer.response is None:
+                response.close()
+        if answer.status == 503:
+            raise AttemptFailed(Failure.UNAVAILABLE)
+        return answer
 
-    async def _first(self, chunks: AsyncIterator[bytes]) -> bytes:
-        try:
-            async with asyncio.timeout(self._settings.first_byte_timeout_s):
-                return await anext(chunks, b"")
-        except TimeoutError as error:
-            raise UpstreamFailed("gave no answer in time", timed_out=True) from error
+    async def _begin(self, response: aiohttp.ClientResponse) -> Answer:
+        headers = forwarded(response.raw_headers, NOT_FOR_CLIENTS)
+        if response.status == 200 and response.content_type == "text/event-stream":
+            events = EventStream()
+            while chunk := await response.content.readany():
+                if first := events.feed(chunk):
+                    return Answer(200, headers, first, response, events)
+            raise AttemptFailed(Failure.RESET)
+        held = bytearray()
+        while chunk := await response.content.readany():
+            held += chunk
+            if len(held) > self._settings.max_buffered_answer_bytes:
+                return Answer(response.status, headers, bytes(held), response, None)
+        return Answer(response.status, headers, bytes(held), None, None)
 
-    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        is_first = True
-        content = response.content
-        while True:
-            limit_s = None if is_first else self._settings.between_chunks_timeout_s
-            try:
-                async with asyncio.timeout(limit_s):
-                    chunk = await content.readany()
-            except TimeoutError as error:
-                raise UpstreamFailed("went silent", timed_out=True) from error
-            except aiohttp.ClientError as error:
-                raise UpstreamFailed("broke the connection") from error
-            if not chunk:
-                return
-            is_first = False
-            yield chunk
+
+def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
+    """Headers that may pass: not those dropped, and none that `Connection` names."""
+    kept = [(name.lower(), value) for name, value in headers]
+    named = {
+        token.strip().lower()
+        for name, value in kept
+        if name == b"connection"
+        for token in value.split(b",")
+    }
+    return [(name, value) for name, value in kept if name not in dropped and name not in named]

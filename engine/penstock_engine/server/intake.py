@@ -1,0 +1,145 @@
+"""From the bytes of a request to choices with tokens, every cap checked on the way."""
+
+import asyncio
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.server.answers import Kind
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.generation import Choice
+from penstock_engine.server.metrics import RequestRecord
+from penstock_engine.server.schemas import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    GenerationRequest,
+    parse,
+)
+from penstock_engine.server.served import Served
+from penstock_engine.tokens import TemplateRefused, Tokenizer
+
+MAX_BODY_BYTES = 8 * 2**20
+BODY_TIMEOUT_S = 30.0
+
+
+class ClientGone(Exception):
+    """The client has closed its connection; there is nobody to answer."""
+
+
+async def read_body(http: Request) -> bytes:
+    """The body, read no further and no longer than its caps. Raises RequestError, ClientGone."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            async for chunk in http.stream():
+                body += chunk
+                if len(body) > MAX_BODY_BYTES:
+                    raise RequestError(413, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB")
+    except TimeoutError as error:
+        raise RequestError(408, f"the body took more than {BODY_TIMEOUT_S:.0f} seconds") from error
+    except ClientDisconnect as error:
+        raise ClientGone from error
+    return bytes(body)
+
+
+def take_in(
+    served: Served, kind: Kind, raw: bytes, arrival_s: float
+) -> tuple[GenerationRequest, list[Choice]]:
+    """Pure CPU work, to be done off the event loop. Raises RequestError."""
+    request: GenerationRequest = parse(
+        ChatCompletionRequest if kind == "chat" else CompletionRequest, raw
+    )
+    if request.model not in (None, served.model_name):
+        raise RequestError(404, f"The model `{request.model}` does not exist.", param="model")
+    vocab_size = served.sizing.model.vocab_size
+    if any(token >= vocab_size for token in request.stop_token_ids or ()):
+        raise RequestError(
+            400, "the model has no such token in stop_token_ids", param="stop_token_ids"
+        )
+    param = "messages" if kind == "chat" else "prompt"
+    choices: list[Choice] = []
+    for prompt in _encode(served, request):
+        if not prompt:
+            raise RequestError(400, f"{param} must not be empty", param=param)
+        if max(prompt) >= vocab_size:
+            raise RequestError(400, f"the model has no such token in {param}", param=param)
+        max_tokens = _max_tokens(served, request, len(prompt), param)
+        sampling = _sampling(request, max_tokens)
+        choices.append(Choice(len(choices), prompt, sampling, RequestRecord(arrival_s, max_tokens)))
+    return request, choices
+
+
+def _encode(served: Served, request: GenerationRequest) -> list[list[int]]:
+    tokenizer = served.tokenizer
+    if isinstance(request, ChatCompletionRequest):
+        return [_encode_chat(served, request)]
+    assert isinstance(request, CompletionRequest)
+    texts = [prompt for prompt in request.prompt if isinstance(prompt, str)]
+    _refuse_endless(served, sum(map(len, texts)), len(request.prompt), "prompt")
+    return [
+        tokenizer.encode(prompt, add_special_tokens=request.add_special_tokens)
+        if isinstance(prompt, str)
+        else prompt
+        for prompt in request.prompt
+    ]
+
+
+def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
+    tokenizer: Tokenizer = served.tokenizer
+    if not tokenizer.has_chat_template:
+        raise RequestError(400, "this model has no chat template: use /v1/completions")
+    messages = [message.for_template() for message in request.messages]
+    _refuse_endless(served, sum(len(message["content"]) for message in messages), 1, "messages")
+    try:
+        return tokenizer.encode_chat(messages)
+    except TemplateRefused as error:
+        raise RequestError(400, str(error), param="messages") from error
+
+
+def _refuse_endless(served: Served, num_chars: int, num_prompts: int, param: str) -> None:
+    """What cannot fit however it is tokenised is not tokenised."""
+    most = num_prompts * served.sizing.max_model_len * served.tokenizer.max_token_chars
+    if num_chars > most:
+        raise RequestError(
+            400,
+            f"This model's maximum context length is {served.sizing.max_model_len} tokens. "
+            f"However, your {param} has {num_chars} characters.",
+            param=param,
+        )
+
+
+def _max_tokens(served: Served, request: GenerationRequest, num_prompt: int, param: str) -> int:
+    """Tokens that may be generated. Raises RequestError when prompt and answer do not fit."""
+    room = served.sizing.max_model_len - num_prompt
+    asked = request.asked_max_tokens
+    if room < 1 or (asked is not None and asked > room):
+        answer = 1 if asked is None else asked
+        raise RequestError(
+            400,
+            f"This model's maximum context length is {served.sizing.max_model_len} tokens. "
+            f"However, you requested {num_prompt + answer} tokens ({num_prompt} in the {param}, "
+            f"{answer} in the completion). Please reduce the length of the {param} or completion.",
+            param=param if room < 1 else "max_tokens",
+        )
+    return room if asked is None else asked
+
+
+def _sampling(request: GenerationRequest, max_tokens: int) -> SamplingParams:
+    """With OpenAI's defaults for what was not asked. Raises RequestError."""
+    min_tokens = request.min_tokens or 0
+    if min_tokens > max_tokens:
+        raise RequestError(
+            400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
+        )
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        top_k=max(0, request.top_k or 0),  # vLLM's "off" is -1
+        min_p=request.min_p or 0.0,
+        stop_token_ids=frozenset(request.stop_token_ids or ()),
+        ignore_eos=request.ignore_eos,
+        seed=None if request.seed is None else request.seed % 2**63,
+    )

@@ -1,0 +1,307 @@
+"""One request, from its first byte to its last.
+
+    receiving -> waiting -> first byte -> streaming
+                    ^            |
+                    '--- retry --'
+
+Until the first byte of an engine's answer is here nothing has been said to the client, so another
+engine may be tried: after a refused or reset connection, an answer that broke off before its first
+event, or a 503 of an engine that drains. Every other answer, a 500 too, is the engine's word: it is
+passed on as it is and not tried again, for the request may be what breaks engines.
+"""
+
+import contextlib
+import random
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.adapters.clock import monotonic
+from penstock.core.routing import Endpoint, NoEndpoint, Pick, pick
+from penstock.gateway.client import Reply, read_body
+from penstock.gateway.fleet import Ambiguous, Fleet, Service, Unknown
+from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
+from penstock.gateway.load import Loads, RetryBudget
+from penstock.gateway.metrics import Metrics
+from penstock.gateway.openai import Call, Refused, cut_event, parse
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.upstream import (
+    NOT_FOR_ENGINES,
+    Answer,
+    AttemptFailed,
+    Cut,
+    Failure,
+    Upstream,
+    forwarded,
+)
+from penstock_engine.wire import REQUEST_ID_HEADER
+
+Scope = MutableMapping[str, Any]
+
+RETRY_AFTER_S = 5
+# Before engines that have failed a request are tried again, if no other one appears.
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
+# How often a retry looks whether the budget has room.
+BUDGET_PAUSE_S = 0.05
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all requests of a gateway have in common."""
+
+    fleet: Fleet
+    upstream: Upstream
+    settings: GatewaySettings
+    metrics: Metrics
+    budget: RetryBudget
+    loads: Loads = field(default_factory=Loads)
+    guards: set[Guard] = field(default_factory=set)
+    waiting: int = 0
+    is_draining: bool = False
+
+
+class Exchange:
+    """The state of one request."""
+
+    def __init__(self, shared: Shared, scope: Scope, reply: Reply, request_id: str) -> None:
+        self._shared = shared
+        self._settings = shared.settings
+        self._metrics = shared.metrics
+        self._scope = scope
+        self._reply = reply
+        self._request_id = request_id
+        self._came_s = monotonic()
+        self._patience_s = shared.settings.wait_for_endpoint_s
+        self._pause_s = FIRST_PAUSE_S
+        self._service = ""
+        self._revision = ""
+        self._answer: Answer | None = None
+
+    async def run(self, receive: Receive) -> None:
+        """Raises Refused, ClientLeft, Interrupted."""
+        headers: dict[bytes, bytes] = dict(self._scope["headers"])
+        self._check(headers)
+        body = await read_body(
+            receive,
+            headers.get(b"content-length", b""),
+            limit_bytes=self._settings.max_body_bytes,
+            timeout_s=self._settings.request_timeout_s,
+        )
+        call = parse(body)
+        with Guard(receive, self._settings.total_timeout_s, self._shared.guards) as guard:
+            guard.allow(Phase.WAITING, self._settings.total_timeout_s)
+            await self._serve(call, guard)
+
+    def _check(self, headers: Mapping[bytes, bytes]) -> None:
+        size_bytes = sum(len(name) + len(value) for name, value in self._scope["headers"])
+        if size_bytes > self._settings.max_header_bytes:
+            raise Refused(
+                431, f"the headers are larger than {self._settings.max_header_bytes} bytes"
+            )
+        content_type = headers.get(b"content-type", b"application/json").split(b";")[0].strip()
+        if content_type.lower() != b"application/json":
+            raise Refused(415, "the content type must be application/json")
+        if headers.get(b"content-encoding", b"identity") != b"identity":
+            raise Refused(415, "the body must not be encoded")
+
+    async def _serve(self, call: Call, guard: Guard) -> None:
+        service = await self._resolve(call.model)
+        self._service = service.key
+        self._metrics.requests.labels(service.key).inc()
+        body = call.body_for(service.served_name)
+        headers = self._upstream_headers()
+        tried: set[str] = set()
+        failure: Failure | None = None
+        attempts = 0
+        while attempts < self._settings.max_attempts:
+            endpoint = await self._endpoint(tried, guard, is_retry=failure is not None)
+            self._revision = endpoint.revision
+            if failure is not None:
+                self._metrics.retries.labels(service.key, failure.value).inc()
+            with self._working_on(endpoint, call.tokens):
+                with self._shared.budget.hold() if failure else contextlib.nullcontext():
+                    answer = await self._attempt(endpoint, headers, body, guard)
+                if isinstance(answer, Answer):
+                    await self._pass_on(answer, guard)
+                    return
+            failure = answer
+            tried.add(endpoint.pod)
+            # A connection that was refused cost no engine anything: only patience bounds those.
+            attempts += failure is not Failure.CONNECT
+        if failure is Failure.UNAVAILABLE:
+            raise Refused(503, "no engine takes requests", retry_after_s=RETRY_AFTER_S)
+        raise Refused(502, "the engines that were tried did not answer")
+
+    async def _resolve(self, model: str) -> Service:
+        fleet = self._shared.fleet
+        if not fleet.is_synced:
+            await fleet.wait(self._patience_s)
+        if not fleet.is_synced:
+            raise Refused(503, "no engine is known yet", retry_after_s=RETRY_AFTER_S)
+        match fleet.snapshot.resolve(model):
+            case Service() as service:
+                return service
+            case Ambiguous(choices):
+                names = ", ".join(choices)
+                message = (
+                    f"the model `{model}` is served in more than one namespace: use one of {names}"
+                )
+                raise Refused(400, message, param="model", code="model_ambiguous")
+            case Unknown():
+                message = f"the model `{model[:200]}` does not exist"
+                raise Refused(404, message, param="model", code="model_not_found")
+
+    async def _endpoint(self, tried: set[str], guard: Guard, *, is_retry: bool) -> Endpoint:
+        """The engine to try next, waited for if need be. Raises Refused."""
+        choice = self._choose(tried, is_retry)
+        if isinstance(choice, Endpoint):
+            return choice
+        guard.allow(Phase.WAITING, self._settings.total_timeout_s)
+        began_s = monotonic()
+        give_up_s = began_s + self._patience_s
+        with self._in_queue():
+            while isinstance(choice, NoEndpoint):
+                left_s = give_up_s - monotonic()
+                if left_s <= 0:
+                    raise Refused(503, choice.reason, retry_after_s=RETRY_AFTER_S)
+                if choice is BUDGET_SPENT:
+                    await self._shared.fleet.wait(min(BUDGET_PAUSE_S, left_s))
+                elif not choice.all_tried:
+                    await self._shared.fleet.wait(left_s)
+                elif not await self._shared.fleet.wait(min(self._pause_s, left_s)):
+                    tried.clear()
+                    self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+                choice = self._choose(tried, is_retry)
+        self._patience_s = give_up_s - monotonic()
+        self._metrics.wait_s.labels(self._service).observe(monotonic() - began_s)
+        return choice
+
+    def _choose(self, tried: set[str], is_retry: bool) -> Endpoint | NoEndpoint:
+        shared = self._shared
+        if is_retry and not shared.budget.has_room(len(shared.guards)):
+            return BUDGET_SPENT
+        service = shared.fleet.snapshot.get(self._service)
+        if service is None:
+            raise Refused(404, "the model does not exist any more", code="model_not_found")
+        now = monotonic()
+        choice = pick(
+            service.endpoints,
+            service.weights,
+            random.random(),  # noqa: S311 - spreads load
+            tried,
+            load=shared.loads.tokens,
+            ejected=shared.loads.ejected(service.endpoints, now),
+        )
+        if isinstance(choice, Pick):
+            shared.loads.picked(choice.endpoint.pod, now)
+            return choice.endpoint
+        return choice
+
+    @contextlib.contextmanager
+    def _in_queue(self) -> Iterator[None]:
+        if self._shared.waiting >= self._settings.max_waiting:
+            message = "too many requests wait for an engine"
+            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
+        gauge = self._metrics.waiting.labels(self._service)
+        self._shared.waiting += 1
+        gauge.inc()
+        try:
+            yield
+        finally:
+            self._shared.waiting -= 1
+            gauge.dec()
+
+    @contextlib.contextmanager
+    def _working_on(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
+        gauge = self._metrics.in_flight.labels(self._service, endpoint.revision)
+        gauge.inc()
+        try:
+            with self._shared.loads.hold(endpoint.pod, tokens):
+                yield
+        finally:
+            gauge.dec()
+
+    async def _attempt(
+        self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes, guard: Guard
+    ) -> Answer | Failure:
+        path, query = self._scope["path"], self._scope.get("query_string", b"")
+        target = f"{path}?{query.decode('latin-1')}" if query else path
+        loads = self._shared.loads
+        try:
+            answer = await self._shared.upstream.open(
+                endpoint.address, target, headers, body, guard
+            )
+        except AttemptFailed as failed:
+            if failed.failure is Failure.CONNECT:
+                loads.failed_to_connect(endpoint.pod, monotonic())
+            else:
+                loads.connected(endpoint.pod)
+            return failed.failure
+        loads.connected(endpoint.pod)
+        return answer
+
+    async def _pass_on(self, answer: Answer, guard: Guard) -> None:
+        self._answer = answer
+        took_s = monotonic() - self._came_s
+        self._metrics.first_byte_s.labels(self._service, self._revision).observe(took_s)
+        if answer.response is None:
+            guard.dismiss()
+            await self._reply.whole(answer.status, answer.headers, answer.first)
+            return
+        between_s = self._settings.between_chunks_timeout_s
+        try:
+            guard.allow(Phase.STREAMING, between_s)
+            await self._reply.begin(answer.status, answer.headers)
+            chunk = answer.first
+            while chunk:
+                guard.relax()
+                await self._reply.more(chunk)
+                guard.allow(Phase.STREAMING, between_s)
+                chunk = await answer.more()
+            guard.dismiss()
+            await self._reply.end()
+        except Cut:
+            guard.dismiss()
+            await self._cut(502, "the engine broke off", "upstream")
+        finally:
+            answer.close()
+
+    async def interrupted(self, end: Interrupted) -> None:
+        """What to say when the request was ended from outside."""
+        if end.cause is Cause.CLIENT_LEFT:
+            self.left(end.phase)
+        elif self._reply.has_begun:
+            status, message = LAST_WORDS[end.cause]
+            await self._cut(status, message, end.cause.value)
+        else:
+            status, message = LAST_WORDS[end.cause]
+            retry_after_s = RETRY_AFTER_S if status == 503 else None
+            await self._reply.refuse(Refused(status, message, retry_after_s=retry_after_s))
+
+    async def _cut(self, status: int, message: str, cause: str) -> None:
+        self._metrics.cut.labels(self._service, self._revision, cause).inc()
+        if self._answer is not None and self._answer.events is not None:
+            await self._reply.last_words(cut_event(status, message))
+        # Without events the answer stays unfinished: the connection is closed on it.
+
+    def left(self, phase: Phase) -> None:
+        self._metrics.disconnects.labels(self._service, phase.value).inc()
+
+    def account(self) -> None:
+        """Once, at the very end."""
+        code = str(self._reply.status)
+        self._metrics.responses.labels(self._service, self._revision, code).inc()
+
+    def _upstream_headers(self) -> dict[str, str]:
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in forwarded(self._scope["headers"], NOT_FOR_ENGINES)
+        }
+        return headers | {REQUEST_ID_HEADER: self._request_id}
+
+
+BUDGET_SPENT = NoEndpoint("too many requests are tried again")
+LAST_WORDS = {
+    Cause.TIMEOUT: (504, "the engine did not answer in time"),
+    Cause.SHUTDOWN: (503, "the gateway is stopping"),
+}

@@ -1,0 +1,72 @@
+"""What the gateway tells Prometheus. service: "namespace/name", empty while it is not known."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        service, revision = ["service"], ["service", "revision"]
+        self.requests = Counter(
+            "penstock_gateway_requests", "Requests that came in.", service, registry=registry
+        )
+        self.responses = Counter(
+            "penstock_gateway_responses",
+            "Answers, by HTTP status; 499: the client left before there was one.",
+            [*revision, "code"],
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "penstock_gateway_requests_in_flight",
+            "Requests that an engine is working on.",
+            revision,
+            registry=registry,
+        )
+        self.waiting = Gauge(
+            "penstock_gateway_requests_waiting",
+            "Requests that wait for an engine.",
+            service,
+            registry=registry,
+        )
+        self.wait_s = Histogram(
+            "penstock_gateway_wait_seconds",
+            "How long requests waited for an engine, of those that had to.",
+            service,
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.first_byte_s = Histogram(
+            "penstock_gateway_time_to_first_byte_seconds",
+            "From a request's arrival to the first byte of its answer.",
+            revision,
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.retries = Counter(
+            "penstock_gateway_retries",
+            "Attempts that failed before the first byte, by why: connect, reset, unavailable.",
+            [*service, "reason"],
+            registry=registry,
+        )
+        self.cut = Counter(
+            "penstock_gateway_streams_cut",
+            "Streams that ended with an error event, by cause: upstream, timeout, shutdown.",
+            [*revision, "cause"],
+            registry=registry,
+        )
+        self.disconnects = Counter(
+            "penstock_gateway_disconnects",
+            "Requests whose client left, by the phase that they were in.",
+            [*service, "phase"],
+            registry=registry,
+        )
+        self.loop_lag_s = Gauge(
+            "penstock_gateway_loop_lag_seconds",
+            "How late the event loop is.",
+            registry=registry,
+        )
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,132 @@
+"""The gateway process: sockets, the watch, signals, and an orderly end."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock.adapters.kube import connect
+from penstock.gateway.app import Gateway
+from penstock.gateway.fleet import Fleet
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.upstream import Upstream
+
+logger = logging.getLogger(__name__)
+
+BEAT_S = 0.5
+# For the error events of streams that are cut at the end of the drain.
+LAST_WORDS_S = 6
+# Bytes of a request's head that are read before they are refused.
+MAX_HEAD_BYTES = 64 << 10
+
+
+class BoundedHeadProtocol(HttpToolsProtocol):
+    """Refuses a head that does not end: the parser alone would keep all of it in memory."""
+
+    _head_bytes = 0
+    _in_head = True
+
+    def on_message_begin(self) -> None:
+        self._head_bytes, self._in_head = 0, True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.send_400_response("The head of the request is too large.")
+
+
+class Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals begin a drain, here, and a process that drained exits with 0."""
+        yield
+
+    @property
+    def port(self) -> int:
+        """The one that was taken, when any was asked for."""
+        port: int = self.servers[0].sockets[0].getsockname()[1]
+        return port
+
+
+def server_for(gateway: Gateway) -> Server:
+    settings = gateway.shared.settings
+    return Server(
+        uvicorn.Config(
+            gateway.app,
+            host=settings.host,
+            port=settings.port,
+            http=BoundedHeadProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,  # longer than the idle time of most clients and load balancers
+            timeout_graceful_shutdown=int(settings.drain_timeout_s) + LAST_WORDS_S,
+            backlog=4096,
+        )
+    )
+
+
+async def serve(settings: GatewaySettings) -> None:
+    """Until SIGTERM or SIGINT and the drain that follows. Raises KubeError without credentials."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    fleet = Fleet()
+    async with (
+        await connect(user_agent="penstock-gateway") as kube,
+        Upstream(settings) as upstream,
+        asyncio.TaskGroup() as group,
+    ):
+        follower = group.create_task(fleet.follow(kube, settings.namespace))
+        await run(Gateway(fleet, upstream, settings), stop)
+        follower.cancel()
+
+
+async def run(gateway: Gateway, stop: asyncio.Event, server: Server | None = None) -> None:
+    """Answer until `stop`, then drain."""
+    server = server or server_for(gateway)
+    async with asyncio.TaskGroup() as group:
+        beside = [
+            group.create_task(_beat(gateway)),
+            group.create_task(_drain(gateway, server, stop)),
+        ]
+        await server.serve()
+        for task in beside:
+            task.cancel()
+
+
+async def _drain(gateway: Gateway, server: Server, stop: asyncio.Event) -> None:
+    settings = gateway.shared.settings
+    await stop.wait()
+    logger.info("draining: %d requests are in flight", len(gateway.shared.guards))
+    gateway.drain()
+    await asyncio.sleep(settings.drain_delay_s)
+    server.should_exit = True  # stops accepting; open connections end with their answer
+    await asyncio.sleep(settings.drain_timeout_s)
+    if gateway.shared.guards:
+        logger.warning("cutting %d requests off", len(gateway.shared.guards))
+        gateway.stop()
+    await asyncio.Event().wait()
+
+
+async def _beat(gateway: Gateway) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + BEAT_S
+        await asyncio.sleep(BEAT_S)
+        gateway.note_loop_lag(max(0.0, loop.time() - due_s))

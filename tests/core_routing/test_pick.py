@@ -1,0 +1,153 @@
+"""Tables and properties of the choice of an engine."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.routing import (
+    EJECT_AFTER,
+    LAST_EJECTION_S,
+    Endpoint,
+    Health,
+    NoEndpoint,
+    Pick,
+    pick,
+)
+
+A, B, C = (Endpoint(name, f"10.0.0.1:{n}", "r1") for n, name in enumerate("abc"))
+D = Endpoint("d", "10.0.0.2:1", "r2")
+EVEN = {"r1": 50, "r2": 50}
+
+
+def choose(endpoints, weights=EVEN, draw=0.0, exclude=(), load=None, ejected=()):
+    choice = pick(endpoints, weights, draw, exclude, load=load or {}, ejected=ejected)
+    return choice.endpoint.pod if isinstance(choice, Pick) else choice
+
+
+@pytest.mark.parametrize(
+    ("load", "draw", "expected"),
+    [
+        ({"a": 1, "b": 2}, 0.0, "c"),
+        ({"a": 1, "b": 2, "c": 3}, 0.9, "a"),
+        ({"a": 5}, 0.0, "b"),
+        ({"a": 5}, 0.49, "b"),
+        ({"a": 5}, 0.51, "c"),
+        ({}, 0.999, "c"),
+    ],
+)
+def test_the_least_loaded_of_a_revision(load, draw, expected):
+    assert choose([A, B, C], {"r1": 100}, draw, load=load) == expected
+
+
+@pytest.mark.parametrize(
+    ("weights", "draw", "expected"),
+    [
+        (EVEN, 0.0, "a"), (EVEN, 0.499, "a"), (EVEN, 0.5, "d"), (EVEN, 0.999, "d"),
+        ({"r1": 99, "r2": 1}, 0.98, "a"), ({"r1": 99, "r2": 1}, 0.995, "d"),
+        ({"r1": 0, "r2": 100}, 0.0, "d"), ({"r1": 100, "r2": 0}, 0.999, "a"),
+        ({"r0": 90, "r1": 10}, 0.0, "a"),
+    ],
+)  # fmt: skip
+def test_the_revision_by_weight(weights, draw, expected):
+    assert choose([A, D], weights, draw) == expected
+
+
+def test_nothing_ready_is_a_value():
+    assert choose([]) == NoEndpoint("no engine is ready")
+
+
+def test_nothing_with_traffic_is_a_value():
+    assert choose([A], {}) == NoEndpoint("no revision takes traffic yet")
+    assert choose([A], {"r2": 100}) == NoEndpoint("no engine is ready")
+
+
+def test_all_tried_is_a_value_of_its_own():
+    assert choose([A, D], exclude={"a", "d"}) == NoEndpoint(
+        "every ready engine was tried", all_tried=True
+    )
+
+
+def test_ejected_engines_are_passed_over_but_never_all():
+    assert choose([A, B], ejected={"a"}) == "b"
+    assert choose([A, B], ejected={"a", "b"}) == "a"
+    assert choose([A, B], exclude={"b"}, ejected={"a"}) == "a"
+
+
+def test_a_revision_whose_engines_are_ejected_leaves_its_share():
+    assert choose([A, D], {"r1": 99, "r2": 1}, 0.0, ejected={"a"}) == "d"
+
+
+def test_the_split_is_the_weights():
+    """20,000 draws at 70:30, within 4 standard deviations; and even within a revision."""
+    draw = random.Random(7)
+    counts = dict.fromkeys("abd", 0)
+    for _ in range(20_000):
+        counts[choose([A, B, D], {"r1": 70, "r2": 30}, draw.random())] += 1
+    assert abs(counts["d"] - 6000) < 4 * math.sqrt(20_000 * 0.7 * 0.3)
+    assert abs(counts["a"] - counts["b"]) < 4 * math.sqrt(14_000)
+
+
+pods = st.lists(
+    st.builds(
+        lambda n, r: Endpoint(f"p{n}", f"10.0.0.1:{n}", r),
+        st.integers(0, 9),
+        st.sampled_from(["r1", "r2", "r3"]),
+    ),
+    unique_by=lambda e: e.pod,
+)
+names = st.sets(st.sampled_from([f"p{n}" for n in range(10)]))
+
+
+@given(
+    pods,
+    st.dictionaries(st.sampled_from(["r0", "r1", "r2", "r3"]), st.integers(0, 100)),
+    st.floats(0, 1, exclude_max=True),
+    names,
+    names,
+    st.dictionaries(st.sampled_from([f"p{n}" for n in range(10)]), st.integers(1, 5)),
+)
+def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, load):
+    choice = pick(endpoints, weights, draw, exclude, load=load, ejected=ejected)
+
+    open_to = [e for e in endpoints if weights.get(e.revision, 0) > 0 and e.pod not in exclude]
+    if isinstance(choice, NoEndpoint):
+        assert open_to == []
+        return
+    endpoint = choice.endpoint
+    assert endpoint in open_to
+    if endpoint.pod in ejected:
+        assert all(e.pod in ejected for e in open_to)
+    rivals = [
+        e
+        for e in open_to
+        if e.revision == endpoint.revision and (e.pod in ejected) == (endpoint.pod in ejected)
+    ]
+    assert load.get(endpoint.pod, 0) == min(load.get(e.pod, 0) for e in rivals)
+
+
+def test_health_ejects_after_failures_in_a_row_and_lets_one_probe_through():
+    health = Health()
+    for _ in range(EJECT_AFTER - 1):
+        health = health.after_failure(100.0)
+        assert not health.is_ejected(100.0)
+    health = health.after_failure(100.0)
+
+    assert health.is_ejected(100.0)
+    assert health.is_ejected(100.99)
+    assert not health.is_ejected(101.0)
+    probing = health.while_probed(101.0)
+    assert probing.is_ejected(101.5)
+    assert not probing.is_ejected(102.0)
+    again = probing.after_failure(101.2)
+    assert again.is_ejected(103.1)
+    assert not again.is_ejected(103.2)
+
+
+def test_the_ejection_grows_to_its_bound():
+    health = Health()
+    for _ in range(50):
+        health = health.after_failure(0.0)
+    assert health.retry_at_s == LAST_EJECTION_S

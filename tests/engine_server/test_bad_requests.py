@@ -1,0 +1,198 @@
+"""What nobody should send: an answer of 4xx with a sentence, and an engine that goes on."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+TEXT = {"prompt": "hi", "max_tokens": 2}
+
+
+def chat(**changes: Any) -> tuple[str, bytes]:
+    return "/v1/chat/completions", json.dumps(CHAT | changes).encode()
+
+
+def text(**changes: Any) -> tuple[str, bytes]:
+    return "/v1/completions", json.dumps(TEXT | changes).encode()
+
+
+def raw(body: bytes) -> tuple[str, bytes]:
+    return "/v1/completions", body
+
+
+def message(**changes: Any) -> tuple[str, bytes]:
+    return chat(messages=[{"role": "user", "content": "hi"} | changes])
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}
+
+# (request, the parameter that the error names)
+BAD: list[tuple[tuple[str, bytes], str | None]] = [
+    (raw(b""), None),
+    (raw(b"{"), None),
+    (raw(b"null"), None),
+    (raw(b"[]"), None),
+    (raw(b'"prompt"'), None),
+    (raw(b"\xff\xfe"), None),
+    (raw(b"[" * 100_000), None),
+    (raw(b'{"prompt": "x", "temperature": NaN}'), None),
+    (raw(b'{"prompt": "x", "temperature": Infinity}'), None),
+    (raw(b'{"prompt": "x", "temperature": 1e999}'), "temperature"),
+    (raw(b'{"prompt": "x", "top_p": -1e999}'), "top_p"),
+    (raw(b'{"prompt": "x", "max_tokens": ' + b"9" * 6000 + b"}"), None),
+    (raw(b'{"prompt": "x", "seed": 99999999999999999999}'), "seed"),
+    (raw(b'{"prompt": "\\ud800"}'), None),
+    (raw(b'{"max_tokens": 2}'), "prompt"),
+    (text(prompt=None), "prompt"),
+    (text(prompt=""), "prompt"),
+    (text(prompt=[]), "prompt"),
+    (text(prompt=[[]]), "prompt"),
+    (text(prompt=[""]), "prompt"),
+    (text(prompt=7), "prompt"),
+    (text(prompt={"a": 1}), "prompt"),
+    (text(prompt=[1, "a"]), "prompt"),
+    (text(prompt=[1.5]), "prompt"),
+    (text(prompt=[True]), "prompt"),
+    (text(prompt=[-1]), "prompt"),
+    (text(prompt=[10**9]), "prompt"),
+    (text(prompt=[2**70]), "prompt"),
+    (text(prompt=["a"] * 65), "prompt"),
+    (text(prompt=[[[1]]]), "prompt"),
+    (text(prompt=[5] * 2048), "prompt"),
+    (text(prompt="word " * 5000), "prompt"),
+    (text(prompt="x" * 1_000_000), "prompt"),
+    (text(max_tokens=0), "max_tokens"),
+    (text(max_tokens=-1), "max_tokens"),
+    (text(max_tokens=1.5), "max_tokens"),
+    (text(max_tokens="2"), "max_tokens"),
+    (text(max_tokens=True), "max_tokens"),
+    (text(max_tokens=2048), "max_tokens"),
+    (text(min_tokens=-1), "min_tokens"),
+    (text(min_tokens=3), "min_tokens"),
+    (text(temperature=-0.1), "temperature"),
+    (text(temperature=1e300), "temperature"),
+    (text(temperature="hot"), "temperature"),
+    (text(top_p=0), "top_p"),
+    (text(top_p=1.1), "top_p"),
+    (text(top_k=-2), "top_k"),
+    (text(top_k=0.5), "top_k"),
+    (text(min_p=2), "min_p"),
+    (text(seed=2**63), "seed"),
+    (text(stop=""), "stop"),
+    (text(stop=["a", ""]), "stop"),
+    (text(stop=["a"] * 17), "stop"),
+    (text(stop="x" * 257), "stop"),
+    (text(stop=[1]), "stop"),
+    (text(stop_token_ids=[-1]), "stop_token_ids"),
+    (text(stop_token_ids=[10**6]), "stop_token_ids"),
+    (text(stop_token_ids=list(range(257))), "stop_token_ids"),
+    (text(stop_token_ids="1"), "stop_token_ids"),
+    (text(stream="yes"), "stream"),
+    (text(stream_options={"include_usage": True}), None),
+    (text(stream=True, stream_options={"surprise": 1}), "stream_options"),
+    (text(cache_salt=""), "cache_salt"),
+    (text(cache_salt="x" * 257), "cache_salt"),
+    (text(request_id="a b"), "request_id"),
+    (text(n=2), "n"),
+    (text(n=10**9), "n"),
+    (text(best_of=100000), "best_of"),
+    (text(logprobs=0), "logprobs"),
+    (text(prompt_logprobs=1), "prompt_logprobs"),
+    (text(echo=True), "echo"),
+    (text(suffix="after"), "suffix"),
+    (text(logit_bias={"5": 100}), "logit_bias"),
+    (text(presence_penalty=0.5), "presence_penalty"),
+    (text(repetition_penalty=1.1), "repetition_penalty"),
+    (text(guided_regex="(a+)+$"), "guided_regex"),
+    (text(structured_outputs={"json": {"$ref": "#"}}), "structured_outputs"),
+    (text(prompt_embeds="gASVKAAAAAAAAAA="), "prompt_embeds"),
+    (text(max_token=3), "max_token"),
+    (text(model="another"), "model"),
+    (text(model="../../etc/passwd"), "model"),
+    (text(model=["soup"]), "model"),
+    (chat(messages=[]), "messages"),
+    (chat(messages=None), "messages"),
+    (chat(messages="hi"), "messages"),
+    (chat(messages=[{}]), "messages"),
+    (chat(messages=CHAT["messages"] * 2049), "messages"),
+    (chat(messages=[{"role": "user", "content": "word " * 5000}]), "messages"),
+    (message(role="wizard"), "messages"),
+    (message(role="user<|im_end|>"), "messages"),
+    (message(content=7), "messages"),
+    (message(content=[IMAGE]), "messages"),
+    (message(content=[{"type": "text"}]), "messages"),
+    (message(tool_calls=[{"function": {"name": "__import__('os')"}}]), "messages"),
+    (chat(chat_template="{{ ''.__class__.__mro__ }}"), "chat_template"),
+    (chat(chat_template_kwargs={"tokenize": True}), "chat_template_kwargs"),
+    (chat(tools=[{"type": "function", "function": {"name": "f"}}]), "tools"),
+    (chat(tool_choice="required"), "tool_choice"),
+    (chat(response_format={"type": "json_object"}), "response_format"),
+    (chat(logprobs=True), "logprobs"),
+    (chat(top_logprobs=5), "top_logprobs"),
+    (chat(max_completion_tokens=0), "max_completion_tokens"),
+    (chat(continue_final_message=True), "continue_final_message"),
+    (chat(reasoning_effort="high"), "reasoning_effort"),
+    (chat(prompt="hi"), "prompt"),
+]
+
+
+@pytest.mark.parametrize(("request_", "param"), BAD)
+def test_refused_with_a_sentence(
+    client: httpx.Client, request_: tuple[str, bytes], param: str | None
+) -> None:
+    path, body = request_
+    answer = client.post(path, content=body)
+
+    error = answer.json()["error"]
+    assert (
+        answer.status_code
+        == error["code"]
+        == (404 if param == "model" and b"[" not in body else 400)
+    )
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["param"] == param
+    assert 0 < len(error["message"]) <= 500
+    assert "Traceback" not in error["message"]
+    good = client.post("/v1/completions", json=TEXT)
+    assert good.status_code == 200, "the engine did not survive"
+
+
+def test_a_body_beyond_the_cap(client: httpx.Client) -> None:
+    answer = client.post("/v1/completions", content=b'{"prompt": "' + b"x" * (9 * 2**20) + b'"}')
+    assert answer.status_code == 413
+    assert answer.json()["error"]["type"] == "RequestTooLargeError"
+
+
+def test_a_header_beyond_the_cap(client: httpx.Client) -> None:
+    try:
+        status = client.get("/health", headers={"x-much": "x" * 3_000_000}).status_code
+    except httpx.TransportError:  # the server closed the connection while it was being written
+        status = 400
+    assert status in (400, 431)
+    assert client.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/v1/completions", 405),
+        ("DELETE", "/v1/models", 405),
+        ("GET", "/docs", 404),
+        ("GET", "/openapi.json", 404),
+        ("POST", "/v1/embeddings", 404),
+        ("GET", "/v1/models/%2e%2e/%2e%2e/etc/passwd", 404),
+    ],
+)
+def test_routes_that_are_not_there(
+    client: httpx.Client, method: str, path: str, status: int
+) -> None:
+    answer = client.request(method, path)
+    assert answer.status_code == answer.json()["error"]["code"] == status
+
+
+def test_one_bad_choice_of_a_batch_refuses_all_of_it(client: httpx.Client) -> None:
+    answer = client.post("/v1/completions", json=TEXT | {"prompt": ["good", ""]})
+    assert answer.status_code == 400

@@ -1,0 +1,116 @@
+"""A client that leaves, in every phase of its request: nothing of it stays in the engine."""
+
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+LONG = {"prompt": "The engine", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}
+HALF_A_BODY = b'{"prompt": "The engine", "max_to'
+
+
+@pytest.fixture(scope="module")
+def narrow(launch: Any) -> httpx.Client:
+    """One request at a time, in small steps, so that each phase can be met."""
+    client: httpx.Client
+    client, _ = launch(
+        "--max-model-len", "2048", "--max-num-seqs", "1", "--max-num-batched-tokens", "8"
+    )  # fmt: skip
+    return client
+
+
+def gauges(client: httpx.Client) -> dict[str, float]:
+    wanted = {
+        "vllm:num_requests_running": "running",
+        "vllm:num_requests_waiting": "waiting",
+        "vllm:kv_cache_usage_perc": "kv",
+        "penstock:prefill_tokens_pending": "pending",
+    }
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    return {wanted[f.name]: f.samples[0].value for f in families if f.name in wanted}
+
+
+def wait_for(client: httpx.Client, **expected: float) -> None:
+    deadline_s = time.monotonic() + 20
+    while not expected.items() <= (seen := gauges(client)).items():
+        assert time.monotonic() < deadline_s, f"{seen} never became {expected}"
+        time.sleep(0.01)
+
+
+def wait_until_empty(client: httpx.Client) -> None:
+    wait_for(client, running=0, waiting=0, kv=0, pending=0)
+
+
+@contextlib.contextmanager
+def sent(
+    client: httpx.Client, body: bytes, *, length: int | None = None
+) -> Iterator[socket.socket]:
+    """A request on a connection of its own, which is closed at the end."""
+    url = client.base_url
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nhost: {url.host}\r\n"
+        f"content-length: {length or len(body)}\r\n\r\n"
+    )
+    with socket.create_connection((url.host, url.port or 80)) as connection:
+        connection.sendall(head.encode() + body)
+        yield connection
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_while_it_decodes(narrow: httpx.Client, is_streamed: bool) -> None:
+    with sent(narrow, json.dumps(LONG | {"stream": is_streamed}).encode()):
+        wait_for(narrow, running=1, pending=0)
+    wait_until_empty(narrow)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_while_its_prompt_is_computed(narrow: httpx.Client, is_streamed: bool) -> None:
+    body = LONG | {"prompt": list(range(3, 1000)), "max_tokens": 9, "stream": is_streamed}
+    body["cache_salt"] = str(is_streamed)
+    with sent(narrow, json.dumps(body).encode()):
+        wait_for(narrow, running=1)
+    wait_until_empty(narrow)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_while_it_waits(narrow: httpx.Client, is_streamed: bool) -> None:
+    body = json.dumps(LONG | {"stream": is_streamed}).encode()
+    with sent(narrow, body):
+        wait_for(narrow, running=1, waiting=0)
+        with sent(narrow, body):
+            wait_for(narrow, running=1, waiting=1)
+        wait_for(narrow, running=1, waiting=0)
+    wait_until_empty(narrow)
+
+
+def test_in_the_middle_of_a_stream(narrow: httpx.Client) -> None:
+    with narrow.stream("POST", "/v1/completions", json=LONG | {"stream": True}) as answer:
+        lines = answer.iter_lines()
+        for _ in range(6):
+            next(lines)
+    wait_until_empty(narrow)
+
+
+def test_while_it_sends_its_body(narrow: httpx.Client) -> None:
+    with sent(narrow, HALF_A_BODY, length=1000):
+        assert narrow.get("/health").status_code == 200
+    wait_until_empty(narrow)
+
+
+def test_a_batch(narrow: httpx.Client) -> None:
+    body = json.dumps(LONG | {"prompt": ["a", "b", "c"], "stream": True}).encode()
+    with sent(narrow, body):
+        wait_for(narrow, running=1, waiting=2)
+    wait_until_empty(narrow)
+
+
+def test_after_all_that_it_answers(narrow: httpx.Client) -> None:
+    answer = narrow.post("/v1/completions", json=LONG | {"max_tokens": 5})
+    assert answer.json()["usage"]["completion_tokens"] == 5
+    wait_until_empty(narrow)

@@ -1,0 +1,210 @@
+"""Answers of a running engine: streamed and whole, stopped, seeded, counted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tokenizers import Tokenizer
+
+DRAW: dict[str, Any] = {"temperature": 1.0, "seed": 7, "max_tokens": 24, "ignore_eos": True}
+CHAT = [{"role": "user", "content": "What is a penstock?"}]
+
+
+def events(client: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The JSON of each event but the last, which must be [DONE]."""
+    with client.stream("POST", path, json=body | {"stream": True}) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+
+
+def complete(client: httpx.Client, **body: Any) -> dict[str, Any]:
+    answer = client.post("/v1/completions", json=DRAW | body)
+    assert answer.status_code == 200, answer.text
+    result: dict[str, Any] = answer.json()
+    return result
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    text: str = answer["choices"][0]["text"]
+    return text
+
+
+def test_the_model_is_listed(client: httpx.Client) -> None:
+    (model,) = client.get("/v1/models").json()["data"]
+    assert (model["id"], model["object"], model["max_model_len"]) == ("soup", "model", 2048)
+
+
+@pytest.mark.parametrize("extra", [{}, {"temperature": 0}, {"skip_special_tokens": False}])
+def test_a_streamed_chat_is_the_whole_one(client: httpx.Client, extra: dict[str, Any]) -> None:
+    body = DRAW | {"messages": CHAT, "model": "soup"} | extra
+    whole = client.post("/v1/chat/completions", json=body).json()
+    chunks = events(
+        client, "/v1/chat/completions", body | {"stream_options": {"include_usage": True}}
+    )
+
+    choice = whole["choices"][0]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert "".join(delta["content"] for delta in deltas) == choice["message"]["content"]
+    assert chunks[-2]["choices"][0]["finish_reason"] == choice["finish_reason"] == "length"
+    assert all(chunk["usage"] is None for chunk in chunks[:-1])
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 24
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+def test_a_streamed_completion_is_the_whole_one(client: httpx.Client) -> None:
+    body = DRAW | {"prompt": "The gateway"}
+    chunks = events(client, "/v1/completions", body)
+    assert "".join(c["choices"][0]["text"] for c in chunks) == text_of(complete(client, **body))
+    assert all("usage" not in chunk for chunk in chunks)
+
+
+def test_usage_in_every_chunk(client: httpx.Client) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = DRAW | {"prompt": "The gateway", "max_tokens": 3, "stream_options": options}
+    counts = [c["usage"]["completion_tokens"] for c in events(client, "/v1/completions", body)]
+    assert counts[-1] == 3
+    assert counts == sorted(counts)
+
+
+def test_the_template_is_the_models(client: httpx.Client) -> None:
+    """A chat is the completion of what the template writes."""
+    written = (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is a penstock?<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]
+    body = DRAW | {"messages": [{"role": "system", "content": parts}, *CHAT]}
+    chat = client.post("/v1/chat/completions", json=body).json()
+    plain = complete(client, prompt=written)
+    assert chat["choices"][0]["message"]["content"] == text_of(plain)
+    assert chat["usage"]["prompt_tokens"] == plain["usage"]["prompt_tokens"]
+
+
+def test_a_seed_draws_the_same_whatever_runs_beside_it(client: httpx.Client) -> None:
+    alone = complete(client, prompt="The engine")
+    together = complete(client, prompt=["The engine", "The gateway", "The engine"])
+    texts = [choice["text"] for choice in together["choices"]]
+    assert [choice["index"] for choice in together["choices"]] == [0, 1, 2]
+    assert texts[0] == texts[2] == text_of(alone) != texts[1]
+    assert together["usage"]["completion_tokens"] == 72
+    assert text_of(complete(client, prompt="The engine", seed=8)) != text_of(alone)
+
+
+def test_a_batch_can_be_streamed(client: httpx.Client) -> None:
+    prompts = ["The engine", [40, 41, 42]]
+    texts = ["", ""]
+    for chunk in events(client, "/v1/completions", DRAW | {"prompt": prompts}):
+        (choice,) = chunk["choices"]
+        texts[choice["index"]] += choice["text"]
+    assert texts == [text_of(complete(client, prompt=prompt)) for prompt in prompts]
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_stop_string_across_tokens(
+    client: httpx.Client, include: bool, is_streamed: bool
+) -> None:
+    """Every stretch of three characters of an answer ends it just there, wherever tokens end."""
+    full = text_of(complete(client, prompt="The engine"))
+    for start in range(0, len(full) - 3, 4):
+        stop = full[start : start + 3]
+        body = DRAW | {
+            "prompt": "The engine", "stop": ["never said", stop],
+            "include_stop_str_in_output": include,
+        }  # fmt: skip
+        end = full.index(stop) + (3 if include else 0)
+        if is_streamed:
+            chunks = [c["choices"][0] for c in events(client, "/v1/completions", body)]
+            text, reason = "".join(c["text"] for c in chunks), chunks[-1]["finish_reason"]
+        else:
+            choice = complete(client, **body)["choices"][0]
+            text, reason = choice["text"], choice["finish_reason"]
+        assert (text, reason) == (full[:end], "stop")
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_a_stop_token_ends_and_is_text_only_when_asked(
+    client: httpx.Client, model_dir: Path, include: bool
+) -> None:
+    tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+    first = text_of(complete(client, prompt="The engine", max_tokens=1))
+    ids = [i for i in range(tokenizer.get_vocab_size()) if tokenizer.decode([i]) == first]
+    answer = complete(
+        client, prompt="The engine", stop_token_ids=ids, include_stop_str_in_output=include
+    )
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert answer["usage"]["completion_tokens"] == 1
+    assert text_of(answer) == (first if include else "")
+
+
+def test_no_special_token_in_the_text_unless_asked(client: httpx.Client) -> None:
+    prompt = "<|im_start|>assistant\nyes<|im_end|>\n<|im_start|>"
+    shown = complete(client, prompt=prompt, skip_special_tokens=False, max_tokens=200)
+    hidden = complete(client, prompt=prompt, max_tokens=200)
+    assert "<|" not in text_of(hidden)
+    for special in ("<|im_start|>", "<|im_end|>", "<|endoftext|>"):
+        shown["choices"][0]["text"] = text_of(shown).replace(special, "")
+    assert text_of(shown) == text_of(hidden)
+
+
+def test_min_tokens_holds_the_end_back(client: httpx.Client) -> None:
+    everything = [" ", "e", "a", "t", "o", "i", "n", "r", "s", "l", "."]
+    body = {"prompt": "The engine", "stop": everything, "max_tokens": 40}
+    assert complete(client, **body)["usage"]["completion_tokens"] < 12
+    assert complete(client, **body, min_tokens=12)["usage"]["completion_tokens"] >= 12
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}, {"temperature": 0},
+        {"top_k": 1, "seed": None}, {"temperature": 1e-6},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_ways_to_be_greedy(client: httpx.Client, extra: dict[str, Any]) -> None:
+    greedy = complete(client, prompt="The engine", temperature=0)
+    assert text_of(complete(client, prompt="The engine", **extra)) == text_of(greedy)
+
+
+def test_neutral_values_of_what_is_missing_are_welcome(client: httpx.Client) -> None:
+    body = {
+        "prompt": "The engine", "n": 1, "best_of": 1, "logprobs": None, "presence_penalty": 0.0,
+        "frequency_penalty": 0, "repetition_penalty": 1.0, "echo": False, "suffix": None,
+        "logit_bias": {}, "user": "someone", "top_k": -1, "response_format": {"type": "text"},
+    }  # fmt: skip
+    assert text_of(complete(client, **body)) == text_of(complete(client, prompt="The engine"))
+
+
+def test_the_context_can_be_filled_to_the_last_token(client: httpx.Client) -> None:
+    body = {"prompt": [5] * 2040, "max_tokens": 8}
+    assert complete(client, **body)["usage"]["total_tokens"] == 2048
+
+
+@pytest.mark.parametrize("given", ["", "a-request_1.2"])
+def test_the_request_id_comes_back(client: httpx.Client, given: str) -> None:
+    headers = {"x-request-id": given} if given else {}
+    body = {"prompt": "x", "max_tokens": 1}
+    answer = client.post("/v1/completions", json=body, headers=headers)
+    returned = answer.headers["x-request-id"]
+    assert returned == given if given else returned
+    assert answer.json()["id"] == f"cmpl-{returned}"
+
+
+def test_a_request_id_that_could_forge_a_log_is_replaced(client: httpx.Client) -> None:
+    answer = client.get("/v1/models", headers={"x-request-id": 'x","model":"y'})
+    assert answer.headers["x-request-id"].isalnum()
+
+
+def test_version_and_ping(client: httpx.Client) -> None:
+    assert client.get("/version").json()["version"]
+    assert client.get("/ping").status_code == client.post("/ping").status_code == 200
+    assert client.get("/health").status_code == 200

@@ -1,0 +1,207 @@
+"""Start, key, full queue, drain, and an engine that dies."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock_engine.config import EngineConfig
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.step import Step
+from penstock_engine.preflight import size
+from penstock_engine.server.app import build_app
+from penstock_engine.server.bridge import Bridge
+from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.served import Served
+from penstock_engine.tokens import Tokenizer
+
+LONG = {"prompt": "The engine", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+COMMAND = Path(sys.executable).with_name("penstock-engine")
+SHORT = {"prompt": "The engine", "max_tokens": 2}
+
+
+def lines_of(answer: httpx.Response) -> Iterator[str]:
+    return (line for line in answer.iter_lines() if line)
+
+
+def metric(client: httpx.Client, name: str) -> float:
+    lines = client.get("/metrics").text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{name}{{"))
+
+
+def test_a_drain_finishes_what_runs_and_takes_nothing_new(launch: Any) -> None:
+    client, process = launch("--max-model-len", "2048", "--shutdown-timeout", "60")
+    with client.stream("POST", "/v1/completions", json=LONG) as answer:
+        lines = lines_of(answer)
+        next(lines)
+        process.send_signal(signal.SIGTERM)
+        while client.get("/ready").status_code == 200:
+            pass
+
+        refused = client.post("/v1/completions", json=SHORT)
+        assert client.get("/health").status_code == 200
+        assert metric(client, "penstock:draining") == 1
+        rest = list(lines)
+
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"]["type"] == "ServiceUnavailableError"
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+    assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("timeout", "signals"), [("60", 2), ("0.1", 1)], ids=["second signal", "time is up"]
+)
+def test_a_drain_that_ends_early_tells_the_client(launch: Any, timeout: str, signals: int) -> None:
+    client, process = launch("--max-model-len", "2048", "--shutdown-timeout", timeout)
+    with client.stream("POST", "/v1/completions", json=LONG) as answer:
+        lines = lines_of(answer)
+        next(lines)
+        process.send_signal(signal.SIGTERM)
+        while client.get("/ready").status_code == 200 and process.poll() is None:
+            pass
+        if signals == 2:
+            process.send_signal(signal.SIGTERM)
+        rest = list(lines)
+
+    assert rest[-1] == "data: [DONE]"
+    error = json.loads(rest[-2].removeprefix("data: "))["error"]
+    assert (error["code"], error["type"]) == (503, "ServiceUnavailableError")
+    assert process.wait(30) == 0
+
+
+def test_a_drain_without_requests_ends_at_once(launch: Any) -> None:
+    client, process = launch("--max-model-len", "2048")
+    client.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+@pytest.fixture(scope="module")
+def guarded(launch: Any) -> httpx.Client:
+    """A key, one running request, one waiting."""
+    client: httpx.Client
+    client, _ = launch(
+        "--api-key", "s3cret", "--max-num-seqs", "1", "--max-num-queued-reqs", "1",
+        "--max-model-len", "2048",
+    )  # fmt: skip
+    client.headers["authorization"] = "Bearer s3cret"
+    return client
+
+
+@pytest.mark.parametrize("key", ["", "Bearer", "Bearer wrong", "Basic s3cret", "s3cret"])
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/v1/completions", "/version", "/nothing", "/health/", "/metrics/.."]
+)
+def test_everything_asks_for_the_key(guarded: httpx.Client, path: str, key: str) -> None:
+    """Decided on the path that is routed: a Host header that names an open one opens nothing."""
+    headers = {"authorization": key, "host": "localhost/health?"}
+    answer = httpx.get(guarded.base_url.join(path), headers=headers)
+    assert answer.status_code == answer.json()["error"]["code"] == 401
+    assert answer.json()["error"]["type"] == "AuthenticationError"
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/ping"])
+def test_probes_need_no_key(guarded: httpx.Client, path: str) -> None:
+    assert httpx.get(guarded.base_url.join(path)).status_code == 200
+
+
+def test_the_key_opens(guarded: httpx.Client) -> None:
+    assert guarded.get("/v1/models").status_code == 200
+    assert guarded.get("/v1/models", headers={"authorization": "bearer s3cret"}).status_code == 200
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back(guarded: httpx.Client) -> None:
+    before = metric(guarded, "vllm:admission_rejections_total")
+    with ThreadPoolExecutor(6) as pool:
+        body = LONG | {"stream": False, "max_tokens": 400}
+        answers = list(pool.map(lambda _: guarded.post("/v1/completions", json=body), range(6)))
+    refused = [answer for answer in answers if answer.status_code == 503]
+    assert {answer.status_code for answer in answers} == {200, 503}
+    assert all("retry-after" in answer.headers for answer in refused)
+    assert metric(guarded, "vllm:admission_rejections_total") - before == len(refused)
+    assert guarded.post("/v1/completions", json=SHORT).status_code == 200
+
+
+class BrokenRunner:
+    """A device that fails for one token id, or for all."""
+
+    def __init__(self, fails_for: int | None) -> None:
+        self._fails_for = fails_for
+
+    def run(self, step: Step) -> dict[str, int]:
+        for sequence in step.sequences:
+            if self._fails_for is None or self._fails_for in sequence.token_ids:
+                raise RuntimeError("CUDA error at /opt/secret/path")
+        return {sequence.request_id: 5 for sequence in step.sequences}
+
+
+async def serve_broken(model_dir: Path, fails_for: int | None) -> tuple[Bridge, httpx.AsyncClient]:
+    config = EngineConfig(model_dir=model_dir, max_model_len=64, num_gpu_blocks_override=16)
+    sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
+    metrics = EngineMetrics("broken", config, sizing)
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=4,
+            max_num_batched_tokens=64,
+            max_model_len=64,
+            block_size=16,
+            num_blocks=16,
+        )
+    )
+    bridge = Bridge(scheduler, BrokenRunner(fails_for), metrics, frozenset())
+    served = Served("broken", config, sizing, Tokenizer(model_dir), bridge, metrics)
+    transport = httpx.ASGITransport(app=build_app(served))
+    return bridge, httpx.AsyncClient(transport=transport, base_url="http://engine")
+
+
+async def test_a_request_that_fails_fails_alone(
+    model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bridge, client = await serve_broken(model_dir, fails_for=66)
+    async with client:
+        bad = await client.post("/v1/completions", json={"prompt": [66], "max_tokens": 3})
+        good = await client.post("/v1/completions", json={"prompt": [67], "max_tokens": 3})
+        health = await client.get("/health")
+    await bridge.close()
+    assert bad.status_code == 500
+    assert bad.json()["error"]["message"] == "the engine could not compute this request"
+    assert (good.status_code, health.status_code) == (200, 200)
+    logged = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["finish_reason"] for line in logged] == ["error", "length"]
+    assert logged[1].keys() == {
+        "request_id", "model", "prompt_tokens", "completion_tokens", "ttft_ms", "tpot_ms",
+        "cache_hit", "finish_reason",
+    }  # fmt: skip
+    assert (logged[1]["prompt_tokens"], logged[1]["completion_tokens"]) == (1, 3)
+
+
+async def test_an_engine_that_dies_is_unhealthy_and_says_so(model_dir: Path) -> None:
+    bridge, client = await serve_broken(model_dir, fails_for=None)
+    async with client:
+        body = {"prompt": [66], "max_tokens": 3}
+        statuses = [(await client.post("/v1/completions", json=body)).status_code for _ in range(5)]
+        health, ready = await client.get("/health"), await client.get("/ready")
+    await bridge.close()
+    assert statuses == [500, 500, 500, 503, 503]
+    assert (health.status_code, ready.status_code) == (503, 503)
+
+
+def test_a_model_that_cannot_be_served_ends_the_start(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [COMMAND, "serve", tmp_path / "absent"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("ModelNotFound: ")

@@ -1,0 +1,89 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.schemas import (
+    NEUTRAL,
+    WITHOUT_EFFECT,
+    ChatCompletionRequest,
+    CompletionRequest,
+    GenerationRequest,
+    parse,
+)
+
+FIELDS = json.loads((Path(__file__).parents[1] / "golden" / "vllm-0.32-http.json").read_text())[
+    "request_and_response_fields"
+]
+
+Schema = type[GenerationRequest]
+
+
+def body(schema: Schema, **extra: Any) -> bytes:
+    own = (
+        {"prompt": "x"}
+        if schema is CompletionRequest
+        else {"messages": [{"role": "user", "content": "x"}]}
+    )
+    return json.dumps(own | extra).encode()
+
+
+@pytest.mark.parametrize("schema", [CompletionRequest, ChatCompletionRequest])
+def test_every_parameter_of_vllm_is_known(schema: Schema) -> None:
+    known = schema.model_fields.keys() | NEUTRAL.keys() | WITHOUT_EFFECT
+    assert set(FIELDS[schema.__name__]) - known == set()
+
+
+def test_a_parameter_has_one_meaning() -> None:
+    fields = CompletionRequest.model_fields.keys() | ChatCompletionRequest.model_fields.keys()
+    assert fields & NEUTRAL.keys() == fields & WITHOUT_EFFECT == WITHOUT_EFFECT & NEUTRAL.keys()
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_a_parameter_the_engine_lacks_is_refused_by_name(name: str) -> None:
+    for value in (12345, "something", {"a": 1}, [1]):
+        with pytest.raises(RequestError) as refused:
+            parse(CompletionRequest, body(CompletionRequest, **{name: value}))
+        assert (refused.value.status, refused.value.param) == (400, name)
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_its_neutral_values_are_welcome(name: str) -> None:
+    for value in (None, *NEUTRAL[name]):
+        parse(ChatCompletionRequest, body(ChatCompletionRequest, **{name: value}))
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_what_has_no_effect_is_welcome(name: str) -> None:
+    parse(ChatCompletionRequest, body(ChatCompletionRequest, **{name: "anything"}))
+
+
+def test_null_asks_for_the_default() -> None:
+    names = CompletionRequest.model_fields.keys() - {"prompt"}
+    request = parse(CompletionRequest, body(CompletionRequest, **dict.fromkeys(names)))
+    assert request == parse(CompletionRequest, body(CompletionRequest))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [[1, 2]]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        (["a", [1]], ["a", [1]]),
+    ],
+)
+def test_prompts(prompt: Any, prompts: Any) -> None:
+    assert parse(CompletionRequest, body(CompletionRequest, prompt=prompt)).prompt == prompts
+
+
+def test_max_tokens_by_its_two_names() -> None:
+    asked = parse(ChatCompletionRequest, body(ChatCompletionRequest, max_tokens=5))
+    assert asked.asked_max_tokens == 5
+    both = body(ChatCompletionRequest, max_tokens=5, max_completion_tokens=6)
+    assert parse(ChatCompletionRequest, both).asked_max_tokens == 6
+    assert parse(ChatCompletionRequest, body(ChatCompletionRequest)).asked_max_tokens is None
+    assert parse(CompletionRequest, body(CompletionRequest)).asked_max_tokens == 16

@@ -1,0 +1,309 @@
+"""Real sockets on both sides: engines that misbehave on demand, and a gateway in front of them."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.core.routing import Endpoint
+from penstock.gateway.app import Gateway
+from penstock.gateway.fleet import Fleet, Service, Snapshot
+from penstock.gateway.server import run, server_for
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.upstream import Upstream
+
+CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
+DONE = b"data: [DONE]\n\n"
+WHOLE = b'{"choices": [{"text": "all of it"}]}'
+
+
+@dataclass
+class Request:
+    """What an engine received, and the socket to answer on."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    writer: asyncio.StreamWriter
+
+    @property
+    def is_stream(self) -> bool:
+        return bool(json.loads(self.body).get("stream"))
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def head(self, content_type: str = "text/event-stream", status: str = "200 OK") -> None:
+        head = f"HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n"
+        await self.send(head.encode())
+
+    async def chunk(self, data: bytes) -> None:
+        await self.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def end(self) -> None:
+        await self.send(b"0\r\n\r\n")
+
+    async def whole(self, body: bytes, status: str = "200 OK", extra: str = "") -> None:
+        head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{extra}"
+        await self.send(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+
+    def reset(self) -> None:
+        """A TCP reset, as from a process that was killed."""
+        raw = self.writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+Behaviour = Callable[[Request], Awaitable[None]]
+
+
+async def answer(request: Request) -> None:
+    """What a sound engine does."""
+    if not request.is_stream:
+        await request.whole(WHOLE)
+        return
+    await request.head()
+    for chunk in CHUNKS:
+        await request.chunk(chunk)
+    await request.chunk(DONE)
+    await request.end()
+
+
+@dataclass
+class Engine:
+    """An HTTP server that does to each request what `behaviour` says."""
+
+    name: str
+    revision: str
+    behaviour: Behaviour
+    requests: list[Request] = field(default_factory=list)
+    active: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)  # a client hung up on a request
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    port: int = 0
+    _server: asyncio.Server | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(f"default/{self.name}", f"127.0.0.1:{self.port}", self.revision)
+
+    async def stop(self) -> None:
+        """From now on connections are refused, and those that are open end."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._server = None
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            while await self._one(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        first, *lines = head.strip().split("\r\n")
+        headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        request = Request(first.split()[1], headers, body, writer)
+        self.requests.append(request)
+        self.active += 1
+        self.arrived.set()
+        work = asyncio.ensure_future(self.behaviour(request))
+        hangup = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait({work, hangup}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() or isinstance(work.exception(), ConnectionError):
+                self.left.set()
+                return False
+            work.result()
+            return not writer.is_closing()
+        finally:
+            self.active -= 1
+            for each in (work, hangup):
+                each.cancel()
+            await asyncio.gather(work, hangup, return_exceptions=True)
+
+
+@dataclass
+class Front:
+    """A gateway under test, and a client of it."""
+
+    url: str
+    port: int
+    gateway: Gateway
+    fleet: Fleet
+    client: aiohttp.ClientSession
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+    def show(self, *services: Service) -> None:
+        self.fleet.publish(Snapshot(services))
+
+    def post(
+        self,
+        path: str = "/v1/chat/completions",
+        *,
+        stream: bool = True,
+        model: str = "chat",
+        **more: Any,
+    ) -> Any:
+        return self.client.post(self.url + path, json={"model": model, "stream": stream} | more)
+
+    async def ask(self, path: str = "/v1/chat/completions", **fields: Any) -> tuple[int, bytes]:
+        async with self.post(path, **fields) as got:
+            return got.status, await got.read()
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples that have these labels."""
+        async with self.client.get(self.url + "/metrics") as got:
+            text = await got.text()
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    async def idle(self) -> None:
+        """Until nothing is in flight, by every count there is."""
+        shared = self.gateway.shared
+        await until(
+            lambda: (
+                not (
+                    shared.guards
+                    or shared.loads.tokens
+                    or shared.waiting
+                    or shared.budget.in_flight
+                )
+            )
+        )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is looked at has no events
+            await asyncio.sleep(0.002)
+
+
+def full_listener() -> tuple[str, list[socket.socket]]:
+    """The address of a listener whose queue is full, so that connecting to it hangs."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(0)
+    host, port = listener.getsockname()
+    fillers = [socket.socket() for _ in range(4)]
+    for filler in fillers:
+        filler.setblocking(False)
+        filler.connect_ex((host, port))
+    return f"{host}:{port}", [listener, *fillers]
+
+
+@pytest.fixture(name="until")
+def until_fixture() -> Callable[[Callable[[], bool]], Awaitable[None]]:
+    return until
+
+
+@pytest.fixture
+def stuck_address() -> Iterator[str]:
+    address, sockets = full_listener()
+    yield address
+    for each in sockets:
+        each.close()
+
+
+def service(
+    *engines: Engine,
+    name: str = "chat",
+    namespace: str = "default",
+    weights: Mapping[str, int] | None = None,
+    served_name: str | None = None,
+    created_s: int = 0,
+) -> Service:
+    return Service(
+        namespace=namespace,
+        name=name,
+        served_name=served_name or name,
+        created_s=created_s,
+        weights={"r1": 100} if weights is None else weights,
+        endpoints=tuple(engine.endpoint() for engine in engines),
+    )
+
+
+@pytest.fixture
+def make_service() -> Callable[..., Service]:
+    return service
+
+
+@pytest.fixture
+async def start_engine() -> AsyncIterator[Callable[..., Awaitable[Engine]]]:
+    engines: list[Engine] = []
+
+    async def start(behaviour: Behaviour = answer, revision: str = "r1") -> Engine:
+        engine = Engine(f"engine-{len(engines)}", revision, behaviour)
+        engines.append(engine)
+        await engine.start()
+        return engine
+
+    yield start
+    for engine in engines:
+        await engine.stop()
+
+
+@pytest.fixture
+async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
+    """`await start_gateway(engine, …, setting=…)`; engines of one service called chat."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(*engines: Engine, synced: bool = True, **settings: Any) -> Front:
+            chosen = GatewaySettings(
+                host="127.0.0.1",
+                port=0,
+                **{"drain_delay_s": 0.0, "drain_timeout_s": 0.0, "wait_for_endpoint_s": 10.0}
+                | settings,
+            )
+            fleet = Fleet()
+            upstream = await stack.enter_async_context(Upstream(chosen))
+            gateway = Gateway(fleet, upstream, chosen)
+            server, stop = server_for(gateway), asyncio.Event()
+            task = asyncio.create_task(run(gateway, stop, server))
+            await until(lambda: server.started)
+            client = await stack.enter_async_context(aiohttp.ClientSession())
+
+            async def end() -> None:
+                await client.close()
+                stop.set()
+                await task
+
+            stack.push_async_callback(end)
+            url = f"http://127.0.0.1:{server.port}"
+            front = Front(url, server.port, gateway, fleet, client, stop, task)
+            if synced:
+                front.show(*([service(*engines)] if engines else []))
+            return front
+
+        yield start

@@ -1,0 +1,162 @@
+"""A client that leaves ends the engine's work, in every phase."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+CHUNK = b'data: {"n": 0}\n\n'
+
+
+async def silent(request):
+    await asyncio.Event().wait()
+
+
+async def headers_then_silent(request):
+    await request.head()
+    await asyncio.Event().wait()
+
+
+async def endless(request):
+    await request.head()
+    while True:
+        await request.chunk(CHUNK)
+        await asyncio.sleep(0.01)
+
+
+async def half_a_body(request):
+    await request.send(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+    )
+    await asyncio.Event().wait()
+
+
+WAYS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+STREAM = pytest.mark.parametrize("stream", [True, False])
+
+
+@WAYS
+@STREAM
+@pytest.mark.parametrize("behaviour", [silent, headers_then_silent, half_a_body])
+async def test_before_the_first_byte(start_engine, start_gateway, path, stream, behaviour):
+    engine = await start_engine(behaviour)
+    front = await start_gateway(engine)
+    asking = asyncio.create_task(front.ask(path, stream=stream))
+    await engine.arrived.wait()
+    await asyncio.sleep(0.02)
+
+    asking.cancel()
+
+    async with asyncio.timeout(5):
+        await engine.left.wait()
+    await front.idle()
+    assert engine.active == 0
+    assert len(engine.requests) == 1
+    assert await front.metric("penstock_gateway_disconnects_total", phase="first_byte") == 1
+    assert await front.metric("penstock_gateway_responses_total", code="499") == 1
+
+
+@WAYS
+async def test_while_streaming(start_engine, start_gateway, path):
+    engine = await start_engine(endless)
+    front = await start_gateway(engine)
+    got = await front.post(path).__aenter__()
+    await got.content.readany()
+
+    got.close()
+
+    async with asyncio.timeout(5):
+        await engine.left.wait()
+    await front.idle()
+    assert await front.metric("penstock_gateway_disconnects_total", phase="streaming") == 1
+
+
+@WAYS
+async def test_while_it_does_not_read(start_engine, start_gateway, path):
+    async def flood(request):
+        await request.head()
+        while True:
+            await request.chunk(CHUNK * 5000)
+
+    engine = await start_engine(flood)
+    front = await start_gateway(engine)
+    got = await front.post(path).__aenter__()
+    await asyncio.sleep(0.3)  # every buffer between is full
+
+    got.close()
+
+    async with asyncio.timeout(5):
+        await engine.left.wait()
+    await front.idle()
+
+
+@WAYS
+@STREAM
+async def test_while_waiting_for_an_engine(start_gateway, make_service, until, path, stream):
+    front = await start_gateway()
+    front.show(make_service())
+    asking = asyncio.create_task(front.ask(path, stream=stream))
+    await until(lambda: front.gateway.shared.waiting)
+
+    asking.cancel()
+
+    await front.idle()
+    assert await front.metric("penstock_gateway_disconnects_total", phase="waiting") == 1
+
+
+@STREAM
+async def test_while_waiting_for_a_retry(start_engine, start_gateway, stream):
+    async def reset(request):
+        request.reset()
+
+    engine = await start_engine(reset)
+    front = await start_gateway(engine, max_attempts=1000)
+    asking = asyncio.create_task(front.ask(stream=stream))
+    await engine.arrived.wait()
+
+    asking.cancel()
+
+    await front.idle()
+
+
+async def test_while_connecting(start_gateway, start_engine, make_service, until, stuck_address):
+    front = await start_gateway(connect_timeout_s=60)
+    engine = await start_engine()
+    stuck = replace(engine.endpoint(), address=stuck_address)
+    front.show(replace(make_service(), endpoints=(stuck,)))
+    asking = asyncio.create_task(front.ask())
+    await until(lambda: front.gateway.shared.loads.tokens)
+
+    asking.cancel()
+
+    await front.idle()
+
+
+async def test_while_sending_its_request(start_gateway):
+    front = await start_gateway()
+    _, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{")
+    await writer.drain()
+    await asyncio.sleep(0.05)
+
+    writer.close()
+    await writer.wait_closed()
+
+    await front.idle()
+    await asyncio.sleep(0.05)
+    assert await front.metric("penstock_gateway_disconnects_total", phase="receiving") == 1
+
+
+async def test_many_at_random_moments_leave_nothing_behind(start_engine, start_gateway, until):
+    """Counters are zero and engines idle after a storm of clients that leave."""
+    engines = [await start_engine(endless) for _ in range(3)]
+    front = await start_gateway(*engines)
+    asking = [asyncio.create_task(front.ask(stream=n % 2 == 0)) for n in range(150)]
+    for n, task in enumerate(asking):
+        asyncio.get_running_loop().call_later(0.004 * (n % 60), task.cancel)
+
+    await asyncio.gather(*asking, return_exceptions=True)
+
+    await front.idle()
+    await until(lambda: not any(engine.active for engine in engines))
+    assert await front.metric("penstock_gateway_requests_in_flight") == 0

@@ -1,0 +1,54 @@
+"""Where events end."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.gateway.events import MAX_HELD_BYTES, EventStream
+
+EVENTS = [b'data: {"n": 1}\n\n', b"data: a\ndata: b\n\n", b": ping\n\n", b"data: x\r\n\r\n"]
+ENDINGS = [b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n"]
+
+
+@given(st.lists(st.sampled_from(EVENTS)), st.sampled_from(ENDINGS), st.lists(st.integers(0, 200)))
+def test_however_it_is_chunked_nothing_is_lost_and_all_of_it_is_whole_events(events, ending, cuts):
+    text = b"".join(events) + ending
+    at = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
+    stream = EventStream()
+    passed = b""
+
+    for start, end in itertools.pairwise(at):
+        passed += stream.feed(text[start:end])
+        assert passed == b"" or passed.endswith((b"\n\n", b"\r\n\r\n"))
+        assert text.startswith(passed)
+
+    assert passed == text
+    assert stream.is_done
+    assert stream.finish() == b""
+
+
+def test_a_done_inside_an_answer_is_not_the_end():
+    stream = EventStream()
+    stream.feed(b'data: {"text": "data: [DONE]"}\n\n')
+    assert not stream.is_done
+
+
+def test_half_an_event_is_never_passed_on():
+    stream = EventStream()
+    assert stream.feed(b'data: {"te') == b""
+    assert stream.finish() == b""
+    assert not stream.is_done
+
+
+def test_a_done_without_its_empty_line_counts_at_the_end():
+    stream = EventStream()
+    assert stream.feed(b"data: x\n\ndata: [DONE]\n") == b"data: x\n\n"
+    assert stream.finish() == b"data: [DONE]\n"
+    assert stream.is_done
+
+
+def test_what_is_held_is_bounded():
+    stream = EventStream()
+    assert stream.feed(b"x" * MAX_HELD_BYTES) == b""
+    assert len(stream.feed(b"y")) == MAX_HELD_BYTES + 1

@@ -1,0 +1,116 @@
+"""Objects of the API server -> what requests can be sent to."""
+
+import pytest
+
+from penstock.core.routing import Endpoint
+from penstock.gateway.fleet import Ambiguous, Service, Snapshot, Unknown, build
+
+
+def inference_service(name="chat", namespace="default", created=0, served=None, status=None):
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z",
+        },
+        "spec": {"model": {"uri": "file:///m"} | ({"servedName": served} if served else {})},
+        "status": {"traffic": [{"revision": "r1", "weight": 100}]} if status is None else status,
+    }
+
+
+def pod(
+    name="p1", namespace="default", service="chat", ready="True", ip="10.0.0.1", port=8000, **extra
+):
+    container = {
+        "name": "engine",
+        "ports": [{"name": "http", "containerPort": port}] if port else [],
+    }
+    labels = {"serving.penstock.dev/service": service, "serving.penstock.dev/revision": "r1"}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels} | extra,
+        "spec": {"containers": [{"name": "sidecar"}, container]},
+        "status": {"podIP": ip, "conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def endpoints(*pods):
+    return build([inference_service()], pods).services[0].endpoints
+
+
+def test_a_ready_pod_is_an_endpoint():
+    assert endpoints(pod()) == (Endpoint("default/p1", "10.0.0.1:8000", "r1"),)
+
+
+def test_the_port_is_the_one_named_http():
+    assert endpoints(pod(port=9000))[0].address == "10.0.0.1:9000"
+
+
+def test_an_ipv6_address_gets_its_brackets():
+    assert endpoints(pod(ip="fd00::1"))[0].address == "[fd00::1]:8000"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pod(ready="False"), pod(ready="Unknown"), pod(ip=""), pod(port=None),
+        pod(deletionTimestamp="2026-01-01T00:00:00Z"), pod(service="other"), pod(namespace="other"),
+        pod() | {"status": {}},
+    ],
+)  # fmt: skip
+def test_a_pod_that_cannot_serve_is_none(other):
+    assert endpoints(other) == ()
+
+
+def test_the_order_of_pods_does_not_matter():
+    pods = [pod("a"), pod("b"), pod("c")]
+    assert build([inference_service()], pods) == build([inference_service()], pods[::-1])
+
+
+@pytest.mark.parametrize(
+    ("served", "status", "expected"),
+    [
+        (None, None, "chat"),
+        ("Qwen3", None, "Qwen3"),
+        ("new", {"servedName": "old"}, "old"),
+        ("Qwen3", {}, "Qwen3"),
+    ],
+)
+def test_the_served_name(served, status, expected):
+    snapshot = build([inference_service(served=served, status=status)], [])
+    assert snapshot.services[0].served_name == expected
+
+
+def test_without_traffic_there_are_no_weights():
+    assert build([inference_service(status={})], []).services[0].weights == {}
+
+
+def test_names_resolve():
+    snapshot = build(
+        [
+            inference_service(namespace="a", created=1),
+            inference_service(namespace="b"),
+            inference_service(name="only", namespace="b"),
+        ],
+        [],
+    )
+    assert isinstance(snapshot.resolve("only"), Service)
+    assert isinstance(snapshot.resolve("b/only"), Service)
+    assert snapshot.resolve("a/only") == Unknown()
+    assert snapshot.resolve("") == Unknown()
+    assert snapshot.resolve("chat") == Ambiguous(("b/chat", "a/chat"))
+    assert snapshot.resolve("a/chat").key == "a/chat"
+    assert [name for name, _ in snapshot.models()] == ["b/chat", "a/chat", "only"]
+
+
+def test_of_two_claims_in_one_namespace_the_older_holds():
+    snapshot = build(
+        [inference_service("new", created=5, served="m"), inference_service("old", served="m")], []
+    )
+    assert snapshot.resolve("m").name == "old"
+    assert snapshot.resolve("default/m").name == "old"
+    assert [service.name for _, service in snapshot.models()] == ["old"]
+    assert snapshot.get("default/new") is not None
+
+
+def test_an_empty_cluster_is_a_picture_too():
+    assert build([], []) == Snapshot()

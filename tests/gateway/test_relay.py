@@ -1,0 +1,229 @@
+"""What reaches the engine and what reaches the client, byte for byte."""
+
+import asyncio
+import json
+
+import pytest
+
+CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
+DONE = b"data: [DONE]\n\n"
+ROUTES = ["/v1/chat/completions", "/v1/completions"]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_a_stream_is_relayed_as_it_is(start_engine, start_gateway, path):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+
+    async with front.post(path) as got:
+        assert got.status == 200
+        assert got.content_type == "text/event-stream"
+        assert await got.read() == b"".join(CHUNKS) + DONE
+
+    assert engine.requests[0].path == path
+    await front.idle()
+    assert await front.metric("penstock_gateway_responses_total", code="200", revision="r1") == 1
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_a_whole_answer_is_relayed_with_its_length(start_engine, start_gateway, path):
+    front = await start_gateway(await start_engine())
+
+    async with front.post(path, stream=False) as got:
+        body = await got.read()
+
+    assert (got.status, got.headers["content-length"]) == (200, str(len(body)))
+    assert json.loads(body)["choices"][0]["text"] == "all of it"
+
+
+async def test_the_engine_gets_the_clients_own_bytes(start_engine, start_gateway):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    body = b'{ "model":"chat",\n "stream" : true, "x":1.0e3, "y":"\\u00e9" }'
+
+    async with front.client.post(
+        front.url + "/v1/completions?trace=1",
+        data=body,
+        headers={"content-type": "application/json"},
+    ) as got:
+        await got.read()
+
+    assert engine.requests[0].body == body
+    assert engine.requests[0].path == "/v1/completions?trace=1"
+
+
+async def test_keys_cookies_and_hop_by_hop_headers_stay_here(start_engine, start_gateway):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    headers = {
+        "Authorization": "Bearer secret", "Cookie": "a=secret", "X-Api-Key": "secret",
+        "Connection": "keep-alive, X-Private", "X-Private": "secret", "TE": "trailers",
+        "X-Custom": "kept", "traceparent": "00-abc",
+    }  # fmt: skip
+
+    async with front.client.post(
+        front.url + "/v1/chat/completions", json={"model": "chat"}, headers=headers
+    ) as got:
+        await got.read()
+
+    seen = engine.requests[0].headers
+    assert "secret" not in str(seen)
+    assert "te" not in seen
+    assert "accept-encoding" not in seen
+    assert (seen["x-custom"], seen["traceparent"]) == ("kept", "00-abc")
+
+
+async def test_response_headers_pass_but_for_those_of_the_hop(start_engine, start_gateway):
+    async def behave(request):
+        extra = (
+            "x-engine: yes\r\nserver: secret\r\nkeep-alive: timeout=5\r\nx-request-id: other\r\n"
+        )
+        await request.whole(b"{}", extra=extra)
+
+    front = await start_gateway(await start_engine(behave))
+
+    async with front.post(stream=False) as got:
+        await got.read()
+
+    assert got.headers["x-engine"] == "yes"
+    assert "server" not in got.headers
+    assert "keep-alive" not in got.headers
+    assert got.headers["x-request-id"] != "other"
+
+
+@pytest.mark.parametrize(
+    ("given", "is_kept"),
+    [("abc-1.2:3_4", True), ("x" * 129, False), ("two words", False), ("", False)],
+)
+async def test_the_request_id_is_propagated_or_made(start_engine, start_gateway, given, is_kept):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+
+    async with front.client.post(
+        front.url + "/v1/completions", json={"model": "chat"}, headers={"x-request-id": given}
+    ) as got:
+        await got.read()
+
+    used = got.headers["x-request-id"]
+    assert (used == given) == is_kept
+    assert engine.requests[0].headers["x-request-id"] == used
+    assert len(used) >= 3
+
+
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "400 Bad Request", "429 Too Many"])
+async def test_an_engines_error_is_passed_on_and_not_tried_again(
+    start_engine, start_gateway, status
+):
+    async def behave(request):
+        await request.whole(
+            b'{"error": {"message": "mine"}}', status=status, extra="retry-after: 7\r\n"
+        )
+
+    engines = [await start_engine(behave), await start_engine(behave)]
+    front = await start_gateway(*engines)
+
+    async with front.post() as got:
+        assert await got.read() == b'{"error": {"message": "mine"}}'
+
+    assert (got.status, got.headers["retry-after"]) == (int(status.split()[0]), "7")
+    assert sum(len(engine.requests) for engine in engines) == 1
+
+
+async def test_the_stream_begins_only_with_the_first_event(start_engine, start_gateway):
+    go = asyncio.Event()
+
+    async def behave(request):
+        await request.head()
+        await go.wait()
+        await request.chunk(CHUNKS[0])
+        await request.chunk(DONE)
+        await request.end()
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine)
+    asking = asyncio.create_task(front.post().__aenter__())
+    await engine.arrived.wait()
+    await asyncio.sleep(0.05)
+    assert not asking.done()
+
+    go.set()
+
+    got = await asking
+    assert await got.read() == CHUNKS[0] + DONE
+
+
+async def test_events_arrive_one_by_one_and_never_in_halves(start_engine, start_gateway):
+    """An event that comes in two chunks is passed on when it is whole."""
+    go = asyncio.Event()
+
+    async def behave(request):
+        await request.head()
+        await request.chunk(CHUNKS[0] + CHUNKS[1][:7])
+        await go.wait()
+        await request.chunk(CHUNKS[1][7:] + DONE)
+        await request.end()
+
+    front = await start_gateway(await start_engine(behave))
+
+    async with front.post() as got:
+        assert await got.content.readany() == CHUNKS[0]
+        go.set()
+        assert await got.content.read() == CHUNKS[1] + DONE
+
+
+async def test_a_large_answer_streams_through_with_backpressure(start_engine, start_gateway):
+    size = 64_000_000  # more than the sockets between hold
+    sent = 0
+
+    async def behave(request):
+        nonlocal sent
+        await request.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            % size
+        )
+        while sent < size:
+            await request.send(b"x" * 500_000)
+            sent += 500_000
+
+    front = await start_gateway(await start_engine(behave), max_buffered_answer_bytes=100_000)
+
+    async with front.post(stream=False) as got:
+        await asyncio.sleep(0.2)
+        assert sent < size  # the engine is held back by a client that does not read
+        assert len(await got.read()) == size
+
+
+async def test_two_namespaces_share_a_name(start_engine, start_gateway, make_service):
+    engine = await start_engine()
+    front = await start_gateway()
+    front.show(make_service(engine, namespace="a"), make_service(engine, namespace="b"))
+
+    status, body = await front.ask(stream=False)
+    assert status == 400
+    assert "a/chat, b/chat" in json.loads(body)["error"]["message"]
+
+    status, _ = await front.ask(stream=False, model="b/chat", extra=[1, "é"])
+    assert status == 200
+    assert json.loads(engine.requests[0].body) == {
+        "model": "chat",
+        "stream": False,
+        "extra": [1, "é"],
+    }
+
+    async with front.client.get(front.url + "/v1/models") as got:
+        assert [m["id"] for m in (await got.json())["data"]] == ["a/chat", "b/chat"]
+
+
+async def test_models_are_listed(start_engine, start_gateway, make_service):
+    front = await start_gateway()
+    front.show(
+        make_service(name="chat", created_s=7), make_service(name="svc", served_name="Qwen3.1")
+    )
+
+    async with front.client.get(front.url + "/v1/models") as got:
+        models = await got.json()
+
+    expected = {"id": "chat", "object": "model", "created": 7, "owned_by": "penstock"}
+    assert models["object"] == "list"
+    assert models["data"][0] == expected
+    assert models["data"][1]["id"] == "Qwen3.1"

@@ -1,0 +1,174 @@
+"""Requests that find no engine: they wait, bounded, and are woken by what changes."""
+
+import asyncio
+import json
+import math
+
+import pytest
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_request_waits_for_the_first_engine(
+    until, start_engine, start_gateway, make_service, stream
+):
+    front = await start_gateway()
+    front.show(make_service())
+    asking = [asyncio.create_task(front.ask(stream=stream)) for _ in range(5)]
+    await until(lambda: front.gateway.shared.waiting == 5)
+    assert await front.metric("penstock_gateway_requests_waiting", service="default/chat") == 5
+
+    front.show(make_service(await start_engine()))
+
+    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 5
+    assert front.gateway.shared.waiting == 0
+    assert await front.metric("penstock_gateway_wait_seconds_count") == 5
+
+
+async def test_a_request_waits_until_the_fleet_is_known(start_engine, start_gateway, make_service):
+    front = await start_gateway(synced=False)
+    async with front.client.get(front.url + "/readyz") as got:
+        assert got.status == 503
+    async with front.client.get(front.url + "/healthz") as got:
+        assert got.status == 200
+    asking = asyncio.create_task(front.ask())
+    await asyncio.sleep(0.05)
+
+    front.show(make_service(await start_engine()))
+
+    assert (await asking)[0] == 200
+    async with front.client.get(front.url + "/readyz") as got:
+        assert got.status == 200
+
+
+async def test_it_does_not_wait_for_ever(start_gateway, make_service):
+    front = await start_gateway(wait_for_endpoint_s=0.1)
+    front.show(make_service())
+
+    async with front.post() as got:
+        error = (await got.json())["error"]
+
+    assert (got.status, got.headers["retry-after"]) == (503, "5")
+    assert (error["type"], error["message"]) == ("overloaded_error", "no engine is ready")
+
+
+async def test_the_queue_is_bounded(until, start_engine, start_gateway, make_service):
+    front = await start_gateway(max_waiting=3)
+    front.show(make_service())
+    asking = [asyncio.create_task(front.ask()) for _ in range(3)]
+    await until(lambda: front.gateway.shared.waiting == 3)
+
+    status, body = await front.ask()
+
+    assert status == 503
+    assert json.loads(body)["error"]["message"] == "too many requests wait for an engine"
+    front.show(make_service(await start_engine()))
+    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 3
+
+
+async def test_a_model_that_goes_away_ends_the_wait(until, start_gateway, make_service):
+    front = await start_gateway()
+    front.show(make_service())
+    asking = asyncio.create_task(front.ask())
+    await until(lambda: front.gateway.shared.waiting == 1)
+
+    front.show()
+
+    assert (await asking)[0] == 404
+
+
+async def test_an_engine_that_leaves_the_fleet_gets_nothing_more(
+    start_engine, start_gateway, make_service
+):
+    going, staying = await start_engine(), await start_engine()
+    front = await start_gateway(going, staying)
+    for _ in range(10):
+        await front.ask()
+
+    front.show(make_service(staying))
+
+    before = len(going.requests)
+    for _ in range(20):
+        await front.ask()
+    assert len(going.requests) == before
+
+
+async def test_retries_are_held_to_their_budget(until, start_engine, start_gateway, make_service):
+    """Thirty requests lose their engine at once; two at a time may be tried again."""
+    hold = asyncio.Event()
+    peak = 0
+
+    async def fails(request):
+        await hold.wait()
+        request.reset()
+
+    async def counts(request):
+        nonlocal peak
+        peak = max(peak, good.active)
+        await asyncio.sleep(0.01)
+        await request.whole(b"{}")
+
+    bad, good = await start_engine(fails), await start_engine(counts)
+    front = await start_gateway(bad, min_retries=2, retry_budget_fraction=0.0)
+    asking = [asyncio.create_task(front.ask(stream=False)) for _ in range(30)]
+    await until(lambda: bad.active == 30)
+    front.show(make_service(good))
+
+    hold.set()
+
+    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 30
+    assert peak == 2
+    await front.idle()
+
+
+async def test_load_goes_to_the_idle_engine(until, start_engine, start_gateway):
+    hold = asyncio.Event()
+
+    async def slow(request):
+        await hold.wait()
+        await request.whole(b"{}")
+
+    engines = [await start_engine(slow) for _ in range(4)]
+    front = await start_gateway(*engines)
+
+    asking = [asyncio.create_task(front.ask(stream=False)) for _ in range(20)]
+    await until(lambda: sum(engine.active for engine in engines) == 20)
+
+    assert [engine.active for engine in engines] == [5, 5, 5, 5]
+    hold.set()
+    await asyncio.gather(*asking)
+
+
+async def test_a_long_prompt_counts_for_many_short_ones(until, start_engine, start_gateway):
+    hold = asyncio.Event()
+
+    async def slow(request):
+        await hold.wait()
+        await request.whole(b"{}")
+
+    engines = [await start_engine(slow) for _ in range(2)]
+    front = await start_gateway(*engines)
+    asking = [asyncio.create_task(front.ask(stream=False, prompt="x" * 20_000))]
+    await until(lambda: any(engine.active for engine in engines))
+
+    for _ in range(10):
+        asking.append(asyncio.create_task(front.ask(stream=False)))
+        await asyncio.sleep(0.01)
+
+    assert sorted(engine.active for engine in engines) == [1, 10]
+    hold.set()
+    await asyncio.gather(*asking)
+
+
+async def test_traffic_follows_the_weights(start_engine, start_gateway, make_service):
+    """2,000 draws at 80:20; the count is within 4 standard deviations."""
+    stable, canary, off = [await start_engine(revision=r) for r in ("r1", "r2", "r3")]
+    front = await start_gateway()
+    front.show(make_service(stable, canary, off, weights={"r1": 80, "r2": 20, "r3": 0}))
+
+    for _ in range(20):
+        await asyncio.gather(*(front.ask(stream=False) for _ in range(100)))
+
+    spread = 4 * math.sqrt(2000 * 0.8 * 0.2)
+    assert abs(len(canary.requests) - 400) < spread
+    assert len(stable.requests) + len(canary.requests) == 2000
+    assert off.requests == []

@@ -1,0 +1,121 @@
+"""The fleet as the real API server tells it."""
+
+import asyncio
+import contextlib
+import copy
+
+import pytest
+
+from penstock.adapters.kube import INFERENCE_SERVICES, NAMESPACES, PODS, connect
+from penstock.api.crdgen import inference_service_crd
+from penstock.errors import NotFound, Transient
+from penstock.gateway.fleet import Fleet
+from penstock.local import cluster as clusters
+
+pytestmark = pytest.mark.cluster
+
+LABELS = {
+    "serving.penstock.dev/service": "chat",
+    "serving.penstock.dev/revision": "r1",
+    "serving.penstock.dev/role": "serve",
+}
+SERVICE = {
+    "apiVersion": "serving.penstock.dev/v1alpha1",
+    "kind": "InferenceService",
+    "metadata": {"name": "chat"},
+    "spec": {"model": {"uri": "file:///models/none"}},
+}
+# Bound to a node that does not exist: no agent runs it, and its status is ours to write.
+POD = {
+    "metadata": {"name": "chat-0", "labels": LABELS},
+    "spec": {
+        "nodeName": "nowhere",
+        "automountServiceAccountToken": False,
+        "containers": [
+            {"name": "engine", "image": "x", "ports": [{"name": "http", "containerPort": 8000}]}
+        ],
+    },
+}
+
+
+def pod_status(ready):
+    conditions = [{"type": "Ready", "status": ready}]
+    return {"status": {"phase": "Running", "podIP": "127.0.0.9", "conditions": conditions}}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A control plane of its own, with the InferenceService kind."""
+    cluster = clusters.up("test-gateway-watch", say=lambda _: None)
+    try:
+        asyncio.run(install_kind(cluster))
+        yield cluster
+    finally:
+        clusters.down(cluster.name)
+
+
+async def install_kind(cluster):
+    async with await connect(cluster.kubeconfig) as kube, asyncio.timeout(30):
+        await kube.apply(inference_service_crd(), manager="test")
+        while True:
+            with contextlib.suppress(NotFound, Transient):
+                await kube.list(INFERENCE_SERVICES)
+                return
+            await asyncio.sleep(0.1)
+
+
+async def create_pod(kube, namespace):
+    """The namespace's default ServiceAccount comes a moment after the namespace."""
+    for _ in range(100):
+        try:
+            await kube.create(PODS, namespace, copy.deepcopy(POD))
+            return
+        except Transient:
+            await asyncio.sleep(0.1)
+
+
+async def test_pods_and_traffic_are_followed(cluster):
+    namespace = "gateway-watch"
+    async with await connect(cluster.kubeconfig) as kube:
+        await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
+        fleet = Fleet()
+        following = asyncio.create_task(fleet.follow(kube, namespace))
+
+        async def until(condition):
+            async with asyncio.timeout(20):
+                while not condition():
+                    await fleet.wait(0.1)
+
+        def addresses():
+            service = fleet.snapshot.get(f"{namespace}/chat")
+            return None if service is None else [e.address for e in service.endpoints]
+
+        try:
+            await until(lambda: fleet.is_synced)
+            assert fleet.snapshot.services == ()
+            await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
+            await until(lambda: addresses() == [])
+            traffic = {"status": {"traffic": [{"revision": "r1", "weight": 100}]}}
+            await kube.merge(
+                INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
+            )
+            await until(lambda: fleet.snapshot.services[0].weights == {"r1": 100})
+            await create_pod(kube, namespace)
+            for ready, expected in [
+                ("True", ["127.0.0.9:8000"]),
+                ("False", []),
+                ("True", ["127.0.0.9:8000"]),
+            ]:
+                await kube.merge(
+                    PODS, namespace, "chat-0", pod_status(ready), manager="test", sub="status"
+                )
+                await until(lambda expected=expected: addresses() == expected)
+            await kube.delete(PODS, namespace, "chat-0", grace_s=30)
+            await until(lambda: addresses() == [])  # terminating is enough
+            await kube.delete(INFERENCE_SERVICES, namespace, "chat")
+            await until(lambda: addresses() is None)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            await kube.delete(PODS, namespace, "chat-0", grace_s=0)
+            await kube.delete(NAMESPACES, None, namespace)
