@@ -114,8 +114,8 @@ async def test_volumes_and_variables_arrive(kube: Kube, namespace: str) -> None:
     await kube.create(SECRETS, namespace, {"metadata": meta, "stringData": {"key": "s3cret"}})
     code = (
         "import os; out = open('/config/greeting').read() + open('/secret/key').read()"
-        " + os.environ['KEY']; open('/work/x', 'w').write('y');"
-        "open('/dev/termination-log','w').write(out + open('/work/x').read())"
+        " + os.environ['KEY']; open('/scratch/x', 'w').write('y');"
+        "open('/dev/termination-log','w').write(out + open('/scratch/x').read())"
     )
     body = pod(
         "volumes",
@@ -128,7 +128,7 @@ async def test_volumes_and_variables_arrive(kube: Kube, namespace: str) -> None:
             "volumeMounts": [
                 {"name": "c", "mountPath": "/config"},
                 {"name": "s", "mountPath": "/secret"},
-                {"name": "w", "mountPath": "/work"},
+                {"name": "w", "mountPath": "/scratch"},
             ],
         },
         volumes=[
