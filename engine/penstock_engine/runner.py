@@ -12,7 +12,7 @@ from penstock_engine.device import num_threads
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.sampler import sample
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
+from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.weights import load_weights
 
 WARM_UP_TOKENS = 16
@@ -103,7 +103,7 @@ class Runner:
         model = DecoderForCausalLM(
             config, max_positions=max_model_len, dtype=torch_dtype, device=device
         )
-        load_weights(model, model_dir, PACKED, torch_dtype, device)
+        load_weights(model, model_dir, config.family.names, torch_dtype, device)
         runner = cls(
             model,
             config,
