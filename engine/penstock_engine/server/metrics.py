@@ -14,7 +14,8 @@ from prometheus_client import (
 
 from penstock_engine import wire
 from penstock_engine.config import EngineConfig
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.preflight import Sizing
 from penstock_engine.wire import MetricSpec
