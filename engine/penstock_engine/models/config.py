@@ -151,8 +151,8 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     names = raw.get("architectures")
     names = names if isinstance(names, list) else []
     for name in names:
-        if name in FAMILIES:
-            return str(name)
+        if isinstance(name, str) and name in FAMILIES:
+            return name
     raise ModelError(
         "UnsupportedArchitecture",
         f"architecture {', '.join(map(str, names)) or 'unknown'} is not supported; "

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock_engine.models.fields import bad, count, number, numbers
+from penstock_engine.models.fields import bad, count, number, numbers, optional_number
 
 # What a type cannot do without; longrope's lists are checked by length as well.
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -15,6 +15,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "longrope": (),
 }
+OPTIONAL = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,12 @@ def parse_rope(
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if "long_factor" in parameters:  # older Phi-3 configs call it "su" or "yarn"
         rope_type = "longrope"
-    if rope_type not in NEEDED:
+    if not isinstance(rope_type, str) or rope_type not in NEEDED:
         raise bad(f"rope type {rope_type!r} is not supported; supported: {', '.join(NEEDED)}")
     for key in NEEDED[rope_type]:
         number(parameters, key)
+    for key in OPTIONAL:
+        optional_number(parameters, key)
     max_position_embeddings = count(raw, "max_position_embeddings")
     original = count(parameters, "original_max_position_embeddings", max_position_embeddings)
     original = count(raw, "original_max_position_embeddings", original)
