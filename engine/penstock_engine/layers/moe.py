@@ -33,21 +33,13 @@ class Experts(nn.Module):
 
         Returns the weighted sums [tokens, hidden].
         """
-        num_experts, num_per_token = len(self.gate_up_proj), chosen.shape[1]
         order = chosen.flatten().argsort(stable=True)
-        rows = order // num_per_token
-        shares = weights.flatten()[order, None]
-        output = torch.zeros_like(x)
-        start = 0
-        for expert, num_rows in enumerate(
-            chosen.flatten().bincount(minlength=num_experts).tolist()
-        ):
-            if num_rows:
-                group = slice(start, start + num_rows)
-                mixed = self._expert(expert, x[rows[group]]) * shares[group]
-                output.index_add_(0, rows[group], mixed.to(x.dtype))
-                start += num_rows
-        return output
+        counts = chosen.flatten().bincount(minlength=len(self.gate_up_proj)).tolist()
+        groups = torch.split(x[order // chosen.shape[1]], counts)
+        grouped = torch.cat([self._expert(e, rows) for e, rows in enumerate(groups) if len(rows)])
+        mixed = torch.empty_like(grouped)
+        mixed[order] = grouped
+        return (mixed.view(*chosen.shape, -1) * weights[..., None]).sum(1).to(x.dtype)
 
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
         gate, up = F.linear(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
