@@ -29,17 +29,19 @@ class Experts(nn.Module):
         self._activate = ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """x: [tokens, hidden]. chosen, weights: experts and their shares, [tokens, per token].
+        """x: [tokens, hidden]. chosen, weights: experts and their float32 shares, [tokens, per token].
 
         Returns the weighted sums [tokens, hidden].
         """
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=len(self.gate_up_proj)).tolist()
-        groups = torch.split(x[order // chosen.shape[1]], counts)
-        grouped = torch.cat([self._expert(e, rows) for e, rows in enumerate(groups) if len(rows)])
-        mixed = torch.empty_like(grouped)
-        mixed[order] = grouped
-        return (mixed.view(*chosen.shape, -1) * weights[..., None]).sum(1).to(x.dtype)
+        groups = torch.split(order // chosen.shape[1], counts)
+        shares = torch.split(weights.flatten()[order, None], counts)
+        output = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+        for expert, (rows, share) in enumerate(zip(groups, shares, strict=True)):
+            if len(rows):
+                output.index_add_(0, rows, self._expert(expert, x[rows]) * share)
+        return output.to(x.dtype)
 
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
         gate, up = F.linear(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
