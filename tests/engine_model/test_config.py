@@ -63,6 +63,10 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "num_experts": 16, "num_experts_per_tok": 8, "sliding_window": None, "rope_theta": 1e6,
         "use_sliding_window": False, "attention_bias": False, "head_dim": 32,
     },
+    "Qwen3-MoE-windowed": {
+        "architectures": ["Qwen3MoeForCausalLM"], "max_window_layers": 5, "sliding_window": 64,
+        "num_experts": 16, "use_sliding_window": True, "head_dim": 32,
+    },
     "Mixtral-8x7B": {
         "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2,
         "sliding_window": None, "rope_theta": 1e6, "rms_norm_eps": 1e-05,
@@ -122,7 +126,7 @@ def as_transformers_reads_it(raw: dict[str, Any]) -> ModelConfig:
 
 def without_spelling(config: ModelConfig) -> ModelConfig:
     """What is kept of config.json as it is spelled there, and has no meaning of its own."""
-    ropes = {reach: replace(rope, parameters={}) for reach, rope in config.ropes.items()}
+    ropes = {kind: replace(rope, parameters={}) for kind, rope in config.ropes.items()}
     return replace(config, model_type="", ropes=ropes)
 
 
@@ -199,6 +203,7 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
         ({"architectures": None}, "UnsupportedArchitecture", "unknown"),
         ({"hidden_size": "64"}, "BadConfig", "hidden_size"),
         ({"num_hidden_layers": 0}, "BadConfig", "num_hidden_layers"),
+        ({"num_hidden_layers": 10**12}, "BadConfig", "at most 1000"),
         ({"vocab_size": None}, "BadConfig", "vocab_size"),
         ({"num_key_value_heads": 3}, "BadConfig", "multiple"),
         ({"head_dim": 31}, "BadConfig", "even"),
@@ -214,8 +219,17 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
             "BadConfig",
             "sliding_window is not set",
         ),
-        ({"sliding_window": 0}, "BadConfig", "sliding_window"),
+        (
+            {"sliding_window": 0, "use_sliding_window": True, "max_window_layers": 1},
+            "BadConfig",
+            "at least 1",
+        ),
         ({"max_window_layers": -1, "use_sliding_window": True}, "BadConfig", "max_window_layers"),
+        (
+            {"architectures": ["PhiForCausalLM"], "tie_word_embeddings": True},
+            "BadConfig",
+            "tie_word_embeddings",
+        ),
         ({"attn_logit_softcapping": -1.0}, "BadConfig", "attn_logit_softcapping"),
         ({"mlp_only_layers": 3}, "BadConfig", "mlp_only_layers"),
         ({"architectures": ["MixtralForCausalLM"], "num_experts_per_tok": 9}, "BadConfig", "more"),
@@ -234,6 +248,7 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
         ),
         ({"rope_scaling": {"rope_type": "linear"}}, "BadConfig", "factor"),
         ({"rope_scaling": [1]}, "BadConfig", "rope_parameters"),
+        ({"rope_parameters": {"full_attention": [1]}}, "BadConfig", "rope_parameters"),
         ({"partial_rotary_factor": 0.5}, "BadConfig", "partial_rotary_factor"),
         ({"eos_token_id": "</s>"}, "BadConfig", "eos_token_id"),
     ],
