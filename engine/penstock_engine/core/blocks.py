@@ -95,6 +95,11 @@ class BlockPool:
         if self._block_of.setdefault(block_hash, block) == block:
             self._hash_of[block] = block_hash
 
+    def forget(self) -> None:
+        """Nothing that was published is found any more; who holds a block keeps it."""
+        self._block_of.clear()
+        self._hash_of = [None] * self.num_blocks
+
     def release(self, blocks: Sequence[int]) -> None:
         """Gives up one hold on each block of a table.
 
@@ -113,11 +118,6 @@ class BlockPool:
         before the next step is computed."""
         evicted, self._evicted = self._evicted, []
         return evicted
-
-    def forget(self) -> None:
-        """Contents are no longer found. Held blocks stay held."""
-        self._block_of.clear()
-        self._hash_of = [None] * self.num_blocks
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
         """Raises AssertionError unless `tables` are exactly what the pool believes is held."""

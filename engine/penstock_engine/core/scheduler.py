@@ -172,6 +172,10 @@ class Scheduler:
     def fail_all(self, failure: Failure, now: float) -> list[TokenEvent]:
         return self.fail(self._sequences, failure, now)
 
+    def reset_prefix_cache(self) -> None:
+        """What comes from now on is computed, though it was before."""
+        self._cache.forget()
+
     def stats(self) -> SchedulerStats:
         counted = asdict(self._counters)
         counted["drafts_right_by_position"] = tuple(self._counters.drafts_right_by_position)
@@ -188,10 +192,6 @@ class Scheduler:
             saved_blocks=self._cache.num_saved_blocks,
             **counted,
         )
-
-    def forget_prefixes(self) -> None:
-        """Empties the prefix cache. Sequences keep what they hold."""
-        self._cache.forget()
 
     def check(self) -> None:
         """Raises AssertionError when the books do not balance. Between steps only."""
