@@ -1,5 +1,6 @@
 """Requests of the OpenAI-compatible routes, checked and capped before any work is done."""
 
+import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -15,6 +16,8 @@ from pydantic import (
 from pydantic_core import from_json
 
 from penstock_engine.server.errors import RequestError, from_validation
+
+logger = logging.getLogger(__name__)
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -40,6 +43,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "frequency_penalty": (0, 0.0),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
     "logit_bias": ({},),
@@ -90,6 +97,9 @@ WITHOUT_EFFECT = frozenset(
     }
 )  # fmt: skip
 
+# Fields of a message that would be words to the model, and that this engine has no words for.
+UNSUPPORTED_IN_MESSAGES = ("audio", "function_call", "tool_calls")
+
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
@@ -103,16 +113,19 @@ TokenId = Annotated[int, Field(ge=0)]
 
 
 class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class GenerationRequest(BaseModel):
-    """What completions and chat completions share. None: the default of OpenAI's API."""
+    """What completions and chat completions share. None: the default of OpenAI's API.
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    As lenient as vLLM: "5" is taken for 5, and parameters that nobody knows are left out.
+    """
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     model: str | None = None
     request_id: str | None = Field(default=None, pattern=r"\A[A-Za-z0-9._-]{1,128}\z")
@@ -183,16 +196,17 @@ class CompletionRequest(GenerationRequest):
 
 
 class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    """extra: clients send back all fields of an answer, so those without a value are let through."""
+    """extra: clients send back all fields of an answer. Those that mean something to the model are
+    refused when they have a value."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
@@ -200,8 +214,9 @@ class Message(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_extras(self) -> "Message":
-        for name, value in (self.model_extra or {}).items():
-            if value not in (None, [], {}, ""):
+        extra = self.model_extra or {}
+        for name in UNSUPPORTED_IN_MESSAGES:
+            if extra.get(name) not in (None, [], {}, ""):
                 raise ValueError(f"{name} is not supported by this engine")
         return self
 
@@ -241,8 +256,9 @@ def parse(schema: type[Request], raw: bytes) -> Request:
 
 
 def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
-    """The parameters that the engine has. Raises RequestError for one that would be ignored."""
+    """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
     known: dict[str, Any] = {}
+    unknown: list[str] = []
     for name, value in body.items():
         if name in schema.model_fields:
             if value is not None:  # null asks for the default
@@ -253,7 +269,9 @@ def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str
                     400, f"{name} is not supported by this engine: leave it out", param=name
                 )
         elif name not in WITHOUT_EFFECT:
-            raise RequestError(400, f"unknown parameter: {name[:64]}", param=name[:64])
+            unknown.append(name[:64])
+    if unknown:
+        logger.debug("ignored, since nobody knows them: %s", unknown[:16])
     return known
 
 
