@@ -9,8 +9,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
+from penstock_engine.config import ServeOptions
 from penstock_engine.server.answers import Answer, Kind
 from penstock_engine.server.bridge import now_s
 from penstock_engine.server.door import Door
@@ -23,15 +25,14 @@ from penstock_engine.server.streaming import EventStream, unless_gone
 CLIENT_CLOSED_REQUEST = 499
 
 
-def build_app(served: Served, api_key: str | None = None) -> ASGIApp:
+def build_app(served: Served) -> ASGIApp:
     app = FastAPI(title="Penstock engine", openapi_url=None)
     _add_errors(app)
     _add_state(app, served)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        model = {
-            "id": served.model_name,
+        common = {
             "object": "model",
             "created": served.created,
             "owned_by": "penstock",
@@ -39,7 +40,7 @@ def build_app(served: Served, api_key: str | None = None) -> ASGIApp:
             "parent": None,
             "max_model_len": served.sizing.max_model_len,
         }
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [{"id": name} | common for name in served.model_names]}
 
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
@@ -49,7 +50,20 @@ def build_app(served: Served, api_key: str | None = None) -> ASGIApp:
     async def completions(http: Request) -> Response:
         return await _generate(served, http, "completion")
 
-    return Door(app, served, api_key)
+    return _for_pages(Door(app, served), served.options)
+
+
+def _for_pages(app: ASGIApp, options: ServeOptions) -> ASGIApp:
+    """Lets pages of the allowed origins call. Outside the door: a preflight carries no key."""
+    if not options.allowed_origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=options.allowed_origins,
+        allow_methods=options.allowed_methods,
+        allow_headers=options.allowed_headers,
+        allow_credentials=options.allow_credentials,
+    )
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -109,14 +123,24 @@ async def _respond(
     served: Served, http: Request, kind: Kind, raw: bytes, arrival_s: float
 ) -> Response:
     request, choices = await asyncio.to_thread(take_in, served, kind, raw, arrival_s)
+    if not served.has_room_for(sum(len(choice.prompt) for choice in choices)):
+        served.metrics.rejected("max_num_queued_tokens")
+        raise RequestError(503, "the engine's queue is full: try again")
     generator = Generator(
         bridge=served.bridge,
         tokenizer=served.tokenizer,
         request=request,
         model=served.model_name,
         request_id=request.request_id or http.scope["request_id"],
+        is_logged=served.options.enable_log_requests,
     )
-    answer = Answer(kind, generator, choices, int(time.time()))
+    answer = Answer(
+        kind,
+        generator,
+        choices,
+        int(time.time()),
+        has_prompt_details=served.options.enable_prompt_tokens_details,
+    )
     if not request.stream:
         return JSONResponse(await answer.whole())
     events = answer.stream()

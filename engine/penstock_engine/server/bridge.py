@@ -25,6 +25,7 @@ class _Live:
     """A sequence on its way. None in the queue: the engine is gone."""
 
     record: RequestRecord
+    num_queued_tokens: int
     events: asyncio.Queue[TokenEvent | None] = field(default_factory=asyncio.Queue)
 
 
@@ -42,6 +43,7 @@ class Bridge:
         self._metrics = metrics
         self._eos_token_ids = eos_token_ids
         self._live: dict[str, _Live] = {}
+        self._num_queued_tokens = 0
         self._max_queued = scheduler.config.max_num_queued_seqs
         self._engine = EngineLoop(scheduler, runner, clock=now_s, on_step=self._on_step)
         self._engine.start()
@@ -55,6 +57,11 @@ class Bridge:
     def is_full(self) -> bool:
         """Whether the queue has no room, as of the last step."""
         return self._engine.stats().waiting >= self._max_queued
+
+    @property
+    def num_queued_tokens(self) -> int:
+        """Prompt tokens of sequences that have no token of an answer yet."""
+        return self._num_queued_tokens
 
     async def close(self) -> None:
         """Ends what still runs, with an event of reason "error" each, and the engine's thread."""
@@ -71,7 +78,8 @@ class Bridge:
         if not self.alive:
             raise EngineGone
         sequence_id = uuid.uuid4().hex
-        live = self._live[sequence_id] = _Live(record)
+        live = self._live[sequence_id] = _Live(record, len(prompt))
+        self._num_queued_tokens += len(prompt)
         self._engine.submit(
             Sequence(sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt)
         )
@@ -100,6 +108,8 @@ class Bridge:
             live = self._live.get(event.request_id)
             if live is None:  # given up by the watch, at the very end
                 continue
+            self._num_queued_tokens -= live.num_queued_tokens
+            live.num_queued_tokens = 0
             self._metrics.observe_event(event, live.record)
             live.events.put_nowait(event)
             if event.finish_reason is not None:

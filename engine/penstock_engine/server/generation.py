@@ -45,13 +45,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. answer_id: of the request, for the log."""
+    """Makes choices. is_logged: a line on standard output for each."""
 
     bridge: Bridge
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
     request_id: str
+    is_logged: bool = True
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
         """To the end of the choice. Raises RequestError when the engine refuses or fails.
@@ -89,7 +90,8 @@ class Generator:
                 raise RequestError(*FAILURES["engine_stopped"]) from error
             raise
         finally:
-            self._log(choice, finish_reason)
+            if self.is_logged:
+                self._log(choice, finish_reason)
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
         choice.completion_tokens = event.num_output_tokens

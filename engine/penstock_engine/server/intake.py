@@ -14,6 +14,7 @@ from penstock_engine.server.schemas import (
     ChatCompletionRequest,
     CompletionRequest,
     GenerationRequest,
+    StreamOptions,
     parse,
 )
 from penstock_engine.server.served import Served
@@ -48,10 +49,15 @@ def take_in(
 ) -> tuple[GenerationRequest, list[Choice]]:
     """Pure CPU work, to be done off the event loop. Raises RequestError."""
     request: GenerationRequest = parse(
-        ChatCompletionRequest if kind == "chat" else CompletionRequest, raw
+        ChatCompletionRequest if kind == "chat" else CompletionRequest,
+        raw,
+        served.defaults.parameters,
     )
-    if request.model not in (None, served.model_name):
+    if request.model not in (None, *served.model_names):
         raise RequestError(404, f"The model `{request.model}` does not exist.", param="model")
+    if served.options.enable_force_include_usage and request.stream:
+        request.stream_options = request.stream_options or StreamOptions()
+        request.stream_options.include_usage = True
     vocab_size = served.sizing.model.vocab_size
     if any(token >= vocab_size for token in request.stop_token_ids or ()):
         raise RequestError(
@@ -122,7 +128,8 @@ def _max_tokens(served: Served, request: GenerationRequest, num_prompt: int, par
             f"{answer} in the completion). Please reduce the length of the {param} or completion.",
             param=param if room < 1 else "max_tokens",
         )
-    return room if asked is None else asked
+    wanted = served.defaults.max_tokens if asked is None else asked
+    return min(filter(None, (room, wanted, served.defaults.max_tokens_cap)))
 
 
 def _sampling(request: GenerationRequest, max_tokens: int) -> SamplingParams:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -240,8 +241,13 @@ class ChatCompletionRequest(GenerationRequest):
 Request = TypeVar("Request", bound=GenerationRequest)
 
 
-def parse(schema: type[Request], raw: bytes) -> Request:
-    """The checked request of a body. Raises RequestError with the name of what is wrong."""
+def parse(
+    schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Request:
+    """The checked request of a body. Raises RequestError with the name of what is wrong.
+
+    defaults: values of parameters that the body leaves out, already checked.
+    """
     try:
         # Refuses NaN, deep nesting, huge numbers and lone surrogates.
         body = from_json(raw, allow_inf_nan=False)
@@ -250,7 +256,7 @@ def parse(schema: type[Request], raw: bytes) -> Request:
     if not isinstance(body, dict):
         raise RequestError(400, "the body must be a JSON object")
     try:
-        return schema.model_validate(_known(body, schema))
+        return schema.model_validate({**defaults, **_known(body, schema)})
     except ValidationError as error:
         raise from_validation(error) from error
 

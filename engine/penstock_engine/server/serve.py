@@ -5,16 +5,19 @@ import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 
 from penstock_engine import device
-from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.config import FIT, EngineConfig, ServeOptions
+from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.preflight import Sizing, size
 from penstock_engine.runner import Runner
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge, now_s
+from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.served import Served
 from penstock_engine.tokens import Tokenizer
@@ -42,21 +45,39 @@ async def serve(config: EngineConfig, options: ServeOptions) -> None:
     started_s = now_s()
     device_name = device.choose_device(config.device)
     sizing = size(config, device_name=device_name, memory_limit_bytes=device.memory_limit_bytes())
-    tokenizer = Tokenizer(config.model_dir)
+    tokenizer = Tokenizer(config.model_dir, _chat_template(options.chat_template))
+    defaults = generation_defaults(
+        config.model_dir, options.generation_config, options.override_generation_config
+    )
     scheduler = Scheduler(_scheduler_config(config, sizing))
     runner = _load(config, sizing)
-    metrics = EngineMetrics(options.served_model_name, config, sizing)
+    metrics = EngineMetrics(options.served_model_names[0], config, sizing)
     bridge = Bridge(scheduler, runner, metrics, sizing.model.eos_token_ids)
-    served = Served(options.served_model_name, config, sizing, tokenizer, bridge, metrics)
+    served = Served(options, config, sizing, tokenizer, bridge, metrics, defaults)
     logger.info(
         "loaded in %.1f s: %s on %s in %s, %d blocks of %d tokens, context %d",
-        now_s() - started_s, options.served_model_name, device_name, sizing.dtype,
+        now_s() - started_s, served.model_name, device_name, sizing.dtype,
         sizing.num_blocks, sizing.block_size, sizing.max_model_len,
     )  # fmt: skip
+    if config.max_model_len == FIT and sizing.max_model_len < sizing.model.max_model_len:
+        logger.warning(
+            "the context is cut to %d of the model's %d tokens, which is what the KV cache has "
+            "room for", sizing.max_model_len, sizing.model.max_model_len,
+        )  # fmt: skip
     try:
-        await _listen(served, options)
+        await _listen(served)
     finally:
         await bridge.close()
+
+
+def _chat_template(given: str | None) -> str | None:
+    """A template, or the file that holds it. Raises ModelError."""
+    if given is None or "{" in given:  # what has a brace is a template
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelError("NoChatTemplate", "--chat-template: the file cannot be read") from error
 
 
 def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
@@ -85,13 +106,20 @@ def _load(config: EngineConfig, sizing: Sizing) -> Runner:
     )
 
 
-async def _listen(served: Served, options: ServeOptions) -> None:
+async def _listen(served: Served) -> None:
+    options = served.options
     server = Server(
         uvicorn.Config(
-            build_app(served, options.api_key),
+            build_app(served),
             host=options.host,
             port=options.port,
-            log_level="warning",
+            uds=None if options.uds is None else str(options.uds),
+            root_path=options.root_path.rstrip("/"),
+            ssl_keyfile=options.ssl_keyfile,
+            ssl_certfile=options.ssl_certfile,
+            ssl_ca_certs=options.ssl_ca_certs,
+            ssl_cert_reqs=options.ssl_cert_reqs,
+            log_level=options.uvicorn_log_level,
             access_log=False,
             http="h11",  # the one that caps headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
