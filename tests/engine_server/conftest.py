@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -120,7 +121,9 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
             )
         )
         bridges.append(Bridge(scheduler, runner, metrics, frozenset()))
-        served = Served(options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics)
+        served = Served(
+            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, Random(0)
+        )
         transport = httpx.ASGITransport(app=build_app(served))
         return httpx.AsyncClient(transport=transport, base_url="http://engine")
 

@@ -21,7 +21,7 @@ from typer import BadParameter
 
 from penstock_engine.cli import in_click_words
 from penstock_engine.config import FIT, ServeOptions, context_length, json_object, json_texts
-from penstock_engine.core.step import Step
+from penstock_engine.core.step import Sampled, Step
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 SHORT = {"prompt": "The engine", "max_tokens": 2}
@@ -177,10 +177,10 @@ class HeldRunner:
         self.may_run = threading.Event()
         self.is_held = threading.Event()
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Sampled]:
         self.is_held.set()
         self.may_run.wait(30)
-        return {sequence.request_id: 5 for sequence in step.sequences}
+        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
 
 
 async def test_queued_prompt_tokens_are_capped(around: Any) -> None:

@@ -1,5 +1,6 @@
 """What the routes of one process share."""
 
+import random
 import time
 from dataclasses import dataclass, field
 
@@ -13,7 +14,10 @@ from penstock_engine.tokens import Tokenizer
 
 @dataclass(slots=True)
 class Served:
-    """in_flight: generation requests between their first and last byte. is_draining is set once."""
+    """in_flight: generation requests between their first and last byte. is_draining is set once.
+
+    seeds: for requests without one of their own.
+    """
 
     options: ServeOptions
     config: EngineConfig
@@ -21,6 +25,7 @@ class Served:
     tokenizer: Tokenizer
     bridge: Bridge
     metrics: EngineMetrics
+    seeds: random.Random
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     created: int = field(default_factory=lambda: int(time.time()))
     in_flight: int = 0
