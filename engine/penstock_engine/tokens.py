@@ -56,6 +56,10 @@ class Tokenizer:
             ) from error
         return self.encode(text, add_special_tokens=False)
 
+    def words(self, ids: Sequence[int]) -> list[str]:
+        """As the vocabulary spells them, which is not always as text."""
+        return [self._backend.id_to_token(token) or "" for token in ids]
+
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text

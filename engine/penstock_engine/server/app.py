@@ -1,26 +1,28 @@
 """The engine's HTTP routes."""
 
-import asyncio
 import time
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
-from penstock_engine.server.answers import Answer, Kind
-from penstock_engine.server.bridge import now_s
 from penstock_engine.server.door import Door
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.generation import Generator
-from penstock_engine.server.intake import ClientGone, read_body, take_in
+from penstock_engine.server.exchange import exchange
+from penstock_engine.server.forms import OpenAIForm
+from penstock_engine.server.intake import ClientGone
+from penstock_engine.server.messages.answer import MessagesForm
+from penstock_engine.server.messages.count import counted
+from penstock_engine.server.responses.answer import ResponsesForm
+from penstock_engine.server.schemas import ChatCompletionRequest, CompletionRequest
 from penstock_engine.server.served import Served
-from penstock_engine.server.streaming import EventStream, unless_gone
+from penstock_engine.server.tokenization import tokenization
 
 CLIENT_CLOSED_REQUEST = 499
 
@@ -44,12 +46,26 @@ def build_app(served: Served) -> ASGIApp:
 
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
-        return await _generate(served, http, "chat")
+        return await exchange(served, http, OpenAIForm(ChatCompletionRequest))
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        return await _generate(served, http, "completion")
+        return await exchange(served, http, OpenAIForm(CompletionRequest))
 
+    @app.post("/v1/messages")
+    async def messages(http: Request) -> Response:
+        return await exchange(served, http, MessagesForm(served.model_name))
+
+    @app.post("/v1/messages/count_tokens")
+    async def count_tokens(http: Request) -> Response:
+        return await counted(served, http)
+
+    @app.post("/v1/responses")
+    async def responses(http: Request) -> Response:
+        form = ResponsesForm(served.model_name, http.scope["request_id"], int(time.time()))
+        return await exchange(served, http, form)
+
+    app.include_router(tokenization(served))
     return _for_pages(Door(app, served), served.options)
 
 
@@ -103,51 +119,10 @@ def _add_state(app: FastAPI, served: Served) -> None:
     async def metrics() -> Response:
         return Response(served.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
+    @app.get("/load")
+    async def load() -> dict[str, int]:
+        return {"server_load": served.in_flight}
+
     @app.get("/version")
     async def engine_version() -> dict[str, str]:
         return {"version": version("penstock")}
-
-
-async def _generate(served: Served, http: Request, kind: Kind) -> Response:
-    arrival_s = now_s()
-    if not served.is_ready:
-        raise RequestError(503, "the engine is stopping: try again")
-    if served.is_full:
-        served.metrics.rejected("max_num_queued_reqs")
-        raise RequestError(503, "the engine's queue is full: try again")
-    raw = await read_body(http)
-    return await unless_gone(http.receive, _respond(served, http, kind, raw, arrival_s))
-
-
-async def _respond(
-    served: Served, http: Request, kind: Kind, raw: bytes, arrival_s: float
-) -> Response:
-    request, choices = await asyncio.to_thread(take_in, served, kind, raw, arrival_s)
-    if not served.has_room_for(sum(len(choice.prompt) for choice in choices)):
-        served.metrics.rejected("max_num_queued_tokens")
-        raise RequestError(503, "the engine's queue is full: try again")
-    generator = Generator(
-        bridge=served.bridge,
-        tokenizer=served.tokenizer,
-        request=request,
-        model=served.model_name,
-        request_id=request.request_id or http.scope["request_id"],
-        is_logged=served.options.enable_log_requests,
-    )
-    answer = Answer(
-        kind,
-        generator,
-        choices,
-        int(time.time()),
-        has_prompt_details=served.options.enable_prompt_tokens_details,
-    )
-    if not request.stream:
-        return JSONResponse(await answer.whole())
-    events = answer.stream()
-    try:
-        # Only now is it certain that there will be an answer, and so that its status is 200.
-        first = await anext(events)
-    except BaseException:
-        await events.aclose()
-        raise
-    return EventStream(first, events)

@@ -13,7 +13,9 @@ from penstock_engine.server.served import Served
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})
-GENERATION_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
+GENERATION_PATHS = frozenset(
+    {"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}
+)
 
 HEADER = REQUEST_ID_HEADER.encode()
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")

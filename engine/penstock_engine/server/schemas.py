@@ -293,15 +293,25 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 Request = TypeVar("Request", bound=GenerationRequest)
+Model = TypeVar("Model", bound=BaseModel)
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
-def parse(
-    schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = MappingProxyType({})
+def parse(schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = NO_DEFAULTS) -> Request:
+    """The checked request of a body. Raises RequestError with the name of what is wrong."""
+    return request_of(schema, read_object(raw), defaults)
+
+
+def request_of(
+    schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
 ) -> Request:
-    """The checked request of a body. Raises RequestError with the name of what is wrong.
+    """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
+    return checked(schema, {**defaults, **_known(body, schema)})
 
-    defaults: values of parameters that the body leaves out, already checked.
-    """
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Raises RequestError for what is no JSON object."""
     try:
         # Refuses NaN, deep nesting, huge numbers and lone surrogates.
         body = from_json(raw, allow_inf_nan=False)
@@ -309,8 +319,13 @@ def parse(
         raise RequestError(400, "the body is not valid JSON") from error
     if not isinstance(body, dict):
         raise RequestError(400, "the body must be a JSON object")
+    return body
+
+
+def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
+    """Raises RequestError with the name of the field that is wrong."""
     try:
-        return schema.model_validate({**defaults, **_known(body, schema)})
+        return schema.model_validate(body)
     except ValidationError as error:
         raise from_validation(error) from error
 

@@ -3,11 +3,13 @@
 import random
 import time
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.preflight import Sizing
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.defaults import GenerationDefaults
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.tokens import Tokenizer
 
@@ -45,17 +47,30 @@ class Served:
     def is_ready(self) -> bool:
         return self.bridge.alive and not self.is_draining
 
-    @property
-    def is_full(self) -> bool:
-        """Counts requests that are still being read or tokenised, too."""
-        most = self.config.max_num_seqs + self.config.max_num_queued_reqs
-        return self.bridge.is_full or self.in_flight > most
+    def admit(self) -> None:
+        """Raises RequestError when no request can be taken now.
 
-    def has_room_for(self, num_tokens: int) -> bool:
-        """Whether so many prompt tokens may be queued. An empty queue has room for any prompt."""
+        Counts requests that are still being read or tokenised, too.
+        """
+        if not self.is_ready:
+            raise RequestError(503, "the engine is stopping: try again")
+        most = self.config.max_num_seqs + self.config.max_num_queued_reqs
+        if self.bridge.is_full or self.in_flight > most:
+            self._refuse("max_num_queued_reqs")
+
+    def admit_tokens(self, num_tokens: int) -> None:
+        """Raises RequestError when the queue has no room for so many prompt tokens.
+
+        An empty queue has room for any prompt.
+        """
         most, queued = self.config.max_num_queued_tokens, self.bridge.num_queued_tokens
-        return most is None or not queued or queued + num_tokens <= most
+        if most is not None and queued and queued + num_tokens > most:
+            self._refuse("max_num_queued_tokens")
 
     def drain(self) -> None:
         self.is_draining = True
         self.metrics.set_draining()
+
+    def _refuse(self, reason: str) -> NoReturn:
+        self.metrics.rejected(reason)
+        raise RequestError(503, "the engine's queue is full: try again")
