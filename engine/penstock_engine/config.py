@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
+from penstock_engine.core.speculation import SpeculationConfig
+
 # A context length that is worked out: the longest for which the KV cache has room.
 FIT = -1
 
@@ -37,6 +39,14 @@ def json_object(given: str | dict[str, Any]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadParameter(f"{given!r} is not a JSON object")
     return value
+
+
+def speculation(text: str) -> SpeculationConfig:
+    """vLLM's JSON. Raises BadParameter, which says what is wrong."""
+    try:
+        return SpeculationConfig(**json_object(text))
+    except (ValueError, TypeError) as error:
+        raise BadParameter(str(error)) from error
 
 
 def json_texts(given: str | Sequence[str]) -> list[str]:
@@ -92,8 +102,22 @@ class EngineConfig:
     enable_prefix_caching: Annotated[
         bool, Option(help="Share blocks between requests that begin alike.")
     ] = True
+    speculative_config: Annotated[
+        SpeculationConfig | None,
+        Option(
+            parser=speculation,
+            metavar="JSON",
+            help='{"method": "ngram" | "suffix" | "draft_model", "num_speculative_tokens": 4, ...}',
+        ),
+    ] = None
     seed: Annotated[int, Option(help="For what is drawn without a seed of its own.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
+
+    @property
+    def draft_model_dir(self) -> Path | None:
+        """The folder of the model that guesses, where one does."""
+        config = self.speculative_config
+        return None if config is None or config.model is None else Path(config.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
