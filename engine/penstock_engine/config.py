@@ -197,6 +197,9 @@ class ServeOptions:
     enable_force_include_usage: Annotated[
         bool, Option(help="End every stream with its usage, asked for or not.")
     ] = False
+    enable_sleep_mode: Annotated[
+        bool, Option(help="Routes that put the engine to sleep and wake it.")
+    ] = False
     uvicorn_log_level: Annotated[
         Literal["critical", "error", "warning", "info", "debug", "trace"],
         Option(help="Of the HTTP server."),

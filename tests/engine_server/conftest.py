@@ -96,10 +96,10 @@ def client(launch: Launch) -> httpx.Client:
 
 @pytest.fixture
 async def around(model_dir: Path) -> AsyncIterator[Around]:
-    """Serves whatever runner it is given, with a context of 64 tokens in 16 blocks."""
+    """Serves whatever runner `load` makes, with a context of 64 tokens in 16 blocks."""
     bridges: list[Bridge] = []
 
-    def start(runner: StepRunner, **flags: Any) -> httpx.AsyncClient:
+    def start(load: Callable[[], StepRunner], **flags: Any) -> httpx.AsyncClient:
         names = EngineConfig.__slots__
         changes = {name: value for name, value in flags.items() if name in names}
         config = EngineConfig(
@@ -120,7 +120,7 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
                 num_blocks=16,
             )
         )
-        bridges.append(Bridge(scheduler, runner, metrics, frozenset()))
+        bridges.append(Bridge(scheduler, load(), metrics, frozenset(), load))
         served = Served(
             options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, Random(0)
         )

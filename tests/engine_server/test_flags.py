@@ -186,7 +186,7 @@ class HeldRunner:
 async def test_queued_prompt_tokens_are_capped(around: Any) -> None:
     """A prompt beyond the cap is served when nothing waits, and refused when something does."""
     runner = HeldRunner()
-    async with around(runner, max_num_queued_tokens=20) as client:
+    async with around(lambda: runner, max_num_queued_tokens=20) as client:
 
         async def post(num_tokens: int) -> httpx.Response:
             body = {"prompt": [7] * num_tokens, "max_tokens": 2}

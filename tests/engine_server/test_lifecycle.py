@@ -140,7 +140,7 @@ class BrokenRunner:
 async def test_a_request_that_fails_fails_alone(
     around: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with around(BrokenRunner(fails_for=66)) as client:
+    async with around(lambda: BrokenRunner(fails_for=66)) as client:
         bad = await client.post("/v1/completions", json={"prompt": [66], "max_tokens": 3})
         good = await client.post("/v1/completions", json={"prompt": [67], "max_tokens": 3})
         health = await client.get("/health")
@@ -157,7 +157,7 @@ async def test_a_request_that_fails_fails_alone(
 
 
 async def test_an_engine_that_dies_is_unhealthy_and_says_so(around: Any) -> None:
-    async with around(BrokenRunner(fails_for=None)) as client:
+    async with around(lambda: BrokenRunner(fails_for=None)) as client:
         body = {"prompt": [66], "max_tokens": 3}
         statuses = [(await client.post("/v1/completions", json=body)).status_code for _ in range(5)]
         health, ready = await client.get("/health"), await client.get("/ready")

@@ -92,6 +92,11 @@ class BlockPool:
         if self._block_of.setdefault(block_hash, block) == block:
             self._hash_of[block] = block_hash
 
+    def forget(self) -> None:
+        """Nothing that was published is found any more; who holds a block keeps it."""
+        self._block_of.clear()
+        self._hash_of = [None] * self.num_blocks
+
     def release(self, blocks: Sequence[int]) -> None:
         """Gives up one hold on each block of a table.
 

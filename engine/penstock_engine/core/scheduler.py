@@ -169,6 +169,10 @@ class Scheduler:
     def fail_all(self, failure: Failure, now: float) -> list[TokenEvent]:
         return self.fail(self._sequences, failure, now)
 
+    def reset_prefix_cache(self) -> None:
+        """What comes from now on is computed, though it was before."""
+        self._cache.pool.forget()
+
     def stats(self) -> SchedulerStats:
         return SchedulerStats.of(
             self._counters,

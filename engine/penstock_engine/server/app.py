@@ -22,6 +22,7 @@ from penstock_engine.server.messages.count import counted
 from penstock_engine.server.responses.answer import ResponsesForm
 from penstock_engine.server.schemas import ChatCompletionRequest, CompletionRequest
 from penstock_engine.server.served import Served
+from penstock_engine.server.sleep import sleeping
 from penstock_engine.server.tokenization import tokenization
 
 CLIENT_CLOSED_REQUEST = 499
@@ -66,6 +67,8 @@ def build_app(served: Served) -> ASGIApp:
         return await exchange(served, http, form)
 
     app.include_router(tokenization(served))
+    if served.options.enable_sleep_mode:
+        app.include_router(sleeping(served))
     return _for_pages(Door(app, served), served.options)
 
 
@@ -113,11 +116,16 @@ def _add_state(app: FastAPI, served: Served) -> None:
     async def ready() -> Response:
         if served.is_ready:
             return PlainTextResponse("ready")
-        return PlainTextResponse("draining" if served.is_draining else "engine stopped", 503)
+        return PlainTextResponse(served.state, 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(served.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.post("/reset_prefix_cache")
+    async def reset_prefix_cache() -> Response:
+        await served.bridge.reset_prefix_cache()
+        return Response()
 
     @app.get("/load")
     async def load() -> dict[str, int]:

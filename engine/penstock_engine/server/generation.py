@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
-from penstock_engine.server.bridge import Bridge, EngineGone
+from penstock_engine.server.bridge import Bridge, EngineAsleep, EngineGone
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
@@ -22,6 +22,8 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }
+
+ASLEEP = "the engine is asleep: try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,10 @@ class Generator:
                         yield piece
                     if piece.finish_reason is not None:
                         return
-        except (RequestError, EngineGone) as error:
+        except (RequestError, EngineAsleep, EngineGone) as error:
             finish_reason = "error"
+            if isinstance(error, EngineAsleep):
+                raise RequestError(503, ASLEEP) from error
             if isinstance(error, EngineGone):
                 raise RequestError(*FAILURES["engine_stopped"]) from error
             raise

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -76,7 +76,7 @@ class EngineMetrics:
             for spec in specs
         }
         self._stats: SchedulerStats | None = None
-        self._of(wire.SLEEP_STATE, sleep_state="awake").set(1)
+        self.set_sleep(None)
         self._expose_cache_config(config, sizing)
 
     def exposition(self) -> bytes:
@@ -84,6 +84,11 @@ class EngineMetrics:
 
     def set_draining(self) -> None:
         self._of(wire.DRAINING).set(1)
+
+    def set_sleep(self, level: Literal[1, 2] | None) -> None:
+        """None: awake."""
+        for state, own in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
+            self._of(wire.SLEEP_STATE, sleep_state=state).set(level == own)
 
     def rejected(self, reason: str) -> None:
         self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()

@@ -51,9 +51,13 @@ async def serve(config: EngineConfig, options: ServeOptions) -> None:
         config.model_dir, options.generation_config, options.override_generation_config
     )
     scheduler = Scheduler(_scheduler_config(config, sizing))
-    runner = _load(config, sizing)
     metrics = EngineMetrics(options.served_model_names[0], config, sizing)
-    bridge = Bridge(scheduler, runner, metrics, sizing.model.eos_token_ids)
+
+    def load() -> Runner:
+        return _load(config, sizing)
+
+    # No name here holds the runner: asleep, the engine lets go of it.
+    bridge = Bridge(scheduler, load(), metrics, sizing.model.eos_token_ids, load)
     served = Served(
         options, config, sizing, tokenizer, bridge, metrics,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets

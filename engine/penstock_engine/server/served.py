@@ -45,7 +45,15 @@ class Served:
 
     @property
     def is_ready(self) -> bool:
-        return self.bridge.alive and not self.is_draining
+        return self.state == "ready"
+
+    @property
+    def state(self) -> str:
+        if not self.bridge.alive:
+            return "engine stopped"
+        if self.is_draining:
+            return "draining"
+        return "asleep" if self.bridge.is_asleep else "ready"
 
     def admit(self) -> None:
         """Raises RequestError when no request can be taken now.
@@ -53,7 +61,8 @@ class Served:
         Counts requests that are still being read or tokenised, too.
         """
         if not self.is_ready:
-            raise RequestError(503, "the engine is stopping: try again")
+            told = "asleep" if self.bridge.is_asleep else "stopping"
+            raise RequestError(503, f"the engine is {told}: try again")
         most = self.config.max_num_seqs + self.config.max_num_queued_reqs
         if self.bridge.is_full or self.in_flight > most:
             self._refuse("max_num_queued_reqs")
