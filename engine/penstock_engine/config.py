@@ -86,6 +86,10 @@ class EngineConfig:
         int | None,
         Option(min=1, help="Prompt tokens that wait for their answer to begin; beyond them 503."),
     ] = None
+    scheduling_policy: Annotated[
+        Literal["fcfs", "priority"],
+        Option(help="priority: requests with a lower `priority` go first."),
+    ] = "fcfs"
     block_size: Annotated[int, Option(min=1, max=1024, help="Tokens in a block of KV cache.")] = 16
     num_gpu_blocks_override: Annotated[
         int | None, Option(min=1, help="Number of blocks, instead of a size.")
@@ -204,6 +208,15 @@ class ServeOptions:
         Literal["critical", "error", "warning", "info", "debug", "trace"],
         Option(help="Of the HTTP server."),
     ] = "warning"
+    request_timeout_s: Annotated[
+        float | None,
+        Option(
+            "--request-timeout",
+            min=0.001,
+            help="Seconds that any request may take; a client may ask for less in X-Request-"
+            "Timeout-S.",
+        ),
+    ] = None
     shutdown_timeout_s: Annotated[
         float,
         Option(

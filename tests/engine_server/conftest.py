@@ -114,10 +114,11 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
         scheduler = Scheduler(
             SchedulerConfig(
                 max_num_seqs=config.max_num_seqs,
-                max_num_batched_tokens=64,
+                max_num_batched_tokens=config.max_num_batched_tokens,
                 max_model_len=64,
                 block_size=16,
                 num_blocks=16,
+                policy=config.scheduling_policy,
             )
         )
         bridges.append(Bridge(scheduler, load(), metrics, frozenset(), load))

@@ -66,7 +66,9 @@ def test_every_vllm_metric_is_exactly_vllms(client: httpx.Client) -> None:
 
 def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
     own = {name for name in scrape(client) if not name.startswith("vllm:")}
-    assert own == {"penstock:prefill_tokens_pending", "penstock:draining"}
+    assert own == {
+        "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:draining",
+    }  # fmt: skip
 
 
 def test_the_capacity_can_be_read(client: httpx.Client) -> None:

@@ -103,9 +103,17 @@ class Bridge:
         await self._watching
 
     async def generate(
-        self, prompt: list[int], sampling: SamplingParams, record: RequestRecord, cache_salt: str
+        self,
+        prompt: list[int],
+        sampling: SamplingParams,
+        record: RequestRecord,
+        *,
+        cache_salt: str,
+        priority: int,
     ) -> AsyncGenerator[TokenEvent]:
-        """The events of one sequence, to its end. Closing the iterator aborts the sequence.
+        """The events of one sequence, to its end: at the record's deadline, if not before.
+
+        Closing the iterator aborts the sequence.
 
         Raises EngineAsleep, EngineGone.
         """
@@ -117,8 +125,16 @@ class Bridge:
         live = self._live[sequence_id] = _Live(record, len(prompt))
         self._num_queued_tokens += len(prompt)
         self._engine.submit(
-            Sequence(sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt)
-        )
+            Sequence(
+                sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt,
+                priority=priority,
+            )
+        )  # fmt: skip
+        late = None
+        if record.deadline_s is not None:
+            late = self._loop.call_later(
+                max(0.0, record.deadline_s - now_s()), self._engine.abort, sequence_id
+            )
         is_finished = False
         try:
             while not is_finished:
@@ -128,6 +144,8 @@ class Bridge:
                 is_finished = event.finish_reason is not None
                 yield event
         finally:
+            if late is not None:
+                late.cancel()
             if not is_finished:
                 self._engine.abort(sequence_id)
 

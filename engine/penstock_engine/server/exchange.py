@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.server.answers import Answer
 from penstock_engine.server.bridge import now_s
+from penstock_engine.server.deadlines import deadline_s
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.forms import Form
 from penstock_engine.server.generation import Generator
@@ -22,16 +23,18 @@ async def exchange(served: Served, http: Request, form: Form) -> Response:
     arrival_s = now_s()
     try:
         served.admit()
+        late_s = deadline_s(http.headers, arrival_s, served.options.request_timeout_s)
         raw = await read_body(http)
-        return await unless_gone(http.receive, _respond(served, http, form, raw, arrival_s))
+        work = _respond(served, http, form, raw, arrival_s, late_s)
+        return await unless_gone(http.receive, work)
     except RequestError as error:
         return form.refusal(error)
 
 
 async def _respond(
-    served: Served, http: Request, form: Form, raw: bytes, arrival_s: float
+    served: Served, http: Request, form: Form, raw: bytes, arrival_s: float, late_s: float | None
 ) -> Response:
-    request, choices = await asyncio.to_thread(take_in, served, form, raw, arrival_s)
+    request, choices = await asyncio.to_thread(take_in, served, form, raw, arrival_s, late_s)
     served.admit_tokens(sum(len(choice.prompt) for choice in choices))
     generator = Generator(
         bridge=served.bridge,

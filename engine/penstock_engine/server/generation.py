@@ -10,6 +10,7 @@ from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
 from penstock_engine.server.bridge import Bridge, EngineAsleep, EngineGone
+from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
@@ -80,14 +81,18 @@ class Generator:
             skip_special_tokens=request.skip_special_tokens,
         )
         events = self.bridge.generate(
-            choice.prompt, choice.sampling, record, request.cache_salt or ""
+            choice.prompt,
+            choice.sampling,
+            record,
+            cache_salt=request.cache_salt or "",
+            priority=request.priority,
         )
         finish_reason = "abort"
         held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet
         try:
             async with aclosing(events):
                 async for event in events:
-                    _raise_failure(event)
+                    _raise_failure(event, record)
                     held = (*held, self._piece(event, choice, text))
                     piece = joined(held)
                     if piece.finish_reason is not None:
@@ -151,11 +156,15 @@ class Generator:
             "cache_hit": choice.cached_tokens,
             "finish_reason": finish_reason,
         }
+        if choice.record.late_phase is not None:
+            line |= {"finish_reason": "timeout", "phase": choice.record.late_phase}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
 
-def _raise_failure(event: TokenEvent) -> None:
+def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:
+    if record.late_phase is not None:
+        raise too_late(record.late_phase)
     if event.finish_reason in ("error", "abort"):
         raise RequestError(*FAILURES[event.failure or "engine_stopped"])
 

@@ -45,7 +45,7 @@ async def read_body(http: Request) -> bytes:
 
 
 def take_in(
-    served: Served, form: Form, raw: bytes, arrival_s: float
+    served: Served, form: Form, raw: bytes, arrival_s: float, deadline_s: float | None
 ) -> tuple[GenerationRequest, list[Choice]]:
     """Pure CPU work, to be done off the event loop. Raises RequestError."""
     request = form.read(raw, served.defaults.parameters)
@@ -53,6 +53,10 @@ def take_in(
     if served.options.enable_force_include_usage and request.stream:
         request.stream_options = request.stream_options or StreamOptions()
         request.stream_options.include_usage = True
+    if request.priority and served.config.scheduling_policy != "priority":
+        raise RequestError(
+            400, "priority needs an engine with --scheduling-policy priority", param="priority"
+        )
     vocab_size = served.sizing.model.vocab_size
     param = "messages" if isinstance(request, ChatCompletionRequest) else "prompt"
     prompts = encode(served, request)
@@ -71,7 +75,7 @@ def take_in(
                 request, served.tokenizer,
                 max_tokens=max_tokens, seed=(seed + number) % MAX_SEED, vocab_size=vocab_size,
             )  # fmt: skip
-            record = RequestRecord(arrival_s, max_tokens, request.n)
+            record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s)
             choices.append(Choice(len(choices), number, prompt, sampling, record))
     return request, choices
 

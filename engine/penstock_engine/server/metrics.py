@@ -19,6 +19,7 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.preflight import Sizing
+from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"
@@ -50,14 +51,20 @@ REJECTED = {"queue_full": "max_num_queued_reqs"}
 class RequestRecord:
     """What the engine does not know of a request. arrival_s: at the server, before tokenising.
 
-    is_stopped: a stop string ended it; the engine sees an abort.
+    is_stopped: a stop string ended it; the engine sees an abort. late_phase: how far it was at its
+    deadline, which ended it.
     """
 
     arrival_s: float
     max_tokens: int
     num_choices: int = 1
+    deadline_s: float | None = None
     last_token_s: float | None = None
     is_stopped: bool = False
+    late_phase: Phase | None = None
+
+    def is_late(self, now_s: float) -> bool:
+        return self.deadline_s is not None and now_s >= self.deadline_s
 
 
 class EngineMetrics:
@@ -124,6 +131,9 @@ class EngineMetrics:
             else:
                 self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
             record.last_token_s = event.now_s
+        if event.finish_reason == "abort" and record.is_late(event.now_s):
+            record.late_phase = phase_of(event)
+            self._of(wire.REQUEST_TIMEOUTS, phase=record.late_phase).inc()
         if event.failure in REJECTED:
             self.rejected(REJECTED[event.failure])
         elif event.finish_reason is not None:

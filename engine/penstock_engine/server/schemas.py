@@ -57,7 +57,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "mm_processor_kwargs": ({},),
     "modalities": (["text"],),
     "prediction": (),
-    "priority": (0,),
     "prompt_embeds": (),
     "reasoning_effort": (),
     "repetition_detection": (),
@@ -167,6 +166,7 @@ class GenerationRequest(BaseModel):
     skip_special_tokens: bool = True
     stream: bool = False
     stream_options: StreamOptions | None = None
+    priority: int = Field(default=0, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
 
     @model_validator(mode="after")

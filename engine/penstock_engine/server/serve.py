@@ -98,6 +98,7 @@ def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
         num_blocks=sizing.num_blocks,
         prefix_caching=config.enable_prefix_caching,
         max_num_queued_seqs=config.max_num_queued_reqs,
+        policy=config.scheduling_policy,
         speculation=config.speculative_config,
     )
 
