@@ -8,6 +8,7 @@ import inspect
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
@@ -19,6 +20,9 @@ from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
 from penstock_engine.preflight import check_model
 from penstock_engine.preflight import preflight as judge
+from penstock_engine.server.startup import StartUp
+
+STARTED_S = time.monotonic()
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -90,7 +94,7 @@ def serve(model: ModelDir, **flags: Any) -> None:
         check_model(model)  # before the seconds that the next import takes
         from penstock_engine.server.serve import serve as run
 
-        asyncio.run(run(config, options))
+        asyncio.run(run(config, options, StartUp(STARTED_S, time.monotonic)))
     except ModelError as error:
         typer.echo(f"{error.reason}: {error}", err=True)
         raise typer.Exit(1) from error

@@ -1,5 +1,6 @@
 """The engine's metrics, fed from step reports and finished requests."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
@@ -88,6 +89,10 @@ class EngineMetrics:
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
+
+    def set_startup(self, phases_s: Mapping[str, float]) -> None:
+        for phase, seconds in phases_s.items():
+            self._of(wire.STARTUP_SECONDS, phase=phase).set(seconds)
 
     def set_draining(self) -> None:
         self._of(wire.DRAINING).set(1)
