@@ -129,9 +129,11 @@ class Kube:
     async def list(
         self, resource: Resource, namespace: str | None = None, **query: str
     ) -> tuple[list[Object], str]:
-        """The objects and the resource version to watch from."""
+        """The objects, each as `get` gives it, and the resource version to watch from."""
         answer = await self._json("GET", resource.path(namespace), query=query)
-        return answer["items"], answer["metadata"]["resourceVersion"]
+        # Items of a list of a built-in kind come without saying what they are.
+        named = {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List")}
+        return [named | item for item in answer["items"]], answer["metadata"]["resourceVersion"]
 
     async def create(
         self,
