@@ -132,8 +132,8 @@ class KillingProxy:
                 raise web.HTTPServiceUnavailable
             answer = web.StreamResponse(status=upstream.status)
             answer.content_type = upstream.content_type
-            await answer.prepare(request)
             with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # it has just died
+                await answer.prepare(request)
                 async for chunk in upstream.content.iter_any():
                     await answer.write(chunk)
             return answer
