@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,10 +109,16 @@ async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock
 
 
 class Kube:
-    """Requests to one API server. Every method raises from `penstock.errors`."""
+    """Requests to one API server. Every method raises from `penstock.errors`.
 
-    def __init__(self, api: client.ApiClient) -> None:
+    may_write: asked before each write; a writer that has lost its right gets Transient.
+    """
+
+    def __init__(
+        self, api: client.ApiClient, *, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self._api = api
+        self._may_write = may_write
 
     async def __aenter__(self) -> "Kube":
         return self
@@ -245,6 +251,8 @@ class Kube:
         content_type: str = "application/json",
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> aiohttp.ClientResponse:
+        if method != "GET" and not self._may_write():
+            raise Transient("another replica may lead by now")
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
             method, url, headers, _, _ = await self._api.param_serialize(

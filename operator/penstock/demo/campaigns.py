@@ -11,6 +11,9 @@ from pathlib import Path
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.stage import Stage
 from penstock.local import faults
+from penstock.local.audit import AuditEntry, AuditLog, account, writes_by
+
+ACCOUNTS = (account("penstock-operator"), account("penstock-gateway"))
 
 
 def corpus(root: Path) -> list[str]:
@@ -71,3 +74,16 @@ async def scale_under_load(
     bad = [o for o in load.outcomes if o.end in (End.REFUSED, End.BROKEN)]
     ends = Counter(outcome.end for outcome in load.outcomes)
     return Tally(ends, peak, final, bad[0] if bad else None)
+
+
+async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> list[AuditEntry]:
+    """What Penstock writes, Leases aside, while nobody changes a service that is Ready.
+
+    In the middle somebody writes a note on it, which is no change but makes the operator look.
+    """
+    log = AuditLog(stage.cluster)
+    since = log.position()
+    await asyncio.sleep(seconds / 2)
+    stage.kubectl("annotate", "isvc", service, f"note=at-{since}")
+    await asyncio.sleep(seconds / 2)
+    return writes_by(ACCOUNTS, log.entries(since))
