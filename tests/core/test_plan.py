@@ -39,6 +39,7 @@ SPEC = ServiceSpec(
 )
 REVISION = revision_of(SPEC)
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
+FORBIDDEN = ("PodForbidden", "not here")
 REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model; set spec.model.uri"}'
 
 
@@ -140,9 +141,16 @@ NAME = f"chat-{REVISION}"
             Observed(name_taken_by="other"), {"stable": None}, id="a-taken-name-starts-nothing"
         ),
         pytest.param(
-            Observed(pods=(preflight(),), rejection="bad"),
+            Observed(pods=(preflight(),), refusal=("PodTemplateRejected", "bad")),
             {"stable": None},
             id="no-retry-of-a-refusal",
+        ),
+        pytest.param(
+            Observed(
+                (deployment("old", 7),), (pod("b", "old"),), "old", refusal=("PodForbidden", "no")
+            ),
+            {"scale": [("chat-old", 3)], "stable": "old", "candidate": REVISION},
+            id="what-serves-is-scaled-on",
         ),
     ],
 )
@@ -187,7 +195,20 @@ def test_a_deployment_never_states_its_replicas() -> None:
         (Observed((deployment(),), (preflight(), pod("a", ready=False))), ("False", "Progressing")),
         (Observed((deployment(),), (preflight(), pod("a")), REVISION), ("True", "Ready")),
         (Observed(name_taken_by="older"), ("False", "ServedNameTaken")),
-        (Observed(pods=(preflight(),), rejection="no"), ("False", "PodTemplateRejected")),
+        (Observed(refusal=FORBIDDEN), ("False", "PodForbidden")),
+        (Observed(pods=(preflight(),), refusal=FORBIDDEN), ("False", "PodForbidden")),
+        (
+            Observed((replace(deployment(), trouble=("FailedCreate", "a quota")),), (preflight(),)),
+            ("False", "FailedCreate"),
+        ),
+        (
+            Observed(
+                (replace(deployment(replicas=2), trouble=("FailedCreate", "a quota")),),
+                (preflight(), pod("a")),
+                REVISION,
+            ),
+            ("True", "Ready"),
+        ),
     ],
 )
 def test_ready_says_the_first_cause(observed: Observed, ready: tuple[str, str]) -> None:

@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
-from penstock.errors import Conflict, KubeError, NotFound, Rejected, Transient
+from penstock.errors import Conflict, Forbidden, KubeError, NotFound, Rejected, Transient
 
 Object = dict[str, Any]
 
@@ -294,7 +294,9 @@ def _error(code: int, message: str, retry_after: str | None) -> KubeError:
         return NotFound(message)
     if code == 409:
         return Conflict(message)
-    if code in (401, 403, 408, 429) or code >= 500:  # rights may still be on their way
+    if code == 403:
+        return Forbidden(message)
+    if code in (401, 408, 429) or code >= 500:
         delay_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
         return Transient(message, delay_s)
     return Rejected(message)
