@@ -10,7 +10,7 @@ from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
 from penstock.core.plan import plan
 from penstock.core.revision import revision_of
 from penstock.core.service import ScalingSpec, ServiceSpec
-from penstock.core.status import conditions
+from penstock.core.status import ScalingReport, conditions, render
 from penstock.core.strategic_merge import covers, merge
 
 SPEC = ServiceSpec(
@@ -214,6 +214,18 @@ def test_a_deployment_never_states_its_replicas() -> None:
 def test_ready_says_the_first_cause(observed: Observed, ready: tuple[str, str]) -> None:
     tree = {c.type: c for c in conditions(SPEC, observed, plan(SPEC, observed, "image"), None)}
     assert (tree["Ready"].status, tree["Ready"].reason) == ready
+
+
+@pytest.mark.parametrize("valid", [True, False])
+def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> None:
+    """Without it each new leader would say that there is no decision, and soon that there is."""
+    code = "Active" if valid else "MetricsMissing"
+    report = ScalingReport(2, "because", code, valid, "2026-01-01T00:00:00Z", (("want", 2, "n"),))
+    observed = Observed((deployment(),), (preflight(), pod("a")), REVISION)
+    planned = plan(SPEC, observed, "image")
+    status = render(SPEC, observed, planned, report, {}, "2026-01-01T00:00:09Z")
+    assert ScalingReport.of(status) == report
+    assert ScalingReport.of({}) is None
 
 
 def test_a_strategic_merge_joins_lists_by_their_keys() -> None:

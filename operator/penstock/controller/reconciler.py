@@ -76,7 +76,8 @@ class Reconciler:
             observed = replace(observed, refusal=statuses.forbidden(spec, str(error)))
         planned = plan(spec, observed, self._image)
         await self._adjust(spec, planned)
-        after = statuses.render(spec, observed, planned, self._scaling(key), before, now)
+        scaling = self._scaling(key) or ScalingReport.of(before)
+        after = statuses.render(spec, observed, planned, scaling, before, now)
         await self._write_status(key, body, before, after)
         if forbidden is not None:
             raise forbidden  # it may be allowed later
