@@ -149,9 +149,10 @@ class Kube:
         *,
         name: str = "",
         sub: str = "",
+        **query: str,
     ) -> Object:
         path = resource.path(namespace, name or None, sub)
-        return await self._json("POST", path, body=body)
+        return await self._json("POST", path, body=body, query=query)
 
     async def apply(self, body: Object, *, manager: str, dry_run: bool = False) -> Object:
         """Server-side apply; the manager takes the fields it names, from whoever has them."""
