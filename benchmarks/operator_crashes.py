@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from penstock.adapters.kube import connect
-from penstock.api.crdgen import inference_service_crd
 from penstock.demo.crashes import MOMENTS, survive
 from penstock.demo.model import ensure_model
 from penstock.local import cluster as clusters
+from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[1]
 FEWEST = 20
@@ -26,7 +26,7 @@ async def campaign(count: int) -> bool:
     same = 0
     try:
         async with await connect(cluster.kubeconfig) as kube:
-            await kube.apply(inference_service_crd(), manager="benchmark")
+            await install_crds(kube)
             reference = await survive(cluster, kube, (), model_uri)
             print(f"undisturbed, {len(reference.writes)} writes: {reference.end}")
             for number, moment in enumerate(MOMENTS[:count], 1):

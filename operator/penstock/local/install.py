@@ -3,7 +3,8 @@
 import asyncio
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import DEPLOYMENTS, Kube, connect
+from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, Kube, connect
+from penstock.api.crdgen import inference_service_crd
 from penstock.api.install import install_manifests
 from penstock.errors import KubeError, NotFound
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
@@ -31,6 +32,17 @@ async def install(cluster: Cluster, *, say: Say) -> None:
                         f"{name} did not become ready; see: penstock local logs {name}"
                     )
                 await asyncio.sleep(0.3)
+
+
+async def install_crds(kube: Kube) -> None:
+    """Apply the CRDs alone, and wait until their kinds are served, a moment later."""
+    await _apply(kube, inference_service_crd())
+    while True:
+        try:
+            await kube.list(INFERENCE_SERVICES)
+            return
+        except NotFound:
+            await asyncio.sleep(0.1)
 
 
 async def _apply(kube: Kube, manifest: dict[str, object]) -> None:
