@@ -6,7 +6,7 @@ from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, Kube, connect
 from penstock.api.crdgen import inference_service_crd
 from penstock.api.install import install_manifests
-from penstock.errors import KubeError, NotFound
+from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
 
 MANAGER = "penstock-local"
@@ -35,14 +35,20 @@ async def install(cluster: Cluster, *, say: Say) -> None:
 
 
 async def install_crds(kube: Kube) -> None:
-    """Apply the CRDs alone, and wait until their kinds are served, a moment later."""
+    """Apply the CRDs alone, and wait until their kinds are served for good.
+
+    The API server serves a kind a moment after it takes it, and opens its storage anew when the
+    last of its conditions is written.
+    """
     await _apply(kube, inference_service_crd())
-    while True:
+    answers = 0
+    while answers < 5:
         try:
             await kube.list(INFERENCE_SERVICES)
-            return
-        except NotFound:
-            await asyncio.sleep(0.1)
+            answers += 1
+        except (NotFound, Transient):
+            answers = 0
+        await asyncio.sleep(0.2)
 
 
 async def _apply(kube: Kube, manifest: dict[str, object]) -> None:
