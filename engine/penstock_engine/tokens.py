@@ -8,6 +8,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.parsers.overlap import overlap
 
 REPLACEMENT = "\ufffd"
 
@@ -124,12 +125,6 @@ class TextStream:
             self.stopped = True
             at, stop = min(hits)
             return text[: at + len(stop)] if self._include_stop else text[:at]
-        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
+        keep = 0 if final else max((overlap(text, stop) for stop in self._stop), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` that begins `stop`."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
