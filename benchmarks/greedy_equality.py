@@ -140,7 +140,7 @@ def generate(
     runner = Runner.load(
         directory, device="cpu", dtype="float32", num_blocks=num_blocks, block_size=BLOCK_SIZE,
         max_num_seqs=setting.concurrency, max_num_batched_tokens=setting.chunk_tokens,
-        max_model_len=longest + 1, seed=0,
+        max_model_len=longest + 1,
     )  # fmt: skip
     scheduler = Scheduler(
         SchedulerConfig(
@@ -159,8 +159,7 @@ def generate(
         scheduler.add(Sequence(str(index), prompt, sampling, frozenset(), 0.0))
     while (step := scheduler.schedule(0.0)) is not None:
         for event in scheduler.complete(step, runner.run(step), 0.0):
-            if event.token_id is not None:
-                outputs[event.request_id].append(event.token_id)
+            outputs[event.request_id] += event.token_ids
     scheduler.check()
     return list(outputs.values()), scheduler
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from penstock_engine.core.events import SchedulerStats, TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Step
+from penstock_engine.core.step import Sampled, Step
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ MAX_CONSECUTIVE_FAILURES = 3
 
 
 class StepRunner(Protocol):
-    def run(self, step: Step) -> dict[str, int]:
-        """The sampled token of each sequence of `step` that samples."""
+    def run(self, step: Step) -> dict[str, Sampled]:
+        """What each sequence of `step` draws, or is told of its prompt."""
         ...
 
 
@@ -139,10 +139,10 @@ class EngineLoop:
         step = self._scheduler.schedule(started)
         if step is None:
             return
-        tokens, failed = self._run(step)
+        sampled, failed = self._run(step)
         now = self._clock()
         events = self._scheduler.fail(failed, "step_failed", now)
-        events += self._scheduler.complete(step, tokens, now)
+        events += self._scheduler.complete(step, sampled, now)
         if failed:
             self._scheduler.check()
         self._report(events, step.num_tokens, started)
@@ -150,21 +150,21 @@ class EngineLoop:
         if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
             raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
 
-    def _run(self, step: Step) -> tuple[dict[str, int], list[str]]:
-        """Sampled tokens and the requests that failed. A failed step is run again one by one."""
+    def _run(self, step: Step) -> tuple[dict[str, Sampled], list[str]]:
+        """Results and the requests that failed. A failed step is run again one by one."""
         try:
             return self._runner.run(step), []
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.sequences))
         if len(step.sequences) == 1:
             return {}, [step.sequences[0].request_id]
-        tokens: dict[str, int] = {}
+        sampled: dict[str, Sampled] = {}
         failed: list[str] = []
         for scheduled in step.sequences:
-            alone_tokens, alone_failed = self._run(Step((scheduled,)))
-            tokens |= alone_tokens
+            alone_sampled, alone_failed = self._run(Step((scheduled,)))
+            sampled |= alone_sampled
             failed += alone_failed
-        return tokens, failed
+        return sampled, failed
 
     def _report(self, events: list[TokenEvent], num_scheduled_tokens: int, started: float) -> None:
         now = self._clock()

@@ -1,21 +1,25 @@
 """Step -> tensors -> model -> sampled token ids."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLogprobs
 from penstock_engine.device import num_threads
 from penstock_engine.layers.attention import Span, StepAttention
-from penstock_engine.layers.sampler import sample
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
+from penstock_engine.sampling.logprobs import token_logprobs
+from penstock_engine.sampling.sampler import sample
 from penstock_engine.weights import load_weights
 
 WARM_UP_TOKENS = 16
+# Rows of logits of a prompt that exist at once: 150,000 tokens of vocabulary are 40 MB then.
+PROMPT_LOGPROB_ROWS = 64
 
 
 class Runner:
@@ -31,7 +35,6 @@ class Runner:
         num_blocks: int,
         block_size: int,
         max_num_batched_tokens: int,
-        seed: int,
     ) -> None:
         self.config = config
         self._model = model
@@ -46,7 +49,6 @@ class Runner:
         ]
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_batched_tokens), dtype=np.int64)
-        self._generator = torch.Generator(device).manual_seed(seed)
 
     @classmethod
     def load(
@@ -60,7 +62,6 @@ class Runner:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_model_len: int,
-        seed: int,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
 
@@ -79,7 +80,6 @@ class Runner:
                 max_num_seqs=max_num_seqs,
                 max_num_batched_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
-                seed=seed,
             ).result()
 
     @classmethod
@@ -94,7 +94,6 @@ class Runner:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_model_len: int,
-        seed: int,
     ) -> "Runner":
         if device == "cpu":
             torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
@@ -112,14 +111,13 @@ class Runner:
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_batched_tokens=max_num_batched_tokens,
-            seed=seed,
         )
         runner._warm_up(min(max_num_seqs, max_num_batched_tokens), max_model_len)
         return runner
 
     @torch.inference_mode()
-    def run(self, step: Step) -> dict[str, int]:
-        """Computes a step. Returns the sampled token of each sequence that samples."""
+    def run(self, step: Step) -> dict[str, Sampled]:
+        """Computes a step. Returns what each sequence draws or is told of its prompt."""
         sequences = sorted(step.sequences, key=_row_order)
         token_ids, positions, slots = self._stage(sequences)
         attend = StepAttention(
@@ -151,21 +149,36 @@ class Runner:
             row += sequence.num_tokens
         return torch.from_numpy(self._staging[:, :row]).to(self._device)
 
-    def _sample(self, sequences: list[ScheduledSequence], hidden: torch.Tensor) -> dict[str, int]:
-        last_rows = np.cumsum([sequence.num_tokens for sequence in sequences]) - 1
-        rows = [i for i, sequence in enumerate(sequences) if sequence.is_sampled]
-        if not rows:
-            return {}
-        sampled = [sequences[i] for i in rows]
-        index = torch.from_numpy(last_rows[rows]).to(self._device)
-        tokens = sample(
-            self._model.logits(hidden[index]),
-            [sequence.sampling for sequence in sampled],
-            [sequence.end for sequence in sampled],
-            [sequence.forbidden_token_ids for sequence in sampled],
-            self._generator,
-        )
-        return {s.request_id: token for s, token in zip(sampled, tokens, strict=True)}
+    def _sample(
+        self, sequences: list[ScheduledSequence], hidden: torch.Tensor
+    ) -> dict[str, Sampled]:
+        results: dict[str, Sampled] = {}
+        ends = np.cumsum([sequence.num_tokens for sequence in sequences])
+        drawing = [(s, end) for s, end in zip(sequences, ends, strict=True) if s.is_sampled]
+        if drawing:
+            rows = np.concatenate([np.arange(end - s.num_rows, end) for s, end in drawing])
+            logits = self._model.logits(hidden[torch.from_numpy(rows).to(self._device)])
+            drawn = sample(logits, [sequence for sequence, _ in drawing])
+            results = {s.request_id: d for (s, _), d in zip(drawing, drawn, strict=True)}
+        for sequence, end in zip(sequences, ends, strict=True):
+            if sequence.wants_prompt_logprobs:
+                told = self._prompt_logprobs(sequence, hidden[end - sequence.num_tokens : end])
+                result = results.get(sequence.request_id, Sampled())
+                results[sequence.request_id] = replace(result, prompt_logprobs=told)
+        return results
+
+    def _prompt_logprobs(
+        self, sequence: ScheduledSequence, hidden: torch.Tensor
+    ) -> tuple[TokenLogprobs, ...]:
+        """hidden: [tokens of the chunk, hidden_size]. Each position tells of the token after it."""
+        end = min(sequence.end, sequence.num_prompt_tokens - 1)
+        told: list[TokenLogprobs] = []
+        for first in range(sequence.start, end, PROMPT_LOGPROB_ROWS):
+            last = min(end, first + PROMPT_LOGPROB_ROWS)
+            logits = self._model.logits(hidden[first - sequence.start : last - sequence.start])
+            tokens = sequence.history[first + 1 : last + 1]
+            told += token_logprobs(logits, tokens, sequence.sampling.prompt_logprobs or 0)
+        return tuple(told)
 
     def _warm_up(self, num_sequences: int, max_model_len: int) -> None:
         """Reads the weights in and prepares kernels, so that the first request need not.
@@ -174,16 +187,13 @@ class Runner:
         """
         num_tokens = min(WARM_UP_TOKENS, self._block_size, max_model_len, self._staging.shape[1])
         greedy = SamplingParams(max_tokens=1, temperature=0.0)
-        prompt = ScheduledSequence("", 0, (0,) * num_tokens, (0,), True, greedy)
-        self.run(Step((prompt,)))
-        self.run(
-            Step(
-                tuple(
-                    ScheduledSequence(str(i), 0, (0,), (0,), True, greedy)
-                    for i in range(num_sequences)
-                )
-            )
-        )
+
+        def sequence(name: str, num_tokens: int) -> ScheduledSequence:
+            tokens = (0,) * num_tokens
+            return ScheduledSequence(name, 0, tokens, (0,), True, greedy, tokens, num_tokens)
+
+        self.run(Step((sequence("", num_tokens),)))
+        self.run(Step(tuple(sequence(str(i), 1) for i in range(num_sequences))))
 
 
 def _row_order(sequence: ScheduledSequence) -> tuple[bool, int]:

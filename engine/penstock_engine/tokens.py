@@ -78,7 +78,7 @@ class TextStream:
     ) -> None:
         """min_tokens: stop strings do not count within the text of so many tokens."""
         self._tokenizer = tokenizer
-        self._stop = stop
+        self._stop_strings = stop
         self._min_tokens = min_tokens
         self._include_stop = include_stop
         self._skip = skip_special_tokens
@@ -86,17 +86,19 @@ class TextStream:
         self._prefix = 0  # tokens before this only give context to those after
         self._read = 0  # tokens before this are in the text
         self._held = ""  # text that could be the beginning of a stop string
-        self.stopped = False
+        self.stop: str | None = None  # the stop string that was met
 
     def push(self, token_id: int) -> str:
-        """The text that this token makes certain. After a stop string, `stopped` is true."""
+        """The text that this token makes certain. After a stop string, `stop` is that string."""
         self._ids.append(token_id)
         text = self._new_text(final=False)
         return text if len(self._ids) <= self._min_tokens else self._release(text, final=False)
 
     def finish(self) -> str:
         """What was held back, when no more tokens come."""
-        return "" if self.stopped else self._release(self._new_text(final=True), final=True)
+        return (
+            "" if self.stop is not None else self._release(self._new_text(final=True), final=True)
+        )
 
     def _new_text(self, *, final: bool) -> str:
         before = self._decode(self._ids[self._prefix : self._read])
@@ -120,11 +122,11 @@ class TextStream:
     def _release(self, new: str, *, final: bool) -> str:
         text = self._held + new
         self._held = ""
-        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        hits = [(at, stop) for stop in self._stop_strings if (at := text.find(stop)) >= 0]
         if hits:
-            self.stopped = True
             at, stop = min(hits)
+            self.stop = stop
             return text[: at + len(stop)] if self._include_stop else text[:at]
-        keep = 0 if final else max((overlap(text, stop) for stop in self._stop), default=0)
+        keep = 0 if final else max((overlap(text, stop) for stop in self._stop_strings), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.step import Step
+from penstock_engine.core.step import Sampled, Step
 
 configs = st.builds(
     SchedulerConfig,
@@ -79,7 +79,8 @@ class EngineMachine(RuleBasedStateMachine):
             ):
                 self.end(event.request_id)
         tokens = {
-            s.request_id: 5 if end_early else next_token(0, s.end) for s in self.step.sequences
+            s.request_id: Sampled((5 if end_early else next_token(0, s.end),))
+            for s in self.step.sequences
         }
         for event in self.scheduler.complete(self.step, tokens, 0.0):
             if event.finish_reason is not None:
@@ -176,6 +177,8 @@ def run(config: SchedulerConfig, workload: list[tuple[int, int, int]]) -> list[S
     steps: list[Step] = []
     while (step := scheduler.schedule(0.0)) is not None:
         steps.append(step)
-        tokens = {s.request_id: next_token(0, s.end) for s in step.sequences if s.is_sampled}
+        tokens = {
+            s.request_id: Sampled((next_token(0, s.end),)) for s in step.sequences if s.is_sampled
+        }
         scheduler.complete(step, tokens, 0.0)
     return steps

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ import pytest
 
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
-from penstock_engine.core.step import Step
+from penstock_engine.core.step import Sampled, Step
 from penstock_engine.preflight import size
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge
@@ -138,11 +139,11 @@ class BrokenRunner:
     def __init__(self, fails_for: int | None) -> None:
         self._fails_for = fails_for
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Sampled]:
         for sequence in step.sequences:
             if self._fails_for is None or self._fails_for in sequence.token_ids:
                 raise RuntimeError("CUDA error at /opt/secret/path")
-        return {sequence.request_id: 5 for sequence in step.sequences}
+        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
 
 
 async def serve_broken(model_dir: Path, fails_for: int | None) -> tuple[Bridge, httpx.AsyncClient]:
@@ -159,7 +160,7 @@ async def serve_broken(model_dir: Path, fails_for: int | None) -> tuple[Bridge, 
         )
     )
     bridge = Bridge(scheduler, BrokenRunner(fails_for), metrics, frozenset())
-    served = Served("broken", config, sizing, Tokenizer(model_dir), bridge, metrics)
+    served = Served("broken", config, sizing, Tokenizer(model_dir), bridge, metrics, Random(0))
     transport = httpx.ASGITransport(app=build_app(served))
     return bridge, httpx.AsyncClient(transport=transport, base_url="http://engine")
 

@@ -11,14 +11,25 @@ fits: a prompt larger than the pool is refused, and a sequence that outgrows it 
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock_engine.core.blocks import BlockPool, extend_hashes
 from penstock_engine.core.events import Failure, FinishReason, SchedulerStats, TokenEvent
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.core.step import Sampled, ScheduledSequence, Step
 
 __all__ = ["Scheduler", "SchedulerConfig", "SchedulerStats", "TokenEvent"]
+
+NOTHING = Sampled()
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """token_id: the token that ended the sequence, when one did."""
+
+    reason: FinishReason
+    token_id: int | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +119,31 @@ class Scheduler:
                 budget -= scheduled[-1].num_tokens
         return Step(tuple(scheduled)) if scheduled else None
 
-    def complete(self, step: Step, tokens: Mapping[str, int], now: float) -> list[TokenEvent]:
+    def complete(self, step: Step, sampled: Mapping[str, Sampled], now: float) -> list[TokenEvent]:
         """Takes in what a step computed; sequences that ended meanwhile are passed over.
 
-        tokens: the sampled token of each sequence that samples in this step.
+        sampled: by request id, for each sequence that was to draw a token.
         """
         events: list[TokenEvent] = []
         for scheduled in step.sequences:
             sequence = self._sequences.get(scheduled.request_id)
             if sequence is None or sequence.status is not Status.RUNNING:
                 continue
-            self._advance(sequence, scheduled.end)
-            if scheduled.is_sampled:
-                events.append(self._append(sequence, tokens[scheduled.request_id], now))
+            result = sampled.get(scheduled.request_id, NOTHING)
+            known = len(sequence.prompt_logprobs) - scheduled.start
+            sequence.prompt_logprobs += result.prompt_logprobs[max(0, known) :]
+            if not scheduled.is_sampled:
+                self._advance(sequence, scheduled.end)
+            elif result.token_ids:
+                events.append(self._append(sequence, scheduled, result, now))
+            else:
+                events.append(self._finish(sequence, "error", now, "nothing_to_draw"))
         return events
 
     def fail(self, request_ids: Iterable[str], failure: Failure, now: float) -> list[TokenEvent]:
         """Ends sequences with reason "error" and frees their blocks."""
         sequences = [self._sequences[i] for i in list(request_ids) if i in self._sequences]
-        return [self._finish(sequence, "error", now, failure=failure) for sequence in sequences]
+        return [self._finish(sequence, "error", now, failure) for sequence in sequences]
 
     def fail_all(self, failure: Failure, now: float) -> list[TokenEvent]:
         return self.fail(self._sequences, failure, now)
@@ -167,7 +184,6 @@ class Scheduler:
     def _chunk(self, sequence: Sequence, budget: int) -> ScheduledSequence:
         start = sequence.num_computed_tokens
         end = min(sequence.num_tokens, start + budget)
-        is_early = sequence.num_output_tokens < sequence.sampling.min_tokens
         return ScheduledSequence(
             request_id=sequence.request_id,
             start=start,
@@ -175,7 +191,11 @@ class Scheduler:
             block_table=tuple(sequence.block_table),
             is_sampled=end == sequence.num_tokens,
             sampling=sequence.sampling,
-            forbidden_token_ids=sequence.ending_token_ids if is_early else frozenset(),
+            history=sequence.tokens,
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            ending_token_ids=sequence.ending_token_ids,
+            constraint=sequence.constraint,
+            wants_prompt_logprobs=sequence.wants_prompt_logprobs,
         )
 
     def _make_room(self, sequence: Sequence) -> bool:
@@ -215,8 +235,8 @@ class Scheduler:
         return sequence
 
     def _cached_prefix(self, sequence: Sequence) -> list[int]:
-        if not self.config.prefix_caching:
-            return []
+        if not self.config.prefix_caching or sequence.wants_prompt_logprobs:
+            return []  # what is read from the cache has no logits
         size = self.config.block_size
         extend_hashes(sequence.block_hashes, sequence.tokens, size, sequence.cache_salt)
         # At least one token is computed, for its logits.
@@ -241,38 +261,67 @@ class Scheduler:
             for index in range(first_block, end_block):
                 self._pool.publish(sequence.block_table[index], sequence.block_hashes[index])
 
-    def _append(self, sequence: Sequence, token_id: int, now: float) -> TokenEvent:
-        sequence.tokens.append(token_id)
-        self._generation_tokens += 1
-        if sequence.first_token_s is None:
+    def _append(
+        self, sequence: Sequence, scheduled: ScheduledSequence, sampled: Sampled, now: float
+    ) -> TokenEvent:
+        """Takes in right drafts and the token after them, as far as the sequence goes on."""
+        is_first = sequence.first_token_s is None
+        if is_first:
             sequence.first_token_s = now
             self._prompt_tokens_cached += sequence.num_cached_tokens
             self._prompt_tokens_computed += sequence.num_prompt_tokens - sequence.num_cached_tokens
-        reason = self._finish_reason(sequence, token_id)
-        if reason is not None:
-            return self._finish(sequence, reason, now, token_id=token_id)
-        return TokenEvent.of(sequence, now, token_id=token_id)
+        num_taken = 0
+        end: _End | None = None
+        for token_id in sampled.token_ids:
+            sequence.tokens.append(token_id)
+            num_taken += 1
+            if (end := self._end_of(sequence, token_id)) is not None:
+                break
+        self._generation_tokens += num_taken
+        # Keys and values exist up to the last right draft, and never of the last token.
+        num_right = scheduled.end - scheduled.num_drafts + len(sampled.token_ids) - 1
+        self._advance(sequence, min(num_right, sequence.num_tokens - 1))
+        event = TokenEvent.of(
+            sequence,
+            now,
+            token_ids=sampled.token_ids[:num_taken],
+            logprobs=sampled.logprobs[:num_taken],
+            prompt_logprobs=tuple(sequence.prompt_logprobs) if is_first else (),
+        )
+        if end is None:
+            return event
+        self._leave(sequence)
+        return replace(
+            event,
+            finish_reason=end.reason,
+            failure=end.failure,
+            ending_token_id=end.token_id,
+        )
 
-    def _finish_reason(self, sequence: Sequence, token_id: int) -> FinishReason | None:
+    def _end_of(self, sequence: Sequence, token_id: int) -> "_End | None":
+        """Whether the token just appended is the last, and why."""
+        constraint = sequence.constraint
+        if constraint is not None and not constraint.accept(token_id):
+            return _End("error", failure="nothing_to_draw")
         if (
             token_id in sequence.ending_token_ids
             and sequence.num_output_tokens > sequence.sampling.min_tokens
         ):
-            return "stop"
+            return _End("stop", token_id)
+        if constraint is not None and constraint.is_finished:
+            return _End("stop")
         is_at_limit = sequence.num_tokens >= self.config.max_num_tokens
         if is_at_limit or sequence.num_output_tokens >= sequence.sampling.max_tokens:
-            return "length"
+            return _End("length")
         return None
 
     def _finish(
-        self,
-        sequence: Sequence,
-        reason: FinishReason,
-        now: float,
-        *,
-        token_id: int | None = None,
-        failure: Failure | None = None,
+        self, sequence: Sequence, reason: FinishReason, now: float, failure: Failure | None = None
     ) -> TokenEvent:
+        self._leave(sequence)
+        return TokenEvent.of(sequence, now, finish_reason=reason, failure=failure)
+
+    def _leave(self, sequence: Sequence) -> None:
         if sequence.status is Status.RUNNING:
             self._running.remove(sequence)
         else:
@@ -281,9 +330,6 @@ class Scheduler:
         self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
         self._release(sequence)
         sequence.status = Status.FINISHED
-        return TokenEvent.of(
-            sequence, now, token_id=token_id, finish_reason=reason, failure=failure
-        )
 
     def _release(self, sequence: Sequence) -> None:
         self._pool.release(sequence.block_table)

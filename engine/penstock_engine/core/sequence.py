@@ -2,7 +2,9 @@
 
 from enum import Enum
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import TokenLogprobs
 
 
 class Status(Enum):
@@ -27,6 +29,7 @@ class Sequence:
         "block_hashes",
         "block_table",
         "cache_salt",
+        "constraint",
         "eos_token_ids",
         "first_scheduled_s",
         "first_token_s",
@@ -34,6 +37,7 @@ class Sequence:
         "num_computed_tokens",
         "num_preemptions",
         "num_prompt_tokens",
+        "prompt_logprobs",
         "request_id",
         "sampling",
         "status",
@@ -48,6 +52,7 @@ class Sequence:
         eos_token_ids: frozenset[int],
         arrival_s: float,
         cache_salt: str = "",
+        constraint: Constraint | None = None,
     ) -> None:
         if not prompt:
             raise ValueError("a sequence needs at least one prompt token")
@@ -56,6 +61,7 @@ class Sequence:
         self.eos_token_ids = eos_token_ids
         self.arrival_s = arrival_s
         self.cache_salt = cache_salt
+        self.constraint = constraint
         self.tokens = list(prompt)
         self.num_prompt_tokens = len(prompt)
         self.num_computed_tokens = 0
@@ -63,6 +69,7 @@ class Sequence:
         self.num_preemptions = 0
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = []
+        self.prompt_logprobs: list[TokenLogprobs] = []
         self.status = Status.WAITING
         self.first_scheduled_s: float | None = None
         self.first_token_s: float | None = None
@@ -85,6 +92,12 @@ class Sequence:
     def num_prompt_tokens_pending(self) -> int:
         """Prompt tokens without keys and values yet."""
         return max(0, self.num_prompt_tokens - self.num_computed_tokens)
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether there are still some to come: of each prompt token but the first."""
+        asked = self.sampling.prompt_logprobs is not None
+        return asked and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
 
     @property
     def ending_token_ids(self) -> frozenset[int]:

@@ -5,12 +5,13 @@ import asyncio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.server.answers import Kind
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.metrics import RequestRecord
+from penstock_engine.server.sampling import MAX_SEED, sampling_params
 from penstock_engine.server.schemas import (
+    MAX_CHOICES,
     ChatCompletionRequest,
     CompletionRequest,
     GenerationRequest,
@@ -53,20 +54,25 @@ def take_in(
     if request.model not in (None, served.model_name):
         raise RequestError(404, f"The model `{request.model}` does not exist.", param="model")
     vocab_size = served.sizing.model.vocab_size
-    if any(token >= vocab_size for token in request.stop_token_ids or ()):
-        raise RequestError(
-            400, "the model has no such token in stop_token_ids", param="stop_token_ids"
-        )
     param = "messages" if kind == "chat" else "prompt"
+    prompts = _encode(served, request)
+    if len(prompts) * request.n > MAX_CHOICES:
+        raise RequestError(400, f"prompts times n must not be more than {MAX_CHOICES}", param="n")
+    seed = served.seeds.getrandbits(63) if request.seed is None else request.seed
     choices: list[Choice] = []
-    for prompt in _encode(served, request):
+    for prompt in prompts:
         if not prompt:
             raise RequestError(400, f"{param} must not be empty", param=param)
         if max(prompt) >= vocab_size:
             raise RequestError(400, f"the model has no such token in {param}", param=param)
         max_tokens = _max_tokens(served, request, len(prompt), param)
-        sampling = _sampling(request, max_tokens)
-        choices.append(Choice(len(choices), prompt, sampling, RequestRecord(arrival_s, max_tokens)))
+        for number in range(request.n):
+            sampling = sampling_params(
+                request, served.tokenizer,
+                max_tokens=max_tokens, seed=(seed + number) % MAX_SEED, vocab_size=vocab_size,
+            )  # fmt: skip
+            record = RequestRecord(arrival_s, max_tokens, request.n)
+            choices.append(Choice(len(choices), number, prompt, sampling, record))
     return request, choices
 
 
@@ -123,23 +129,3 @@ def _max_tokens(served: Served, request: GenerationRequest, num_prompt: int, par
             param=param if room < 1 else "max_tokens",
         )
     return room if asked is None else asked
-
-
-def _sampling(request: GenerationRequest, max_tokens: int) -> SamplingParams:
-    """With OpenAI's defaults for what was not asked. Raises RequestError."""
-    min_tokens = request.min_tokens or 0
-    if min_tokens > max_tokens:
-        raise RequestError(
-            400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
-        )
-    return SamplingParams(
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        top_k=max(0, request.top_k or 0),  # vLLM's "off" is -1
-        min_p=request.min_p or 0.0,
-        stop_token_ids=frozenset(request.stop_token_ids or ()),
-        ignore_eos=request.ignore_eos,
-        seed=None if request.seed is None else request.seed % 2**63,
-    )

@@ -51,6 +51,7 @@ class RequestRecord:
 
     arrival_s: float
     max_tokens: int
+    num_choices: int = 1
     last_token_s: float | None = None
     is_stopped: bool = False
 
@@ -93,7 +94,7 @@ class EngineMetrics:
         self._stats = stats
 
     def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
-        if event.token_id is not None:
+        if event.token_ids:
             if record.last_token_s is None:
                 self._of(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - record.arrival_s)
             else:
@@ -123,7 +124,7 @@ class EngineMetrics:
             (wire.REQUEST_MAX_GENERATION_TOKENS, event.num_output_tokens),
             (wire.PREFILL_COMPUTED, event.prefill_kv_computed_tokens),
             (wire.REQUEST_PREEMPTIONS, event.preemptions),
-            (wire.REQUEST_PARAMS_N, 1),
+            (wire.REQUEST_PARAMS_N, record.num_choices),
             (wire.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
             self._of(spec).observe(value)

@@ -21,49 +21,42 @@ MAX_STOP_CHARS = 256
 MAX_STOP_TOKENS = 256
 MAX_MESSAGES = 2048
 MAX_BATCH = 64
+MAX_CHOICES = 128
+MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_BAD_WORDS = 128
+MAX_ALLOWED_TOKENS = 1_000_000
 
 # Parameters of vLLM and OpenAI that this engine does not have, and the values (beside null) with
 # which they change nothing. Any other value is refused: ignoring it would give another answer than
 # was asked for.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
-    "allowed_token_ids": (),
     "audio": (),
-    "bad_words": ([],),
     "best_of": (1,),
     "chat_template": (),
     "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "documents": ([],),
-    "echo": (False,),
     "ec_transfer_params": ({},),
-    "frequency_penalty": (0, 0.0),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
-    "logit_bias": ({},),
     "logprob_token_ids": ([],),
-    "logprobs": (False,),
     "media_io_kwargs": ({},),
     "mm_payload": ({},),
     "mm_processor_kwargs": ({},),
     "modalities": (["text"],),
-    "n": (1,),
     "prediction": (),
-    "presence_penalty": (0, 0.0),
     "priority": (0,),
     "prompt_embeds": (),
-    "prompt_logprobs": (),
     "reasoning_effort": (),
     "repetition_detection": (),
-    "repetition_penalty": (1, 1.0),
     "response_format": ({"type": "text"},),
     "return_mm_kwargs": (False,),
     "return_prompt_text": (False,),
-    "return_token_ids": (False,),
     "return_token_offsets": (False,),
-    "return_tokens_as_token_ids": (False,),
     "routed_experts_prompt_start": (),
     "stream_interval": (1,),
     "structured_outputs": (),
@@ -71,7 +64,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "thinking_token_budget": (),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
     "truncate_prompt_tokens": (),
     "truncation_side": (),
     "use_beam_search": (False,),
@@ -100,6 +92,24 @@ StopStrings = Annotated[
     list[StopString], BeforeValidator(_as_list), Field(max_length=MAX_STOP_STRINGS)
 ]
 TokenId = Annotated[int, Field(ge=0)]
+BadWord = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+
+
+def _by_token(value: Any) -> dict[int, float]:
+    """{"50256": -100}: JSON has token ids as strings."""
+    if not isinstance(value, dict) or len(value) > MAX_BIASES:
+        raise ValueError(f"must be an object of at most {MAX_BIASES} token ids")
+    biases: dict[int, float] = {}
+    for token, bias in value.items():
+        if not token.isascii() or not token.isdigit() or len(token) > 9:
+            raise ValueError("must have token ids as its keys")
+        if type(bias) not in (int, float) or not -100 <= bias <= 100:
+            raise ValueError("must have numbers from -100 to 100 as its values")
+        biases[int(token)] = float(bias)
+    return biases
+
+
+LogitBias = Annotated[dict[int, float], PlainValidator(_by_token)]
 
 
 class StreamOptions(BaseModel):
@@ -122,6 +132,19 @@ class GenerationRequest(BaseModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
     min_p: float | None = Field(default=None, ge=0, le=1)
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(default=1.0, gt=0, le=100)
+    logit_bias: LogitBias = {}
+    bad_words: list[BadWord] = Field(default=[], max_length=MAX_BAD_WORDS)
+    allowed_token_ids: list[TokenId] | None = Field(
+        default=None, min_length=1, max_length=MAX_ALLOWED_TOKENS
+    )
+    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    echo: bool = False
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: StopStrings = []
     stop_token_ids: list[TokenId] | None = Field(default=None, max_length=MAX_STOP_TOKENS)
@@ -136,6 +159,8 @@ class GenerationRequest(BaseModel):
     def _check_together(self) -> "GenerationRequest":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only allowed with stream: true")
+        if self.stream and self.prompt_logprobs is not None:
+            raise ValueError("prompt_logprobs is only allowed with stream: false")
         return self
 
     @property
@@ -151,6 +176,11 @@ class GenerationRequest(BaseModel):
     @property
     def asked_max_tokens(self) -> int | None:
         return self.max_tokens
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """How many of the best tokens are told beside each drawn one; None: nothing is told."""
+        raise NotImplementedError
 
 
 Prompt = str | list[int]
@@ -176,10 +206,21 @@ def _is_tokens(value: Any) -> bool:
 class CompletionRequest(GenerationRequest):
     add_special_tokens: bool = True
     prompt: Annotated[list[Prompt], PlainValidator(_prompts)]
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+
+    @model_validator(mode="after")
+    def _check_echo(self) -> "CompletionRequest":
+        if self.echo and self.stream:
+            raise ValueError("echo is only allowed with stream: false")
+        return self
 
     @property
     def asked_max_tokens(self) -> int | None:
         return 16 if self.max_tokens is None else self.max_tokens  # OpenAI's default here
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.logprobs
 
 
 class TextPart(BaseModel):
@@ -215,11 +256,24 @@ class ChatCompletionRequest(GenerationRequest):
     add_special_tokens: Literal[False] = False  # the template writes them
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(default=None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
+    echo: Literal[False] = False
+
+    @model_validator(mode="after")
+    def _check_logprobs(self) -> "ChatCompletionRequest":
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs is only allowed with logprobs: true")
+        return self
 
     @property
     def asked_max_tokens(self) -> int | None:
         given = self.max_completion_tokens
         return self.max_tokens if given is None else given
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.top_logprobs if self.logprobs else None
 
 
 Request = TypeVar("Request", bound=GenerationRequest)

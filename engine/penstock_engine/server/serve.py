@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,7 +48,10 @@ async def serve(config: EngineConfig, options: ServeOptions) -> None:
     runner = _load(config, sizing)
     metrics = EngineMetrics(options.served_model_name, config, sizing)
     bridge = Bridge(scheduler, runner, metrics, sizing.model.eos_token_ids)
-    served = Served(options.served_model_name, config, sizing, tokenizer, bridge, metrics)
+    served = Served(
+        options.served_model_name, config, sizing, tokenizer, bridge, metrics,
+        seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
+    )  # fmt: skip
     logger.info(
         "loaded in %.1f s: %s on %s in %s, %d blocks of %d tokens, context %d",
         now_s() - started_s, options.served_model_name, device_name, sizing.dtype,
@@ -81,7 +85,6 @@ def _load(config: EngineConfig, sizing: Sizing) -> Runner:
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=sizing.max_model_len,
-        seed=config.seed,
     )
 
 

@@ -1,5 +1,6 @@
 """What the routes of one process share."""
 
+import random
 import time
 from dataclasses import dataclass, field
 
@@ -12,7 +13,10 @@ from penstock_engine.tokens import Tokenizer
 
 @dataclass(slots=True)
 class Served:
-    """in_flight: generation requests between their first and last byte. is_draining is set once."""
+    """in_flight: generation requests between their first and last byte. is_draining is set once.
+
+    seeds: for requests without one of their own.
+    """
 
     model_name: str
     config: EngineConfig
@@ -20,6 +24,7 @@ class Served:
     tokenizer: Tokenizer
     bridge: Bridge
     metrics: EngineMetrics
+    seeds: random.Random
     created: int = field(default_factory=lambda: int(time.time()))
     in_flight: int = 0
     is_draining: bool = False

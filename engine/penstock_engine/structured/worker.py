@@ -50,8 +50,8 @@ def answer(job: Json, tokenizer: LLTokenizer) -> Json:
     """{"text": what make_matcher takes} or {"error": what is wrong}."""
     try:
         text = compose(job)
-    except (ValueError, RecursionError) as error:
-        return {"error": explain(str(error))}
+    except (ValueError, RecursionError) as refusal:
+        return {"error": explain(str(refusal))}
     started_s = time.process_time()
     matcher = make_matcher(tokenizer, text)
     error = matcher.get_error() or _try_out(matcher, tokenizer.vocab_size)
