@@ -54,6 +54,16 @@ def serve(
     max_num_queued_reqs: Annotated[
         int, typer.Option(min=1, help="Requests that wait; beyond them the answer is 503.")
     ] = 1024,
+    enable_auto_tool_choice: Annotated[
+        bool, typer.Option("--enable-auto-tool-choice", help="Let the model choose to call tools.")
+    ] = False,
+    tool_call_parser: Annotated[
+        Literal["hermes", "llama3_json", "mistral"] | None,
+        typer.Option(help="How the model writes tool calls."),
+    ] = None,
+    reasoning_parser: Annotated[
+        Literal["qwen3", "deepseek_r1"] | None, typer.Option(help="How the model writes reasoning.")
+    ] = None,
     max_model_len: MaxModelLen = None,
     max_num_seqs: MaxNumSeqs = 64,
     max_num_batched_tokens: MaxBatched = 512,
@@ -78,6 +88,8 @@ def serve(
     options = ServeOptions(
         host=host, port=port, served_model_name=served_model_name or model.resolve().name,
         api_key=api_key or None, shutdown_timeout_s=shutdown_timeout,
+        enable_auto_tool_choice=enable_auto_tool_choice, tool_call_parser=tool_call_parser,
+        reasoning_parser=reasoning_parser,
     )  # fmt: skip
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:

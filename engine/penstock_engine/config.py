@@ -32,4 +32,7 @@ class ServeOptions:
     port: int
     served_model_name: str
     api_key: str | None = None
+    enable_auto_tool_choice: bool = False
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
     shutdown_timeout_s: float = 30.0

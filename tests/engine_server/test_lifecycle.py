@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.step import Sampled, Step
 from penstock_engine.preflight import size
@@ -160,7 +160,10 @@ async def serve_broken(model_dir: Path, fails_for: int | None) -> tuple[Bridge, 
         )
     )
     bridge = Bridge(scheduler, BrokenRunner(fails_for), metrics, frozenset())
-    served = Served("broken", config, sizing, Tokenizer(model_dir), bridge, metrics, Random(0))
+    served = Served(
+        "broken", config, sizing, Tokenizer(model_dir), bridge, metrics, Random(0),
+        options=ServeOptions(host="", port=0, served_model_name="broken"), grammars=None,
+    )  # fmt: skip
     transport = httpx.ASGITransport(app=build_app(served))
     return bridge, httpx.AsyncClient(transport=transport, base_url="http://engine")
 

@@ -29,7 +29,7 @@ class ToolFormat:
     Writing: first, then calls with `between` between them, then last.
 
     call        of one call, what stands before and after its arguments; %s is the name
-    id_chars    length of the ids of calls
+    id_prefix, id_chars   of the ids of calls: how they begin, and what length follows
     """
 
     opening: str = ""
@@ -40,6 +40,7 @@ class ToolFormat:
     call: tuple[str, str]
     between: str
     last: str = ""
+    id_prefix: str = "call_"
     id_chars: int = 24
 
 
@@ -63,14 +64,17 @@ MISTRAL = ToolFormat(
     call=('{"name": "%s", "arguments": ', "}"),
     between=", ",
     last="]",
+    id_prefix="",
     id_chars=9,  # Mistral's templates refuse others
 )
-# Since version 11 of Mistral's tokenizer, told by its token [ARGS].
+# Since version 11 of Mistral's tokenizer, told by this token.
+MISTRAL_11_MARK = "[ARGS]"
 MISTRAL_11 = ToolFormat(
     opening="[TOOL_CALLS]",
     has_header=True,
     call=("[TOOL_CALLS]%s[ARGS]", ""),
     between="",
+    id_prefix="",
     id_chars=9,
 )
 # What a model is made to write when nobody has said what it has learnt.

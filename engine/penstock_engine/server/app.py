@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from penstock_engine.server.answer_form import constrain
 from penstock_engine.server.answers import Answer, Kind
 from penstock_engine.server.bridge import now_s
 from penstock_engine.server.door import Door
@@ -108,15 +109,17 @@ async def _generate(served: Served, http: Request, kind: Kind) -> Response:
 async def _respond(
     served: Served, http: Request, kind: Kind, raw: bytes, arrival_s: float
 ) -> Response:
-    request, choices = await asyncio.to_thread(take_in, served, kind, raw, arrival_s)
+    request, choices, form = await asyncio.to_thread(take_in, served, kind, raw, arrival_s)
+    await constrain(choices, form, served.grammars)
     generator = Generator(
         bridge=served.bridge,
         tokenizer=served.tokenizer,
         request=request,
         model=served.model_name,
         request_id=request.request_id or http.scope["request_id"],
+        shows_special=form.shows_special,
     )
-    answer = Answer(kind, generator, choices, int(time.time()))
+    answer = Answer(kind, generator, form, choices, int(time.time()))
     if not request.stream:
         return JSONResponse(await answer.whole())
     events = answer.stream()

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -62,7 +63,12 @@ class Bridge:
         await self._watching
 
     async def generate(
-        self, prompt: list[int], sampling: SamplingParams, record: RequestRecord, cache_salt: str
+        self,
+        prompt: list[int],
+        sampling: SamplingParams,
+        record: RequestRecord,
+        cache_salt: str,
+        constraint: Constraint | None,
     ) -> AsyncGenerator[TokenEvent]:
         """The events of one sequence, to its end. Closing the iterator aborts the sequence.
 
@@ -73,7 +79,9 @@ class Bridge:
         sequence_id = uuid.uuid4().hex
         live = self._live[sequence_id] = _Live(record)
         self._engine.submit(
-            Sequence(sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt)
+            Sequence(
+                sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt, constraint
+            )
         )
         is_finished = False
         try:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
@@ -47,6 +48,7 @@ class Choice:
     prompt: list[int]
     sampling: SamplingParams
     record: RequestRecord
+    constraint: Constraint | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
@@ -55,13 +57,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. answer_id: of the request, for the log."""
+    """Makes choices. request_id: for the log. shows_special: whether tags in the text are special
+    tokens."""
 
     bridge: Bridge
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
     request_id: str
+    shows_special: bool
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
         """To the end of the choice. Raises RequestError when the engine refuses or fails.
@@ -74,10 +78,10 @@ class Generator:
             request.stop,
             min_tokens=choice.sampling.min_tokens,
             include_stop=request.include_stop_str_in_output,
-            skip_special_tokens=request.skip_special_tokens,
+            skip_special_tokens=request.skip_special_tokens and not self.shows_special,
         )
         events = self.bridge.generate(
-            choice.prompt, choice.sampling, record, request.cache_salt or ""
+            choice.prompt, choice.sampling, record, request.cache_salt or "", choice.constraint
         )
         finish_reason = "abort"
         held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet

@@ -15,6 +15,8 @@ from pydantic import (
 from pydantic_core import from_json
 
 from penstock_engine.server.errors import RequestError, from_validation
+from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
+from penstock_engine.server.tools import MAX_CALLS, MAX_TOOLS, CallParam, ToolChoice, ToolParam
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -53,13 +55,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prompt_embeds": (),
     "reasoning_effort": (),
     "repetition_detection": (),
-    "response_format": ({"type": "text"},),
     "return_mm_kwargs": (False,),
     "return_prompt_text": (False,),
     "return_token_offsets": (False,),
     "routed_experts_prompt_start": (),
     "stream_interval": (1,),
-    "structured_outputs": (),
     "suffix": ("",),
     "thinking_token_budget": (),
     "tool_choice": ("none", "auto"),
@@ -73,7 +73,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-# Parameters that have no bearing on the answer of an engine without tools, users and accounts.
+# Parameters that have no bearing on the answer of an engine without users and accounts; those of
+# tools and reasoning have none on a completion.
 WITHOUT_EFFECT = frozenset(
     {
         "include_reasoning", "metadata", "parallel_tool_calls", "prompt_cache_key",
@@ -154,11 +155,15 @@ class GenerationRequest(BaseModel):
     stream: bool = False
     stream_options: StreamOptions | None = None
     cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @model_validator(mode="after")
     def _check_together(self) -> "GenerationRequest":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only allowed with stream: true")
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise ValueError("response_format and structured_outputs exclude each other")
         if self.stream and self.prompt_logprobs is not None:
             raise ValueError("prompt_logprobs is only allowed with stream: false")
         return self
@@ -238,6 +243,18 @@ class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: str | None = Field(default=None, max_length=256)
+    tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
+    tool_call_id: str | None = Field(default=None, max_length=256)
+    reasoning: str | None = None
+    reasoning_content: str | None = None  # its older name
+
+    @model_validator(mode="after")
+    def _check_calls(self) -> "Message":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("tool_calls is only allowed with role: assistant")
+        if self.role == "tool" and not self.tool_call_id:
+            raise ValueError("a message of role tool needs the tool_call_id that it answers")
+        return self
 
     @model_validator(mode="after")
     def _refuse_extras(self) -> "Message":
@@ -249,7 +266,25 @@ class Message(BaseModel):
     def for_template(self) -> dict[str, Any]:
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return {"role": self.role, "content": text} | ({"name": self.name} if self.name else {})
+        reasoning = self.reasoning or self.reasoning_content
+        optional = {
+            "name": self.name,
+            "tool_calls": [call.model_dump() for call in self.tool_calls or ()],
+            "tool_call_id": self.tool_call_id,
+            "reasoning": reasoning,
+            "reasoning_content": reasoning,  # what most templates call it
+        }
+        given = {name: value for name, value in optional.items() if value}
+        return {"role": self.role, "content": text} | given
+
+
+class TemplateOptions(BaseModel):
+    """What a chat template can be told. Others could be anything that a template reads."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -259,6 +294,19 @@ class ChatCompletionRequest(GenerationRequest):
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     echo: Literal[False] = False
+    tools: list[ToolParam] = Field(default=[], max_length=MAX_TOOLS)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
+    chat_template_kwargs: TemplateOptions = TemplateOptions()
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> "ChatCompletionRequest":
+        if len({tool.function.name for tool in self.tools}) != len(self.tools):
+            raise ValueError("the names of tools must differ")
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
+            raise ValueError("tool_choice needs tools")
+        return self
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatCompletionRequest":
@@ -274,6 +322,10 @@ class ChatCompletionRequest(GenerationRequest):
     @property
     def num_logprobs(self) -> int | None:
         return self.top_logprobs if self.logprobs else None
+
+    @property
+    def asked_tool_choice(self) -> ToolChoice:
+        return (self.tool_choice or "auto") if self.tools else "none"
 
 
 Request = TypeVar("Request", bound=GenerationRequest)

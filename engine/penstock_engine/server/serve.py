@@ -18,6 +18,7 @@ from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge, now_s
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.served import Served
+from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -46,11 +47,13 @@ async def serve(config: EngineConfig, options: ServeOptions) -> None:
     tokenizer = Tokenizer(config.model_dir)
     scheduler = Scheduler(_scheduler_config(config, sizing))
     runner = _load(config, sizing)
+    grammars = _grammars(tokenizer, sizing)
     metrics = EngineMetrics(options.served_model_name, config, sizing)
     bridge = Bridge(scheduler, runner, metrics, sizing.model.eos_token_ids)
     served = Served(
         options.served_model_name, config, sizing, tokenizer, bridge, metrics,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
+        options=options, grammars=grammars,
     )  # fmt: skip
     logger.info(
         "loaded in %.1f s: %s on %s in %s, %d blocks of %d tokens, context %d",
@@ -61,6 +64,17 @@ async def serve(config: EngineConfig, options: ServeOptions) -> None:
         await _listen(served, options)
     finally:
         await bridge.close()
+        if grammars is not None:
+            await grammars.close()
+
+
+def _grammars(tokenizer: Tokenizer, sizing: Sizing) -> GrammarCompiler | None:
+    vocab_size = max(sizing.model.vocab_size, tokenizer.vocab_size)
+    try:
+        return GrammarCompiler(tokenizer.to_json(), vocab_size, sizing.model.eos_token_ids)
+    except ValueError:
+        logger.warning("no structured output: the tokenizer does not tell how its tokens are spelt")
+        return None
 
 
 def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:

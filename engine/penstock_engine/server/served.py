@@ -4,10 +4,11 @@ import random
 import time
 from dataclasses import dataclass, field
 
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.preflight import Sizing
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 
 
@@ -15,7 +16,8 @@ from penstock_engine.tokens import Tokenizer
 class Served:
     """in_flight: generation requests between their first and last byte. is_draining is set once.
 
-    seeds: for requests without one of their own.
+    seeds: for requests without one of their own. grammars: None when nothing is known of how the
+    tokenizer spells.
     """
 
     model_name: str
@@ -25,6 +27,8 @@ class Served:
     bridge: Bridge
     metrics: EngineMetrics
     seeds: random.Random
+    options: ServeOptions
+    grammars: GrammarCompiler | None
     created: int = field(default_factory=lambda: int(time.time()))
     in_flight: int = 0
     is_draining: bool = False

@@ -8,9 +8,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 
-from llguidance import LLMatcher
-
-from penstock_engine.structured.constraint import GrammarConstraint
+from penstock_engine.structured.constraint import Compiled
 from penstock_engine.structured.grammar import Grammar, GrammarRefused
 from penstock_engine.structured.limits import make_matcher, make_tokenizer
 from penstock_engine.structured.process import CompilerProcess
@@ -22,7 +20,7 @@ MAX_CACHED = 64
 
 
 class CompilerBusy(Exception):
-    """Too many grammars wait to be compiled."""
+    """Nothing can be compiled now: too many grammars wait, or the machine refuses a process."""
 
 
 class GrammarCompiler:
@@ -31,7 +29,10 @@ class GrammarCompiler:
     def __init__(
         self, tokenizer_json: str, vocab_size: int, eos_token_ids: Collection[int]
     ) -> None:
-        """Takes about a second for 150,000 tokens, in which no other thread runs."""
+        """Takes about a second for 150,000 tokens, in which no other thread runs.
+
+        Raises ValueError when the bytes of the tokens cannot be told.
+        """
         self._eos_token_ids = frozenset(eos_token_ids)
         self._tokenizer = make_tokenizer(tokenizer_json, vocab_size, eos_token_ids)
         hello = {
@@ -44,15 +45,13 @@ class GrammarCompiler:
         for process in self._processes:
             self._idle.put_nowait(process)
         self._num_waiting = 0
-        self._cache: OrderedDict[Grammar, LLMatcher | str] = OrderedDict()
+        self._cache: OrderedDict[Grammar, Compiled | str] = OrderedDict()
         self._executor = ThreadPoolExecutor(1, "grammar", initializer=_yield_to_engine)
 
-    async def compile(self, grammar: Grammar) -> GrammarConstraint:
-        """A constraint at its beginning. Raises GrammarRefused, CompilerBusy."""
+    async def compile(self, grammar: Grammar) -> Compiled:
+        """Raises GrammarRefused, CompilerBusy."""
         compiled = self._cache.get(grammar)
-        if isinstance(compiled, LLMatcher) and compiled.is_error():
-            compiled = None  # its limits are used up
-        if compiled is None:
+        if compiled is None or (isinstance(compiled, Compiled) and compiled.is_spent):
             compiled = await self._compile(grammar)
             self._cache[grammar] = compiled
             if len(self._cache) > MAX_CACHED:
@@ -60,14 +59,14 @@ class GrammarCompiler:
         self._cache.move_to_end(grammar)
         if isinstance(compiled, str):
             raise GrammarRefused(compiled)
-        return GrammarConstraint(compiled.deep_copy(), self._eos_token_ids)
+        return compiled
 
     async def close(self) -> None:
         await asyncio.gather(*(process.close() for process in self._processes))
         self._executor.shutdown(wait=False)
 
-    async def _compile(self, grammar: Grammar) -> LLMatcher | str:
-        """What can be cached: a matcher, or what is wrong."""
+    async def _compile(self, grammar: Grammar) -> Compiled | str:
+        """What can be cached: a compiled grammar, or what is wrong."""
         reply = await self._vouch(grammar)
         if reply is None:
             raise GrammarRefused("it takes too long or too much memory to compile")
@@ -77,7 +76,7 @@ class GrammarCompiler:
         matcher = await loop.run_in_executor(
             self._executor, make_matcher, self._tokenizer, reply["text"]
         )
-        return matcher.get_error() or matcher
+        return matcher.get_error() or Compiled(matcher, self._eos_token_ids)
 
     async def _vouch(self, grammar: Grammar) -> dict[str, str] | None:
         if self._num_waiting >= MAX_WAITING:
@@ -89,6 +88,8 @@ class GrammarCompiler:
             self._num_waiting -= 1
         try:
             return await process.run(asdict(grammar))
+        except OSError as error:
+            raise CompilerBusy from error
         finally:
             self._idle.put_nowait(process)
 

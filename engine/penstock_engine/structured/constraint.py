@@ -1,39 +1,53 @@
 """A grammar and how far an answer has come in it."""
 
+from dataclasses import dataclass
+
 from llguidance import LLMatcher
+
+
+@dataclass(slots=True)
+class Compiled:
+    """A grammar at its beginning.
+
+    is_spent: what it has worked out so far, for all who use it, fills its limits.
+    """
+
+    matcher: LLMatcher
+    eos_token_ids: frozenset[int]
+    is_spent: bool = False
+
+    def constraint(self) -> "GrammarConstraint":
+        return GrammarConstraint(self)
 
 
 class GrammarConstraint:
     """Of one sequence (core.constraint.Constraint)."""
 
-    def __init__(self, matcher: LLMatcher, eos_token_ids: frozenset[int]) -> None:
-        self._matcher = matcher
-        self._eos_token_ids = eos_token_ids
+    def __init__(self, compiled: Compiled) -> None:
+        self._compiled = compiled
+        self._matcher = compiled.matcher.deep_copy()
         self._num_ends = 0  # tokens of the end that the matcher has no part in
 
     @property
     def is_finished(self) -> bool:
-        """Whether the answer is complete and nothing but its end can follow."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
     def fill(self, bits: memoryview) -> None:
-        """Sets the bit of each token that may come next; the others are cleared.
-
-        bits: little-endian words of 32 bits, one bit for each column of the logits.
-        """
+        """No bit is set, and so nothing can be drawn, where the grammar meets its limits."""
         mask = self._matcher.compute_bitmask()
-        bits.cast("B")[:] = mask[: bits.nbytes]
+        if self._matcher.is_error():
+            self._compiled.is_spent = True
+        else:
+            bits[:] = mask[: len(bits)]
 
     def accept(self, token_id: int) -> bool:
-        """Moves on by one token; False, with nothing changed, when it may not come."""
         if self.is_finished:
-            is_end = token_id in self._eos_token_ids
+            is_end = token_id in self._compiled.eos_token_ids
             self._num_ends += is_end
             return is_end
         return self._matcher.try_consume_tokens([token_id]) == 1
 
     def rollback(self, num_tokens: int) -> None:
-        """Takes back the last accepted tokens."""
         num_ends = min(num_tokens, self._num_ends)
         self._num_ends -= num_ends
         if num_tokens > num_ends:

@@ -25,8 +25,12 @@ LIMITS = LLParserLimits(
 def make_tokenizer(
     tokenizer_json: str, vocab_size: int, eos_token_ids: Collection[int]
 ) -> LLTokenizer:
-    """vocab_size: of the logits, which may have more columns than there are tokens."""
-    return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=sorted(eos_token_ids))
+    """vocab_size: of the logits, which may have more columns than there are tokens.
+
+    Raises ValueError when the bytes of the tokens cannot be told.
+    """
+    ends = sorted(eos_token_ids)
+    return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=ends or None)
 
 
 def make_matcher(tokenizer: LLTokenizer, text: str) -> LLMatcher:

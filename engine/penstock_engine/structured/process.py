@@ -27,7 +27,7 @@ class CompilerProcess:
 
     async def run(self, job: Json) -> Json | None:
         """The reply; None when the job took too long or too much memory. Raises OSError."""
-        if self._started is None:
+        if self._started is None or (self._started.done() and self._started.exception()):
             self._started = asyncio.create_task(_start(self._hello))
         process = await asyncio.shield(self._started)
         reply = b""
