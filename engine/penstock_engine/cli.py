@@ -13,6 +13,7 @@ import typer
 
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
+from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.preflight import check_model
 from penstock_engine.preflight import preflight as judge
 
@@ -32,6 +33,24 @@ Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Of weights and KV cache.")
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
+
+
+def _speculation(text: str) -> SpeculationConfig:
+    """vLLM's JSON. Raises typer.BadParameter, which says what is wrong."""
+    try:
+        return SpeculationConfig(**json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+Speculative = Annotated[
+    SpeculationConfig | None,
+    typer.Option(
+        parser=_speculation,
+        metavar="JSON",
+        help='{"method": "ngram" | "suffix" | "draft_model", "num_speculative_tokens": 4, ...}',
+    ),
+]
 
 
 def main() -> None:
@@ -73,6 +92,7 @@ def serve(
     gpu_memory_utilization: Utilization = 0.9,
     dtype: Dtype = "auto",
     enable_prefix_caching: Prefix = True,
+    speculative_config: Speculative = None,
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
@@ -83,7 +103,8 @@ def serve(
         block_size=block_size, num_gpu_blocks_override=num_gpu_blocks_override,
         kv_cache_memory_bytes=kv_cache_memory_bytes,
         gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
-        enable_prefix_caching=enable_prefix_caching, seed=seed, device=device,
+        enable_prefix_caching=enable_prefix_caching, speculative_config=speculative_config,
+        seed=seed, device=device,
     )  # fmt: skip
     options = ServeOptions(
         host=host, port=port, served_model_name=served_model_name or model.resolve().name,
@@ -121,6 +142,7 @@ def preflight(
     gpu_memory_utilization: Utilization = 0.9,
     dtype: Dtype = "auto",
     enable_prefix_caching: Prefix = True,
+    speculative_config: Speculative = None,
     seed: Seed = 0,
     device: Device = "auto",
 ) -> None:
@@ -131,7 +153,8 @@ def preflight(
         num_gpu_blocks_override=num_gpu_blocks_override,
         kv_cache_memory_bytes=kv_cache_memory_bytes,
         gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
-        enable_prefix_caching=enable_prefix_caching, seed=seed, device=device,
+        enable_prefix_caching=enable_prefix_caching, speculative_config=speculative_config,
+        seed=seed, device=device,
     )  # fmt: skip
     verdict = judge(config, memory_limit_bytes=memory_limit_bytes)
     text = json.dumps(verdict)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock_engine.core.speculation import SpeculationConfig
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
@@ -20,8 +22,15 @@ class EngineConfig:
     gpu_memory_utilization: float = 0.9
     dtype: str = "auto"
     enable_prefix_caching: bool = True
+    speculative_config: SpeculationConfig | None = None
     seed: int = 0
     device: str = "auto"
+
+    @property
+    def draft_model_dir(self) -> Path | None:
+        """The folder of the model that guesses, where one does."""
+        config = self.speculative_config
+        return None if config is None or config.model is None else Path(config.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import Sampled, Step
 
 logger = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How a model fits. weights_bytes: as held in memory, in `dtype`."""
+    """How a model fits, with its draft model. weights_bytes: as held in memory, in `dtype`."""
 
     model: ModelConfig
     device: str
@@ -103,6 +103,10 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
         )
     weights_bytes = num_parameters * item_bytes
     per_token = model.kv_bytes_per_token(item_bytes)
+    if config.draft_model_dir is not None:
+        draft, num_draft_parameters = _check_draft(config.draft_model_dir, model, max_model_len)
+        weights_bytes += num_draft_parameters * item_bytes
+        per_token += draft.kv_bytes_per_token(item_bytes)
     wanted_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
         wanted_bytes = config.num_gpu_blocks_override * config.block_size * per_token
@@ -114,6 +118,26 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
         per_token,
     )  # fmt: skip
+
+
+def _check_draft(
+    draft_dir: Path, model: ModelConfig, max_model_len: int
+) -> tuple[ModelConfig, int]:
+    """The draft model's config and its number of parameters. Raises ModelError."""
+    draft, num_parameters = check_model(draft_dir)
+    if draft.vocab_size != model.vocab_size:
+        raise ModelError(
+            "DraftMismatch",
+            f"the draft model has {draft.vocab_size} tokens, the model {model.vocab_size}: "
+            f"take a draft model with the same tokenizer",
+        )
+    if draft.max_model_len < max_model_len:
+        raise ModelError(
+            "DraftMismatch",
+            f"the draft model was made for {draft.max_model_len} tokens: set max_model_len to at "
+            f"most that",
+        )
+    return draft, num_parameters
 
 
 def _num_blocks(

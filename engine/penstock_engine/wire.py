@@ -248,6 +248,21 @@ PREFILL_COMPUTED = MetricSpec(
     "histogram",
     "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
 )
+SPEC_DRAFTS = MetricSpec(
+    "vllm:spec_decode_num_drafts_total", "counter", "Number of spec decoding drafts."
+)
+SPEC_DRAFT_TOKENS = MetricSpec(
+    "vllm:spec_decode_num_draft_tokens_total", "counter", "Number of draft tokens."
+)
+SPEC_ACCEPTED_TOKENS = MetricSpec(
+    "vllm:spec_decode_num_accepted_tokens_total", "counter", "Number of accepted tokens."
+)
+SPEC_ACCEPTED_BY_POSITION = MetricSpec(
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    "counter",
+    "Accepted tokens per draft position.",
+    (*LABELS, "position"),
+)
 PREFILL_TOKENS_PENDING = MetricSpec(
     "penstock:prefill_tokens_pending",
     "gauge",
@@ -267,6 +282,11 @@ METRICS: tuple[MetricSpec, ...] = (
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
     PREFILL_TOKENS_PENDING, DRAINING,
+)  # fmt: skip
+
+# Exposed only by an engine that speculates, as vLLM does.
+SPECULATION_METRICS: tuple[MetricSpec, ...] = (
+    SPEC_DRAFTS, SPEC_DRAFT_TOKENS, SPEC_ACCEPTED_TOKENS, SPEC_ACCEPTED_BY_POSITION,
 )  # fmt: skip
 
 # Values that a label takes, so that every series exists from the start.

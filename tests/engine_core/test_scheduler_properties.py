@@ -7,7 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.step import Sampled, ScheduledSequence, Step
 
 configs = st.builds(
     SchedulerConfig,
@@ -18,12 +19,43 @@ configs = st.builds(
     num_blocks=st.integers(2, 12),
     prefix_caching=st.booleans(),
     max_num_queued_seqs=st.integers(1, 8),
+    policy=st.sampled_from(["fcfs", "priority"]),
+    speculation=st.none()
+    | st.builds(
+        SpeculationConfig,
+        method=st.sampled_from(["ngram", "suffix"]),
+        num_speculative_tokens=st.integers(1, 5),
+        prompt_lookup_min=st.just(1),
+    )
+    | st.builds(
+        SpeculationConfig,
+        method=st.just("draft_model"),
+        num_speculative_tokens=st.integers(1, 5),
+        model=st.just("small"),
+    ),
 )
 
 
 # Two possible tokens: prompts share prefixes, and outputs meet other prompts.
 def next_token(seed: int, position: int) -> int:
     return (seed + position) % 2
+
+
+def sampled(s: ScheduledSequence, num_guessed: int, end_at: int | None = None) -> Sampled:
+    """What a runner whose model says next_token(0, ...) would give; 5 from end_at on.
+
+    num_guessed: of the open drafts, how many the runner guesses; all of them right.
+    """
+
+    def token(position: int) -> int:
+        return 5 if end_at is not None and position >= end_at else next_token(0, position)
+
+    first = s.end - s.num_drafts
+    drafts = s.drafts or tuple(token(first + i) for i in range(min(num_guessed, s.num_open_drafts)))
+    tokens = [token(first)]
+    while len(tokens) <= len(drafts) and drafts[len(tokens) - 1] == tokens[-1]:
+        tokens.append(token(first + len(tokens)))
+    return Sampled(tuple(tokens), len(drafts))
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -40,13 +72,18 @@ class EngineMachine(RuleBasedStateMachine):
         max_tokens=st.integers(1, 30),
         pattern=st.integers(0, 3),
         stop=st.booleans(),
+        priority=st.integers(-1, 1),
     )
     @precondition(lambda self: self.step is None)
-    def add(self, num_prompt_tokens: int, max_tokens: int, pattern: int, stop: bool) -> None:
+    def add(
+        self, num_prompt_tokens: int, max_tokens: int, pattern: int, stop: bool, priority: int
+    ) -> None:
         self.num_added += 1
         prompt = [next_token(pattern, position) for position in range(num_prompt_tokens)]
         sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=not stop)
-        sequence = Sequence(str(self.num_added), prompt, sampling, frozenset({5}), 0.0)
+        sequence = Sequence(
+            str(self.num_added), prompt, sampling, frozenset({5}), 0.0, priority=priority
+        )
         event = self.scheduler.add(sequence)
         if event is None:
             self.accepted[sequence.request_id] = sequence
@@ -69,20 +106,17 @@ class EngineMachine(RuleBasedStateMachine):
         if self.step is not None:
             self.check_step(self.step)
 
-    @rule(fail=st.integers(0, 9), end_early=st.booleans())
+    @rule(fail=st.integers(0, 9), end_at=st.none() | st.integers(0, 40), guessed=st.integers(0, 5))
     @precondition(lambda self: self.step is not None)
-    def complete(self, fail: int, end_early: bool) -> None:
+    def complete(self, fail: int, end_at: int | None, guessed: int) -> None:
         assert self.step is not None
         if fail == 0:
             for event in self.scheduler.fail(
                 [self.step.sequences[0].request_id], "step_failed", 0.0
             ):
                 self.end(event.request_id)
-        tokens = {
-            s.request_id: Sampled((5 if end_early else next_token(0, s.end),))
-            for s in self.step.sequences
-        }
-        for event in self.scheduler.complete(self.step, tokens, 0.0):
+        results = {s.request_id: sampled(s, guessed, end_at) for s in self.step.sequences}
+        for event in self.scheduler.complete(self.step, results, 0.0):
             if event.finish_reason is not None:
                 self.end(event.request_id)
         self.step = None
@@ -96,15 +130,19 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check_step(self, step: Step) -> None:
         config = self.scheduler.config
-        assert 0 < step.num_tokens <= config.max_num_batched_tokens
+        num_open = sum(s.num_open_drafts for s in step.sequences)
+        assert 0 < step.num_tokens + num_open <= config.max_num_batched_tokens
         written: set[tuple[int, int]] = set()
         for s in step.sequences:
             sequence = self.accepted[s.request_id]
             assert s.start == sequence.num_computed_tokens
-            assert list(s.token_ids) == sequence.tokens[s.start : s.end]
-            assert s.is_sampled == (s.end == sequence.num_tokens)
-            assert len(s.block_table) * config.block_size >= s.end
-            for position in range(s.start, s.end):
+            end_known = s.end - s.num_drafts
+            assert list(s.token_ids) == [*sequence.tokens[s.start : end_known], *s.drafts]
+            assert s.is_sampled == (end_known == sequence.num_tokens)
+            end_drafted = s.end + s.num_open_drafts
+            assert end_drafted < config.max_num_tokens
+            assert len(s.block_table) * config.block_size >= end_drafted
+            for position in range(s.start, end_drafted):
                 block, offset = divmod(position, config.block_size)
                 slot = (s.block_table[block], offset)
                 assert slot not in written, "two tokens are written to one slot"
@@ -120,12 +158,12 @@ class EngineMachine(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         if self.step is not None:
-            self.complete(fail=1, end_early=False)
+            self.complete(fail=1, end_at=None, guessed=2)
         for _ in range(5_000):
             self.schedule()
             if self.step is None:
                 break
-            self.complete(fail=1, end_early=False)
+            self.complete(fail=1, end_at=None, guessed=2)
         assert not self.accepted
         stats = self.scheduler.stats()
         assert (stats.running, stats.waiting, stats.kv_usage) == (0, 0, 0.0)
@@ -159,7 +197,9 @@ def test_output_depends_on_neither_schedule_nor_cache(
     counts: dict[str, int] = {}
     for step in run(config, workload):
         for s in step.sequences:
-            counts[s.request_id] = counts.get(s.request_id, 0) + s.is_sampled
+            if s.is_sampled:
+                num_tokens = len(sampled(s, 2).token_ids)
+                counts[s.request_id] = counts.get(s.request_id, 0) + num_tokens
     expected = {
         str(index): min(max_tokens, config.max_num_tokens - num_prompt_tokens)
         for index, (num_prompt_tokens, max_tokens, _) in enumerate(workload)
@@ -177,8 +217,5 @@ def run(config: SchedulerConfig, workload: list[tuple[int, int, int]]) -> list[S
     steps: list[Step] = []
     while (step := scheduler.schedule(0.0)) is not None:
         steps.append(step)
-        tokens = {
-            s.request_id: Sampled((next_token(0, s.end),)) for s in step.sequences if s.is_sampled
-        }
-        scheduler.complete(step, tokens, 0.0)
+        scheduler.complete(step, {s.request_id: sampled(s, 2) for s in step.sequences}, 0.0)
     return steps

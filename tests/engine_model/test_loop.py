@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import Sampled, Step
 from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, StepReport
 from penstock_engine.runner import Runner

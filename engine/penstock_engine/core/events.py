@@ -1,4 +1,4 @@
-"""What the scheduler tells the outside: tokens, ends of sequences, and its own state."""
+"""What the scheduler tells the outside: tokens, and ends of sequences."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -69,23 +69,3 @@ class TokenEvent:
             prefill_kv_computed_tokens=sequence.num_prompt_tokens - sequence.num_cached_tokens,
             preemptions=sequence.num_preemptions,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStats:
-    """State of one moment, and counters since the start.
-
-    Prefix queries and hits are counted once for each sequence, when it is first admitted.
-    Prompt tokens are counted when their sequence yields its first token.
-    """
-
-    running: int
-    waiting: int
-    kv_usage: float
-    prefill_tokens_pending: int
-    prefix_queries_tokens: int
-    prefix_hits_tokens: int
-    preemptions: int
-    prompt_tokens_computed: int
-    prompt_tokens_cached: int
-    generation_tokens: int

@@ -3,6 +3,7 @@
 from enum import Enum
 
 from penstock_engine.core.constraint import Constraint
+from penstock_engine.core.drafting import Drafter
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
 
@@ -21,7 +22,8 @@ class Sequence:
         num_prompt_tokens <= num_tokens             the rest was generated
 
     A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
-    sets num_computed_tokens back to 0 and keeps the tokens. Written by the scheduler only.
+    sets num_computed_tokens back to 0 and keeps the tokens. Lower priorities come first; order is
+    unique among the sequences of a scheduler. Written by the scheduler only.
     """
 
     __slots__ = (
@@ -30,6 +32,7 @@ class Sequence:
         "block_table",
         "cache_salt",
         "constraint",
+        "drafter",
         "eos_token_ids",
         "first_scheduled_s",
         "first_token_s",
@@ -37,6 +40,8 @@ class Sequence:
         "num_computed_tokens",
         "num_preemptions",
         "num_prompt_tokens",
+        "order",
+        "priority",
         "prompt_logprobs",
         "request_id",
         "sampling",
@@ -53,6 +58,7 @@ class Sequence:
         arrival_s: float,
         cache_salt: str = "",
         constraint: Constraint | None = None,
+        priority: int = 0,
     ) -> None:
         if not prompt:
             raise ValueError("a sequence needs at least one prompt token")
@@ -62,6 +68,9 @@ class Sequence:
         self.arrival_s = arrival_s
         self.cache_salt = cache_salt
         self.constraint = constraint
+        self.priority = priority
+        self.order = (priority, 0)
+        self.drafter: Drafter | None = None
         self.tokens = list(prompt)
         self.num_prompt_tokens = len(prompt)
         self.num_computed_tokens = 0
@@ -87,6 +96,11 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def num_tokens_behind(self) -> int:
+        """Tokens without keys and values yet; 1 for a sequence that decodes."""
+        return len(self.tokens) - self.num_computed_tokens
 
     @property
     def num_prompt_tokens_pending(self) -> int:

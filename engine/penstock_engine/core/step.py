@@ -16,7 +16,8 @@ class ScheduledSequence:
     position `end`.
 
     The last num_drafts of token_ids are guesses: the logits of the position before each say
-    whether it was right, and those after a wrong one are void.
+    whether it was right, and those after a wrong one are void. For num_open_drafts more the runner
+    may guess itself; block_table covers them.
 
     history: all tokens of the sequence without drafts. It is the sequence's own list, not a copy:
     read it before the step is completed.
@@ -33,6 +34,7 @@ class ScheduledSequence:
     ending_token_ids: frozenset[int] = frozenset()
     constraint: Constraint | None = None
     num_drafts: int = 0
+    num_open_drafts: int = 0
     wants_prompt_logprobs: bool = False
 
     @property
@@ -81,12 +83,13 @@ class TokenLogprobs:
 class Sampled:
     """What one sequence got from a step: right drafts and the token after them.
 
-    No token: its request left nothing to draw.
+    No token: its request left nothing to draw. num_drafts: that were tried.
 
     logprobs: one for each token, when asked for. prompt_logprobs: of the tokens at positions
     start + 1 to end, as far as they belong to the prompt.
     """
 
     token_ids: tuple[int, ...] = ()
+    num_drafts: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()

@@ -38,7 +38,7 @@ def sample(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> list
         kept = _kept(sequence.drafts, drawn)
         top = sequence.sampling.logprobs
         told = () if top is None else token_logprobs(raw[first : first + len(kept)], kept, top)
-        results.append(Sampled(kept, told))
+        results.append(Sampled(kept, sequence.num_drafts, told))
         first += sequence.num_rows
     return results
 

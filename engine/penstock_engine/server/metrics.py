@@ -1,6 +1,7 @@
 """The engine's metrics, fed from step reports and finished requests."""
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from prometheus_client import (
@@ -14,7 +15,8 @@ from prometheus_client import (
 
 from penstock_engine import wire
 from penstock_engine.config import EngineConfig
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.preflight import Sizing
 from penstock_engine.wire import MetricSpec
@@ -36,6 +38,8 @@ COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
     (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
     (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_cached"),
+    (wire.SPEC_DRAFTS, {}, "drafts"),
+    (wire.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )
 
 # How a sequence that was refused counts; it has no latencies.
@@ -62,8 +66,14 @@ class EngineMetrics:
     def __init__(self, model_name: str, config: EngineConfig, sizing: Sizing) -> None:
         self.registry = CollectorRegistry()
         self._labels = {"engine": ENGINE_INDEX, "model_name": model_name}
+        specs, values = wire.METRICS, dict(wire.LABEL_VALUES)
+        if (speculation := config.speculative_config) is not None:
+            specs += wire.SPECULATION_METRICS
+            positions = range(speculation.num_speculative_tokens)
+            values[wire.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
         self._metrics: dict[str, Any] = {
-            spec.name: self._make(spec, sizing.max_model_len) for spec in wire.METRICS
+            spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
+            for spec in specs
         }
         self._stats: SchedulerStats | None = None
         self._of(wire.SLEEP_STATE, sleep_state="awake").set(1)
@@ -91,6 +101,15 @@ class EngineMetrics:
             gained = getattr(stats, field) - (getattr(before, field) if before else 0)
             if gained:
                 self._of(spec, **labels).inc(gained)
+        right = zip_longest(
+            stats.drafts_right_by_position,
+            before.drafts_right_by_position if before else (),
+            fillvalue=0,
+        )
+        for position, (now_right, before_right) in enumerate(right):
+            gained = now_right - before_right
+            self._of(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
+            self._of(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
         self._stats = stats
 
     def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
@@ -135,7 +154,7 @@ class EngineMetrics:
         own = {name: value for name, value in self._labels.items() if name in spec.labels}
         return self._metrics[spec.name].labels(**own, **labels)
 
-    def _make(self, spec: MetricSpec, max_model_len: int) -> Any:
+    def _make(self, spec: MetricSpec, max_model_len: int, values: tuple[str, ...]) -> Any:
         if spec.kind == "histogram":
             buckets = spec.buckets or wire.token_buckets(max_model_len)
             metric: Any = Histogram(
@@ -149,7 +168,7 @@ class EngineMetrics:
         if spec is not wire.CACHE_CONFIG:
             own = {name: value for name, value in self._labels.items() if name in spec.labels}
             extra = [name for name in spec.labels if name not in own]
-            for value in wire.LABEL_VALUES.get(spec.name, ("",)):
+            for value in values:
                 metric.labels(**own, **dict.fromkeys(extra, value))
         return metric
 

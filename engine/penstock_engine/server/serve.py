@@ -86,6 +86,7 @@ def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
         num_blocks=sizing.num_blocks,
         prefix_caching=config.enable_prefix_caching,
         max_num_queued_seqs=config.max_num_queued_reqs,
+        speculation=config.speculative_config,
     )
 
 
@@ -99,6 +100,7 @@ def _load(config: EngineConfig, sizing: Sizing) -> Runner:
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=sizing.max_model_len,
+        draft_model_dir=config.draft_model_dir,
     )
 
 
