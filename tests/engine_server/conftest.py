@@ -99,7 +99,9 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
     """Serves whatever runner `load` makes, with a context of 64 tokens in 16 blocks."""
     bridges: list[Bridge] = []
 
-    def start(load: Callable[[], StepRunner], **flags: Any) -> httpx.AsyncClient:
+    def start(
+        load: Callable[[], StepRunner], tracer: Any = None, **flags: Any
+    ) -> httpx.AsyncClient:
         names = EngineConfig.__slots__
         changes = {name: value for name, value in flags.items() if name in names}
         config = EngineConfig(
@@ -123,7 +125,15 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
         )
         bridges.append(Bridge(scheduler, load(), metrics, frozenset(), load))
         served = Served(
-            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, Random(0), None
+            options,
+            config,
+            sizing,
+            Tokenizer(model_dir),
+            bridges[-1],
+            metrics,
+            Random(0),
+            None,
+            tracer=tracer,
         )
         transport = httpx.ASGITransport(app=build_app(served))
         return httpx.AsyncClient(transport=transport, base_url="http://engine")

@@ -12,18 +12,22 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
+from penstock_engine.server.deadlines import too_late
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 
 WATCH_INTERVAL_S = 0.5
 SLEEP_POLL_S = 0.02
 
 
-class EngineAsleep(Exception):
+def asleep() -> RequestError:
     """The engine has let go of its memory, and takes nothing until it is woken."""
+    return RequestError(503, "the engine is asleep: try again")
 
 
-class EngineGone(Exception):
+def gone() -> RequestError:
     """The engine's thread has ended; nothing will come of a request any more."""
+    return RequestError(503, "the engine is stopping: try again")
 
 
 @dataclass(slots=True)
@@ -115,14 +119,15 @@ class Bridge:
     ) -> AsyncGenerator[TokenEvent]:
         """The events of one sequence, to its end: at the record's deadline, if not before.
 
-        Closing the iterator aborts the sequence.
-
-        Raises EngineAsleep, EngineGone.
+        Closing the iterator aborts the sequence. Raises RequestError for what cannot even begin.
         """
         if self._is_asleep:
-            raise EngineAsleep
+            raise asleep()
         if not self.alive:
-            raise EngineGone
+            raise gone()
+        if record.is_late(now_s()):
+            self._metrics.timed_out(record, "queued")
+            raise too_late("queued")
         sequence_id = uuid.uuid4().hex
         live = self._live[sequence_id] = _Live(record, len(prompt))
         self._num_queued_tokens += len(prompt)
@@ -142,7 +147,7 @@ class Bridge:
             while not is_finished:
                 event = await live.events.get()
                 if event is None:
-                    raise EngineGone
+                    raise gone()
                 is_finished = event.finish_reason is not None
                 yield event
         finally:

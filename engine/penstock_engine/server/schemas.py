@@ -41,7 +41,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "documents": ([],),
     "ec_transfer_params": ({},),
@@ -69,8 +68,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "stream_interval": (1,),
     "suffix": ("",),
     "thinking_token_budget": (),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "truncate_prompt_tokens": (),
     "truncation_side": (),
     "use_beam_search": (False,),
@@ -84,7 +81,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 # tools and reasoning have none on a completion.
 WITHOUT_EFFECT = frozenset(
     {
-        "include_reasoning", "metadata", "parallel_tool_calls", "prompt_cache_key",
+        "metadata", "prompt_cache_key",
         "safety_identifier", "service_tier", "session_id", "spaces_between_special_tokens",
         "store", "user",
     }
