@@ -31,7 +31,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def build_app(served: Served) -> ASGIApp:
-    app = FastAPI(title="Penstock engine", docs_url=None, redoc_url=None)
+    app = FastAPI(title="Penstock engine", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.openapi = partial(description, served.options)  # type: ignore[method-assign]
     _add_errors(app)
     _add_state(app, served)

@@ -148,7 +148,7 @@ def _answer(route: Described) -> Json:
     if route.answer is not None:
         content[JSON] = {"schema": {"type": "object", "required": list(route.answer)}}
     if route.text is not None:
-        content[route.text] = {"schema": {"type": "string"}}
+        content[route.text] = {} if route.text == EVENTS else {"schema": {"type": "string"}}
     return {"description": "done"} | ({"content": content} if content else {})
 
 
