@@ -281,6 +281,14 @@ STARTUP_SECONDS = MetricSpec(
     "weights, warm_up, listen.",
     (*LABELS, "phase"),
 )
+KV_EXHAUSTED = MetricSpec(
+    "penstock:kv_exhausted_total",
+    "counter",
+    "What was done for want of free KV blocks: requests that had to wait (wait) or were refused "
+    "(reject), blocks whose contents were dropped (evict) or kept in host memory (offload), running "
+    "requests that gave theirs up to compute them again (recompute).",
+    (*LABELS, "action"),
+)
 DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
 )
@@ -297,14 +305,6 @@ METRICS: tuple[MetricSpec, ...] = (
     KV_EXHAUSTED, PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
 )  # fmt: skip
 
-KV_EXHAUSTED = MetricSpec(
-    "penstock:kv_exhausted_total",
-    "counter",
-    "What was done for want of free KV blocks: requests that had to wait (wait) or were refused "
-    "(reject), blocks whose contents were dropped (evict) or kept in host memory (offload), running "
-    "requests that gave theirs up to compute them again (recompute).",
-    (*LABELS, "action"),
-)
 LORA_INFO = MetricSpec(
     "vllm:lora_requests_info",
     "gauge",
