@@ -248,10 +248,38 @@ PREFILL_COMPUTED = MetricSpec(
     "histogram",
     "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
 )
+SPEC_DRAFTS = MetricSpec(
+    "vllm:spec_decode_num_drafts_total", "counter", "Number of spec decoding drafts."
+)
+SPEC_DRAFT_TOKENS = MetricSpec(
+    "vllm:spec_decode_num_draft_tokens_total", "counter", "Number of draft tokens."
+)
+SPEC_ACCEPTED_TOKENS = MetricSpec(
+    "vllm:spec_decode_num_accepted_tokens_total", "counter", "Number of accepted tokens."
+)
+SPEC_ACCEPTED_BY_POSITION = MetricSpec(
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    "counter",
+    "Accepted tokens per draft position.",
+    (*LABELS, "position"),
+)
 PREFILL_TOKENS_PENDING = MetricSpec(
     "penstock:prefill_tokens_pending",
     "gauge",
     "Prompt tokens that are accepted and not yet computed.",
+)
+REQUEST_TIMEOUTS = MetricSpec(
+    "penstock:request_timeouts_total",
+    "counter",
+    "Requests whose deadline passed, by how far they were.",
+    (*LABELS, "phase"),
+)
+STARTUP_SECONDS = MetricSpec(
+    "penstock:startup_seconds",
+    "gauge",
+    "Seconds that each phase of the start took: import of the program, config (and tokenizer), "
+    "weights, warm_up, listen.",
+    (*LABELS, "phase"),
 )
 DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
@@ -266,7 +294,12 @@ METRICS: tuple[MetricSpec, ...] = (
     REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
-    PREFILL_TOKENS_PENDING, DRAINING,
+    PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
+)  # fmt: skip
+
+# Exposed only by an engine that speculates, as vLLM does.
+SPECULATION_METRICS: tuple[MetricSpec, ...] = (
+    SPEC_DRAFTS, SPEC_DRAFT_TOKENS, SPEC_ACCEPTED_TOKENS, SPEC_ACCEPTED_BY_POSITION,
 )  # fmt: skip
 
 # Values that a label takes, so that every series exists from the start.
@@ -276,10 +309,16 @@ LABEL_VALUES: dict[str, tuple[str, ...]] = {
     PROMPT_TOKENS_CACHED_BY_SOURCE.name: ("device", "disk", "external_unspecified", "host", "p2p"),
     PROMPT_TOKENS_BY_SOURCE.name: ("external_kv_transfer", "local_cache_hit", "local_compute"),
     REQUEST_SUCCESS.name: ("abort", "error", "length", "repetition", "stop"),
+    REQUEST_TIMEOUTS.name: ("decode", "prefill", "queued"),
+    STARTUP_SECONDS.name: ("config", "import", "listen", "warm_up", "weights"),
     ADMISSION_REJECTIONS.name: ("max_num_queued_reqs", "max_num_queued_tokens"),
 }
 
 REQUEST_ID_HEADER = "x-request-id"
+# How long the client waits for the whole answer: in seconds, which may have decimals.
+TIMEOUT_HEADER = "x-request-timeout-s"
+# The same as Envoy, and the gateways built on it, tell it: in milliseconds.
+ENVOY_TIMEOUT_HEADER = "x-envoy-expected-rq-timeout-ms"
 
 SSE_PREFIX = b"data: "
 SSE_END = b"\n\n"

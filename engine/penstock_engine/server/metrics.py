@@ -1,7 +1,9 @@
 """The engine's metrics, fed from step reports and finished requests."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,9 +16,11 @@ from prometheus_client import (
 
 from penstock_engine import wire
 from penstock_engine.config import EngineConfig
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.preflight import Sizing
+from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"
@@ -36,6 +40,8 @@ COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
     (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
     (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_cached"),
+    (wire.SPEC_DRAFTS, {}, "drafts"),
+    (wire.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )
 
 # How a sequence that was refused counts; it has no latencies.
@@ -46,13 +52,20 @@ REJECTED = {"queue_full": "max_num_queued_reqs"}
 class RequestRecord:
     """What the engine does not know of a request. arrival_s: at the server, before tokenising.
 
-    is_stopped: a stop string ended it; the engine sees an abort.
+    is_stopped: a stop string ended it; the engine sees an abort. late_phase: how far it was at its
+    deadline, which ended it.
     """
 
     arrival_s: float
     max_tokens: int
+    num_choices: int = 1
+    deadline_s: float | None = None
     last_token_s: float | None = None
     is_stopped: bool = False
+    late_phase: Phase | None = None
+
+    def is_late(self, now_s: float) -> bool:
+        return self.deadline_s is not None and now_s >= self.deadline_s
 
 
 class EngineMetrics:
@@ -61,18 +74,33 @@ class EngineMetrics:
     def __init__(self, model_name: str, config: EngineConfig, sizing: Sizing) -> None:
         self.registry = CollectorRegistry()
         self._labels = {"engine": ENGINE_INDEX, "model_name": model_name}
+        specs, values = wire.METRICS, dict(wire.LABEL_VALUES)
+        if (speculation := config.speculative_config) is not None:
+            specs += wire.SPECULATION_METRICS
+            positions = range(speculation.num_speculative_tokens)
+            values[wire.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
         self._metrics: dict[str, Any] = {
-            spec.name: self._make(spec, sizing.max_model_len) for spec in wire.METRICS
+            spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
+            for spec in specs
         }
         self._stats: SchedulerStats | None = None
-        self._of(wire.SLEEP_STATE, sleep_state="awake").set(1)
+        self.set_sleep(None)
         self._expose_cache_config(config, sizing)
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
 
+    def set_startup(self, phases_s: Mapping[str, float]) -> None:
+        for phase, seconds in phases_s.items():
+            self._of(wire.STARTUP_SECONDS, phase=phase).set(seconds)
+
     def set_draining(self) -> None:
         self._of(wire.DRAINING).set(1)
+
+    def set_sleep(self, level: Literal[1, 2] | None) -> None:
+        """None: awake."""
+        for state, own in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
+            self._of(wire.SLEEP_STATE, sleep_state=state).set(level == own)
 
     def rejected(self, reason: str) -> None:
         self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
@@ -90,15 +118,27 @@ class EngineMetrics:
             gained = getattr(stats, field) - (getattr(before, field) if before else 0)
             if gained:
                 self._of(spec, **labels).inc(gained)
+        right = zip_longest(
+            stats.drafts_right_by_position,
+            before.drafts_right_by_position if before else (),
+            fillvalue=0,
+        )
+        for position, (now_right, before_right) in enumerate(right):
+            gained = now_right - before_right
+            self._of(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
+            self._of(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
         self._stats = stats
 
     def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
-        if event.token_id is not None:
+        if event.token_ids:
             if record.last_token_s is None:
                 self._of(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - record.arrival_s)
             else:
                 self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
             record.last_token_s = event.now_s
+        if event.finish_reason == "abort" and record.is_late(event.now_s):
+            record.late_phase = phase_of(event)
+            self._of(wire.REQUEST_TIMEOUTS, phase=record.late_phase).inc()
         if event.failure in REJECTED:
             self.rejected(REJECTED[event.failure])
         elif event.finish_reason is not None:
@@ -123,7 +163,7 @@ class EngineMetrics:
             (wire.REQUEST_MAX_GENERATION_TOKENS, event.num_output_tokens),
             (wire.PREFILL_COMPUTED, event.prefill_kv_computed_tokens),
             (wire.REQUEST_PREEMPTIONS, event.preemptions),
-            (wire.REQUEST_PARAMS_N, 1),
+            (wire.REQUEST_PARAMS_N, record.num_choices),
             (wire.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
             self._of(spec).observe(value)
@@ -134,7 +174,7 @@ class EngineMetrics:
         own = {name: value for name, value in self._labels.items() if name in spec.labels}
         return self._metrics[spec.name].labels(**own, **labels)
 
-    def _make(self, spec: MetricSpec, max_model_len: int) -> Any:
+    def _make(self, spec: MetricSpec, max_model_len: int, values: tuple[str, ...]) -> Any:
         if spec.kind == "histogram":
             buckets = spec.buckets or wire.token_buckets(max_model_len)
             metric: Any = Histogram(
@@ -148,7 +188,7 @@ class EngineMetrics:
         if spec is not wire.CACHE_CONFIG:
             own = {name: value for name, value in self._labels.items() if name in spec.labels}
             extra = [name for name in spec.labels if name not in own]
-            for value in wire.LABEL_VALUES.get(spec.name, ("",)):
+            for value in values:
                 metric.labels(**own, **dict.fromkeys(extra, value))
         return metric
 
