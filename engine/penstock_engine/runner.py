@@ -1,6 +1,6 @@
 """Step -> drafts -> forward pass -> drawn tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLogprobs
 from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
+from penstock_engine.lora.adapted import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.sampling.logprobs import token_logprobs
 from penstock_engine.sampling.sampler import sample
@@ -41,15 +42,20 @@ class Runner:
         max_num_batched_tokens: int,
         max_model_len: int,
         draft_model_dir: Path | None = None,
+        num_host_blocks: int = 0,
+        has_adapters: bool = False,
+        on_weights: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
+
+        on_weights: called, on another thread, when all is read and the warm-up begins.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
         as they existed, those of the thread that calls `run` would sleep instead of spin between
         products: with two cores, a small model would take twice as long for a step.
         """
 
-        def load_one(folder: Path) -> PagedModel:
+        def load_one(folder: Path, has_adapters: bool = False) -> PagedModel:
             return PagedModel.load(
                 folder,
                 device=device,
@@ -58,13 +64,16 @@ class Runner:
                 block_size=block_size,
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
+                num_host_blocks=num_host_blocks,
+                has_adapters=has_adapters,
             )
 
         def load_all() -> "Runner":
             if device == "cpu":
                 torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            runner = cls(load_one(model_dir), draft)
+            runner = cls(load_one(model_dir, has_adapters), draft)
+            on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
             return runner
@@ -75,10 +84,18 @@ class Runner:
     @torch.inference_mode()
     def run(self, step: Step) -> dict[str, Sampled]:
         """Computes a step. Returns what each sequence draws or is told of its prompt."""
+        self._model.move(step.moves)
         sequences = sorted(step.sequences, key=row_order)
         if self._draft_model is not None:
+            self._draft_model.model.move(step.moves)
             sequences = sorted(self._draft_model.guess(sequences), key=row_order)
         return self._sample(sequences, self._model.forward(sequences))
+
+    @property
+    def adapters(self) -> Adapters:
+        """Only where the runner was loaded with has_adapters."""
+        assert self._model.adapters is not None, "the runner was loaded without adapters"
+        return self._model.adapters
 
     def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
         """Reads the weights in and prepares kernels, so that the first request need not.

@@ -1,6 +1,8 @@
 """Requests of the OpenAI-compatible routes, checked and capped before any work is done."""
 
+import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -17,6 +19,8 @@ from pydantic_core import from_json
 from penstock_engine.server.errors import RequestError, from_validation
 from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
 from penstock_engine.server.tools import MAX_CALLS, MAX_TOOLS, CallParam, ToolChoice, ToolParam
+
+logger = logging.getLogger(__name__)
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -43,6 +47,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "ec_transfer_params": ({},),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
     "logprob_token_ids": ([],),
@@ -51,7 +59,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "mm_processor_kwargs": ({},),
     "modalities": (["text"],),
     "prediction": (),
-    "priority": (0,),
     "prompt_embeds": (),
     "reasoning_effort": (),
     "repetition_detection": (),
@@ -82,6 +89,9 @@ WITHOUT_EFFECT = frozenset(
         "store", "user",
     }
 )  # fmt: skip
+
+# Fields of a message that would be words to the model, and that this engine has no words for.
+UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
 
 
 def _as_list(value: Any) -> Any:
@@ -114,16 +124,19 @@ LogitBias = Annotated[dict[int, float], PlainValidator(_by_token)]
 
 
 class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class GenerationRequest(BaseModel):
-    """What completions and chat completions share. None: the default of OpenAI's API."""
+    """What completions and chat completions share. None: the default of OpenAI's API.
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    As lenient as vLLM: "5" is taken for 5, and parameters that nobody knows are left out.
+    """
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     model: str | None = None
     request_id: str | None = Field(default=None, pattern=r"\A[A-Za-z0-9._-]{1,128}\z")
@@ -154,6 +167,7 @@ class GenerationRequest(BaseModel):
     skip_special_tokens: bool = True
     stream: bool = False
     stream_options: StreamOptions | None = None
+    priority: int = Field(default=0, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -229,16 +243,17 @@ class CompletionRequest(GenerationRequest):
 
 
 class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    """extra: clients send back all fields of an answer, so those without a value are let through."""
+    """extra: clients send back all fields of an answer. Those that mean something to the model are
+    refused when they have a value."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
@@ -258,8 +273,9 @@ class Message(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_extras(self) -> "Message":
-        for name, value in (self.model_extra or {}).items():
-            if value not in (None, [], {}, ""):
+        extra = self.model_extra or {}
+        for name in UNSUPPORTED_IN_MESSAGES:
+            if extra.get(name) not in (None, [], {}, ""):
                 raise ValueError(f"{name} is not supported by this engine")
         return self
 
@@ -329,10 +345,25 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 Request = TypeVar("Request", bound=GenerationRequest)
+Model = TypeVar("Model", bound=BaseModel)
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
-def parse(schema: type[Request], raw: bytes) -> Request:
+def parse(schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = NO_DEFAULTS) -> Request:
     """The checked request of a body. Raises RequestError with the name of what is wrong."""
+    return request_of(schema, read_object(raw), defaults)
+
+
+def request_of(
+    schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
+) -> Request:
+    """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
+    return checked(schema, {**defaults, **_known(body, schema)})
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Raises RequestError for what is no JSON object."""
     try:
         # Refuses NaN, deep nesting, huge numbers and lone surrogates.
         body = from_json(raw, allow_inf_nan=False)
@@ -340,15 +371,21 @@ def parse(schema: type[Request], raw: bytes) -> Request:
         raise RequestError(400, "the body is not valid JSON") from error
     if not isinstance(body, dict):
         raise RequestError(400, "the body must be a JSON object")
+    return body
+
+
+def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
+    """Raises RequestError with the name of the field that is wrong."""
     try:
-        return schema.model_validate(_known(body, schema))
+        return schema.model_validate(body)
     except ValidationError as error:
         raise from_validation(error) from error
 
 
 def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
-    """The parameters that the engine has. Raises RequestError for one that would be ignored."""
+    """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
     known: dict[str, Any] = {}
+    unknown: list[str] = []
     for name, value in body.items():
         if name in schema.model_fields:
             if value is not None:  # null asks for the default
@@ -359,7 +396,9 @@ def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str
                     400, f"{name} is not supported by this engine: leave it out", param=name
                 )
         elif name not in WITHOUT_EFFECT:
-            raise RequestError(400, f"unknown parameter: {name[:64]}", param=name[:64])
+            unknown.append(name[:64])
+    if unknown:
+        logger.debug("ignored, since nobody knows them: %s", unknown[:16])
     return known
 
 
