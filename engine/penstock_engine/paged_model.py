@@ -9,7 +9,7 @@ import torch
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
+from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.weights import load_weights
 
 
@@ -60,7 +60,7 @@ class PagedModel:
         model = DecoderForCausalLM(
             config, max_positions=max_model_len, dtype=torch_dtype, device=device
         )
-        load_weights(model, model_dir, PACKED, torch_dtype, device)
+        load_weights(model, model_dir, config.family.names, torch_dtype, device)
         return cls(
             model,
             config,

@@ -14,7 +14,7 @@ from penstock_engine import device
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.weights import MAX_HEADER_BYTES, checkpoint_files
+from penstock_engine.weights import MAX_HEADER_BYTES, checkpoint_files, parts_of, renamed
 
 MIB = 2**20
 
@@ -180,7 +180,7 @@ def _free_bytes(
     base_bytes = device.activation_bytes(
         num_tokens=config.max_num_batched_tokens,
         hidden_size=model.hidden_size,
-        intermediate_size=model.intermediate_size,
+        intermediate_size=model.widest_intermediate_size,
         num_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
         vocab_size=model.vocab_size,
     )
@@ -276,14 +276,20 @@ def _read_header(header: Mapping[str, Any]) -> tuple[dict[str, list[int]], int]:
 
 def _check_shapes(shapes: Mapping[str, list[int]], model: ModelConfig) -> None:
     """The tensors that show a foreign config.json: first and last, width, heads, vocabulary."""
+    names = model.family.names
     last = f"model.layers.{model.num_layers - 1}.self_attn"
-    expected = {
-        "model.embed_tokens.weight": [model.vocab_size, model.hidden_size],
-        f"{last}.q_proj.weight": [model.num_heads * model.head_dim, model.hidden_size],
-        f"{last}.k_proj.weight": [model.num_kv_heads * model.head_dim, model.hidden_size],
-    }
+    width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    vocabulary = [model.vocab_size, model.hidden_size]
+    expected = {"model.embed_tokens.weight": vocabulary}
+    if (whole := renamed(f"{last}.qkv_proj.weight", names)) in shapes:
+        expected[whole] = [width + 2 * kv_width, model.hidden_size]
+    else:
+        for part, rows in zip(
+            parts_of(f"{last}.qkv_proj.weight", names), (width, kv_width, kv_width), strict=True
+        ):
+            expected[part] = [rows, model.hidden_size]
     if not model.tie_word_embeddings:
-        expected["lm_head.weight"] = [model.vocab_size, model.hidden_size]
+        expected["lm_head.weight"] = vocabulary
     for name, shape in expected.items():
         if name not in shapes:
             raise ModelError("WeightsMismatch", f"config.json asks for {name}, which is not there")

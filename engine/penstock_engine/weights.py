@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 # What safetensors itself accepts as the largest header.
 MAX_HEADER_BYTES = 100_000_000
+
+# Products that read the same input are one in the model; most checkpoints keep them apart.
+PACKED: Mapping[str, tuple[str, ...]] = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -50,6 +56,9 @@ class Checkpoint:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._file_of
 
     def get(self, name: str) -> torch.Tensor:
         if name not in self._file_of:
@@ -97,41 +106,61 @@ def _num_parameters(path: Path) -> int:
 def load_weights(
     model: nn.Module,
     model_dir: Path,
-    packed: Mapping[str, tuple[str, ...]],
+    names: Mapping[str, str],
     dtype: torch.dtype,
     device: str,
 ) -> None:
-    """Gives every parameter of a model built on the meta device its values.
+    """Gives every parameter of a model built on the meta device its values. Raises ModelError.
 
-    packed: parameters named X in the model are the rows of the checkpoint's Y, Z, ... stacked.
-    A tensor that needs neither stacking nor conversion stays a view of its mapped file. Those
-    that are stacked are read through mappings of their own, which end here: their pages would
-    else stay resident beside the copy for as long as any view of the file lives.
+    names: parts of parameter names that the checkpoint spells otherwise than the model does.
+    A tensor that is a parameter as it stands remains a view of its mapped file, unless it has to
+    be converted. Those that make up one together are read through mappings of their own, which
+    end here: their pages would else stay resident beside the copy for as long as any view of the
+    file lives.
     """
     import torch
     from torch import nn
 
+    def stacked(name: str, target: torch.Tensor) -> torch.Tensor:
+        parts = [passing.get(part) for part in parts_of(name, names)]
+        shape = [sum(map(len, parts)), *parts[0].shape[1:]]
+        _check_shape(name, shape, target.shape)
+        return torch.cat([part.to(device, dtype) for part in parts], out=target)
+
     with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
         for module_name, module in model.named_modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                full_name = f"{module_name}.{name}"
-                sources = _sources(full_name, packed)
-                if len(sources) == 1:
-                    tensor = lasting.get(full_name)
+            for leaf, parameter in module.named_parameters(recurse=False):
+                name = f"{module_name}.{leaf}"
+                if (whole := renamed(name, names)) in lasting:
+                    tensor = lasting.get(whole)
+                    _check_shape(whole, tensor.shape, parameter.shape)
+                    tensor = tensor.to(device, dtype)
                 else:
-                    tensor = torch.cat([passing.get(source) for source in sources])
-                if tensor.shape != parameter.shape:
-                    raise ModelError(
-                        "BadWeights",
-                        f"{full_name} has shape {list(tensor.shape)} in the checkpoint, "
-                        f"but the config says {list(parameter.shape)}",
-                    )
-                tensor = tensor.to(device=device, dtype=dtype)
-                setattr(module, name, nn.Parameter(tensor, requires_grad=False))
+                    tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
+                    if parameter.dim() == 3:
+                        for expert, target in enumerate(tensor):
+                            stacked(f"{module_name}.{expert}.{leaf}.weight", target)
+                    else:
+                        stacked(name, tensor)
+                setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))
 
 
-def _sources(full_name: str, packed: Mapping[str, tuple[str, ...]]) -> list[str]:
-    for packed_name, parts in packed.items():
-        if f".{packed_name}." in full_name:
-            return [full_name.replace(packed_name, part) for part in parts]
-    return [full_name]
+def parts_of(name: str, names: Mapping[str, str]) -> list[str]:
+    """The tensors of a checkpoint whose rows, one after another, are a parameter of the model."""
+    for packed, parts in PACKED.items():
+        if f".{packed}." in name:
+            return [renamed(name.replace(packed, part), names) for part in parts]
+    return [renamed(name, names)]
+
+
+def renamed(name: str, names: Mapping[str, str]) -> str:
+    return ".".join(names.get(part, part) for part in name.split("."))
+
+
+def _check_shape(name: str, actual: Sequence[int], expected: Sequence[int]) -> None:
+    if list(actual) != list(expected):
+        raise ModelError(
+            "BadWeights",
+            f"{name} has shape {list(actual)} in the checkpoint, "
+            f"but the config says {list(expected)}",
+        )
