@@ -1,6 +1,6 @@
 """Step -> drafts -> forward pass -> drawn tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +41,11 @@ class Runner:
         max_num_batched_tokens: int,
         max_model_len: int,
         draft_model_dir: Path | None = None,
+        on_weights: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
+
+        on_weights: called, on another thread, when all is read and the warm-up begins.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
         as they existed, those of the thread that calls `run` would sleep instead of spin between
@@ -65,6 +68,7 @@ class Runner:
                 torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
             runner = cls(load_one(model_dir), draft)
+            on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
             return runner

@@ -22,14 +22,16 @@ class TemplateRefused(ValueError):
 class Tokenizer:
     """The tokenizer of one model folder. Methods are pure CPU work; call them off the event loop."""
 
-    def __init__(self, model_dir: Path) -> None:
-        """Raises ModelError when the files cannot be read."""
+    def __init__(self, model_dir: Path, chat_template: str | None = None) -> None:
+        """chat_template: instead of the model's. Raises ModelError when files cannot be read."""
         try:
             self._tokenizer = PreTrainedTokenizerFast.from_pretrained(
                 str(model_dir), local_files_only=True
             )
         except (OSError, ValueError, KeyError) as error:
             raise ModelError("NoTokenizer", "the tokenizer cannot be read") from error
+        if chat_template is not None:
+            self._tokenizer.chat_template = chat_template
         self._backend = self._tokenizer.backend_tokenizer
         # No text of n tokens has more characters than n times this.
         self.max_token_chars = max(map(len, self._backend.get_vocab()), default=1)
@@ -53,6 +55,10 @@ class Tokenizer:
                 "the model's chat template does not take these messages"
             ) from error
         return self.encode(text, add_special_tokens=False)
+
+    def words(self, ids: Sequence[int]) -> list[str]:
+        """As the vocabulary spells them, which is not always as text."""
+        return [self._backend.id_to_token(token) or "" for token in ids]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.preflight import preflight, size
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -277,3 +277,14 @@ def test_neither_torch_nor_transformers_is_loaded_for_a_verdict(model_dir: Path)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("num_blocks", "length"), [(1, 16), (9, 144), (10**6, None)])
+def test_a_context_that_is_fitted(folder: Path, num_blocks: int, length: int | None) -> None:
+    """As many tokens as the cache holds, and never more than the model was made for."""
+    config = EngineConfig(
+        model_dir=folder, max_model_len=FIT, num_gpu_blocks_override=num_blocks, dtype="float32"
+    )
+    sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 50)
+    assert sizing.max_model_len == (length or sizing.model.max_model_len)
+    assert sizing.kv_capacity_tokens >= sizing.max_model_len

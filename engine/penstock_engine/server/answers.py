@@ -33,12 +33,13 @@ class Answer:
     generator: Generator
     choices: list[Choice]
     created: int
+    has_prompt_details: bool = True
 
     async def whole(self) -> Json:
         """The complete body. Raises RequestError."""
         bodies = await _all_or_none([self._collect(choice) for choice in self.choices])
         name = "chat.completion" if self.kind == "chat" else "text_completion"
-        body = self._head(name) | {"choices": bodies, "usage": usage(self.choices)}
+        body = self._head(name) | {"choices": bodies, "usage": self._usage(self.choices)}
         if self.kind == "chat":
             body["prompt_logprobs"] = self._prompt_logprobs(self.choices[0])
             if self.generator.request.return_token_ids:
@@ -113,7 +114,7 @@ class Answer:
                     yield item
             else:
                 if self.generator.request.include_usage:
-                    yield frame(self._chunk([], usage(self.choices)))
+                    yield frame(self._chunk([], self._usage(self.choices)))
             yield SSE_DONE
         finally:
             for pump in pumps:
@@ -158,7 +159,7 @@ class Answer:
 
     def _event(self, choice: Choice, body: Json) -> bytes:
         is_counted = self.generator.request.usage_in_every_chunk
-        return frame(self._chunk([body], usage([choice]) if is_counted else None))
+        return frame(self._chunk([body], self._usage([choice]) if is_counted else None))
 
     def _chunk(self, choices: list[Json], usage_so_far: Json | None) -> Json:
         name = "chat.completion.chunk" if self.kind == "chat" else "text_completion"
@@ -166,6 +167,10 @@ class Answer:
         if self.generator.request.include_usage:
             body["usage"] = usage_so_far
         return body
+
+    def _usage(self, choices: list[Choice]) -> Json:
+        counts = usage(choices)
+        return counts if self.has_prompt_details else counts | {"prompt_tokens_details": None}
 
     def _head(self, name: str) -> Json:
         prefix = "chatcmpl" if self.kind == "chat" else "cmpl"

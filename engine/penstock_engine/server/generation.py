@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
-from penstock_engine.server.bridge import Bridge, EngineGone
+from penstock_engine.server.bridge import Bridge, EngineAsleep, EngineGone
+from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
@@ -22,6 +23,8 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }
+
+ASLEEP = "the engine is asleep: try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. answer_id: of the request, for the log."""
+    """Makes choices. is_logged: a line on standard output for each."""
 
     bridge: Bridge
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
     request_id: str
+    is_logged: bool = True
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
         """To the end of the choice. Raises RequestError when the engine refuses or fails.
@@ -77,14 +81,18 @@ class Generator:
             skip_special_tokens=request.skip_special_tokens,
         )
         events = self.bridge.generate(
-            choice.prompt, choice.sampling, record, request.cache_salt or ""
+            choice.prompt,
+            choice.sampling,
+            record,
+            cache_salt=request.cache_salt or "",
+            priority=request.priority,
         )
         finish_reason = "abort"
         held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet
         try:
             async with aclosing(events):
                 async for event in events:
-                    _raise_failure(event)
+                    _raise_failure(event, record)
                     held = (*held, self._piece(event, choice, text))
                     piece = joined(held)
                     if piece.finish_reason is not None:
@@ -95,13 +103,16 @@ class Generator:
                         yield piece
                     if piece.finish_reason is not None:
                         return
-        except (RequestError, EngineGone) as error:
+        except (RequestError, EngineAsleep, EngineGone) as error:
             finish_reason = "error"
+            if isinstance(error, EngineAsleep):
+                raise RequestError(503, ASLEEP) from error
             if isinstance(error, EngineGone):
                 raise RequestError(*FAILURES["engine_stopped"]) from error
             raise
         finally:
-            self._log(choice, finish_reason)
+            if self.is_logged:
+                self._log(choice, finish_reason)
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
         choice.cached_tokens = event.num_cached_tokens
@@ -145,11 +156,15 @@ class Generator:
             "cache_hit": choice.cached_tokens,
             "finish_reason": finish_reason,
         }
+        if choice.record.late_phase is not None:
+            line |= {"finish_reason": "timeout", "phase": choice.record.late_phase}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
 
-def _raise_failure(event: TokenEvent) -> None:
+def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:
+    if record.late_phase is not None:
+        raise too_late(record.late_phase)
     if event.finish_reason in ("error", "abort"):
         raise RequestError(*FAILURES[event.failure or "engine_stopped"])
 

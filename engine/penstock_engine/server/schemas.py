@@ -1,6 +1,8 @@
 """Requests of the OpenAI-compatible routes, checked and capped before any work is done."""
 
+import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -15,6 +17,8 @@ from pydantic import (
 from pydantic_core import from_json
 
 from penstock_engine.server.errors import RequestError, from_validation
+
+logger = logging.getLogger(__name__)
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -41,6 +45,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "ec_transfer_params": ({},),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
     "logprob_token_ids": ([],),
@@ -49,7 +57,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "mm_processor_kwargs": ({},),
     "modalities": (["text"],),
     "prediction": (),
-    "priority": (0,),
     "prompt_embeds": (),
     "reasoning_effort": (),
     "repetition_detection": (),
@@ -82,6 +89,9 @@ WITHOUT_EFFECT = frozenset(
     }
 )  # fmt: skip
 
+# Fields of a message that would be words to the model, and that this engine has no words for.
+UNSUPPORTED_IN_MESSAGES = ("audio", "function_call", "tool_calls")
+
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
@@ -113,16 +123,19 @@ LogitBias = Annotated[dict[int, float], PlainValidator(_by_token)]
 
 
 class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class GenerationRequest(BaseModel):
-    """What completions and chat completions share. None: the default of OpenAI's API."""
+    """What completions and chat completions share. None: the default of OpenAI's API.
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    As lenient as vLLM: "5" is taken for 5, and parameters that nobody knows are left out.
+    """
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     model: str | None = None
     request_id: str | None = Field(default=None, pattern=r"\A[A-Za-z0-9._-]{1,128}\z")
@@ -153,6 +166,7 @@ class GenerationRequest(BaseModel):
     skip_special_tokens: bool = True
     stream: bool = False
     stream_options: StreamOptions | None = None
+    priority: int = Field(default=0, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
 
     @model_validator(mode="after")
@@ -224,16 +238,17 @@ class CompletionRequest(GenerationRequest):
 
 
 class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    """extra: clients send back all fields of an answer, so those without a value are let through."""
+    """extra: clients send back all fields of an answer. Those that mean something to the model are
+    refused when they have a value."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
@@ -241,8 +256,9 @@ class Message(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_extras(self) -> "Message":
-        for name, value in (self.model_extra or {}).items():
-            if value not in (None, [], {}, ""):
+        extra = self.model_extra or {}
+        for name in UNSUPPORTED_IN_MESSAGES:
+            if extra.get(name) not in (None, [], {}, ""):
                 raise ValueError(f"{name} is not supported by this engine")
         return self
 
@@ -277,10 +293,25 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 Request = TypeVar("Request", bound=GenerationRequest)
+Model = TypeVar("Model", bound=BaseModel)
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
-def parse(schema: type[Request], raw: bytes) -> Request:
+def parse(schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = NO_DEFAULTS) -> Request:
     """The checked request of a body. Raises RequestError with the name of what is wrong."""
+    return request_of(schema, read_object(raw), defaults)
+
+
+def request_of(
+    schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
+) -> Request:
+    """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
+    return checked(schema, {**defaults, **_known(body, schema)})
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Raises RequestError for what is no JSON object."""
     try:
         # Refuses NaN, deep nesting, huge numbers and lone surrogates.
         body = from_json(raw, allow_inf_nan=False)
@@ -288,15 +319,21 @@ def parse(schema: type[Request], raw: bytes) -> Request:
         raise RequestError(400, "the body is not valid JSON") from error
     if not isinstance(body, dict):
         raise RequestError(400, "the body must be a JSON object")
+    return body
+
+
+def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
+    """Raises RequestError with the name of the field that is wrong."""
     try:
-        return schema.model_validate(_known(body, schema))
+        return schema.model_validate(body)
     except ValidationError as error:
         raise from_validation(error) from error
 
 
 def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
-    """The parameters that the engine has. Raises RequestError for one that would be ignored."""
+    """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
     known: dict[str, Any] = {}
+    unknown: list[str] = []
     for name, value in body.items():
         if name in schema.model_fields:
             if value is not None:  # null asks for the default
@@ -307,7 +344,9 @@ def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str
                     400, f"{name} is not supported by this engine: leave it out", param=name
                 )
         elif name not in WITHOUT_EFFECT:
-            raise RequestError(400, f"unknown parameter: {name[:64]}", param=name[:64])
+            unknown.append(name[:64])
+    if unknown:
+        logger.debug("ignored, since nobody knows them: %s", unknown[:16])
     return known
 
 
