@@ -130,6 +130,7 @@ def _load(config: EngineConfig, sizing: Sizing, on_weights: Callable[[], None]) 
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=sizing.max_model_len,
         draft_model_dir=config.draft_model_dir,
+        quantization=config.quantization,
         on_weights=on_weights,
     )
 
