@@ -182,6 +182,16 @@ class ServeOptions:
         Sequence[str], Option(parser=json_texts, metavar="JSON", help="What those pages may send.")
     ] = ("*",)
     allow_credentials: Annotated[bool, Option(help="Whether they may send cookies.")] = False
+    enable_auto_tool_choice: Annotated[
+        bool, Option("--enable-auto-tool-choice", help="Let the model choose to call tools.")
+    ] = False
+    tool_call_parser: Annotated[
+        Literal["hermes", "llama3_json", "mistral"] | None,
+        Option(help="How the model writes tool calls."),
+    ] = None
+    reasoning_parser: Annotated[
+        Literal["qwen3", "deepseek_r1"] | None, Option(help="How the model writes reasoning.")
+    ] = None
     generation_config: Annotated[
         str,
         Option(

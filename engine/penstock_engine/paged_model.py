@@ -1,13 +1,15 @@
 """A decoder, its KV cache, and the tensors of one forward pass over it."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.quantization.rounding import Quantization
@@ -27,8 +29,10 @@ class PagedModel:
         num_blocks: int,
         block_size: int,
         max_num_tokens: int,
+        num_host_blocks: int = 0,
+        has_adapters: bool = False,
     ) -> None:
-        """max_num_tokens: of one pass."""
+        """max_num_tokens: of one pass. num_host_blocks: room for blocks beside the device's."""
         self.config = config
         self.device = device
         self._model = model
@@ -40,6 +44,12 @@ class PagedModel:
         self._caches = [
             torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_layers)
         ]
+        host_shape = (2, num_host_blocks, *shape[2:])
+        self._host_caches = [
+            torch.zeros(host_shape, dtype=dtype, pin_memory=device == "cuda")
+            for _ in range(config.num_layers if num_host_blocks else 0)
+        ]
+        self.adapters = Adapters(model, config, device) if has_adapters else None
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
 
@@ -55,6 +65,8 @@ class PagedModel:
         max_num_tokens: int,
         max_model_len: int,
         quantization: Quantization | None = None,
+        num_host_blocks: int = 0,
+        has_adapters: bool = False,
     ) -> "PagedModel":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError."""
         config = ModelConfig.load(model_dir)
@@ -72,13 +84,27 @@ class PagedModel:
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_tokens=max_num_tokens,
+            num_host_blocks=num_host_blocks,
+            has_adapters=has_adapters,
         )
+
+    def move(self, moves: Moves) -> None:
+        """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
+        for cache, host in zip_longest(self._caches, self._host_caches):
+            for block, slot in moves.saves:
+                host[:, slot].copy_(cache[:, block])
+            for slot, block in moves.restores:
+                cache[:, block].copy_(host[:, slot])
+            for source, target in moves.forks:
+                cache[:, target].copy_(cache[:, source])
 
     def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """sequences: in `row_order`. Writes their keys and values.
 
         Returns the hidden states of all their tokens, [tokens, hidden_size].
         """
+        if self.adapters is not None:
+            self.adapters.select(sequences)
         token_ids, positions, slots = self._stage(sequences)
         attend = StepAttention(
             [Span(s.start, s.end, s.block_table) for s in sequences],

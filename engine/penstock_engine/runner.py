@@ -12,6 +12,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLogprobs
 from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
+from penstock_engine.lora.adapted import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.sampling.logprobs import token_logprobs
@@ -43,6 +44,8 @@ class Runner:
         max_model_len: int,
         draft_model_dir: Path | None = None,
         quantization: Quantization | None = None,
+        num_host_blocks: int = 0,
+        has_adapters: bool = False,
         on_weights: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
@@ -55,7 +58,9 @@ class Runner:
         products: with two cores, a small model would take twice as long for a step.
         """
 
-        def load_one(folder: Path, quantization: Quantization | None = None) -> PagedModel:
+        def load_one(
+            folder: Path, quantization: Quantization | None = None, has_adapters: bool = False
+        ) -> PagedModel:
             return PagedModel.load(
                 folder,
                 device=device,
@@ -65,13 +70,15 @@ class Runner:
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
                 quantization=quantization,
+                num_host_blocks=num_host_blocks,
+                has_adapters=has_adapters,
             )
 
         def load_all() -> "Runner":
             if device == "cpu":
                 torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            runner = cls(load_one(model_dir, quantization), draft)
+            runner = cls(load_one(model_dir, quantization, has_adapters), draft)
             on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
@@ -83,10 +90,18 @@ class Runner:
     @torch.inference_mode()
     def run(self, step: Step) -> dict[str, Sampled]:
         """Computes a step. Returns what each sequence draws or is told of its prompt."""
+        self._model.move(step.moves)
         sequences = sorted(step.sequences, key=row_order)
         if self._draft_model is not None:
+            self._draft_model.model.move(step.moves)
             sequences = sorted(self._draft_model.guess(sequences), key=row_order)
         return self._sample(sequences, self._model.forward(sequences))
+
+    @property
+    def adapters(self) -> Adapters:
+        """Only where the runner was loaded with has_adapters."""
+        assert self._model.adapters is not None, "the runner was loaded without adapters"
+        return self._model.adapters
 
     def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
         """Reads the weights in and prepares kernels, so that the first request need not.

@@ -1,6 +1,7 @@
 """Text <-> tokens: the model's tokenizer and chat template, and decoding as tokens arrive."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.parsers.overlap import overlap
 
 REPLACEMENT = "\ufffd"
 
 # A character has up to four bytes, and a token at least one.
 MAX_CHARACTER_TOKENS = 4
+
+NO_OPTIONS: Mapping[str, bool] = {}
 
 
 class TemplateRefused(ValueError):
@@ -40,15 +44,48 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template shows tools to the model."""
+        return self.has_chat_template and "tools" in str(self._tokenizer.chat_template)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, int]:
+        """Ids of the tokens that text is never taken for, by their names."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        return {token.content: token_id for token_id, token in added if token.special}
+
+    @property
+    def vocab_size(self) -> int:
+        size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        return size
+
+    def to_json(self) -> str:
+        """As tokenizer.json has it, with all added tokens."""
+        text: str = self._backend.to_str()
+        return text
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return ids
 
-    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Raises TemplateRefused. The template is the model's own and runs in a sandbox."""
+    def encode_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, bool] = NO_OPTIONS,
+    ) -> list[int]:
+        """options: what the template is told beside. Raises TemplateRefused.
+
+        The template is the model's own and runs in a sandbox.
+        """
         try:
             text = self._tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True
+                list(messages),
+                tools=list(tools) or None,
+                tokenize=False,
+                add_generation_prompt=True,
+                **options,
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise TemplateRefused(
@@ -132,12 +169,6 @@ class TextStream:
             at, stop = min(hits)
             self.stop = stop
             return text[: at + len(stop)] if self._include_stop else text[:at]
-        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop_strings), default=0)
+        keep = 0 if final else max((overlap(text, stop) for stop in self._stop_strings), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` that begins `stop`."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -123,7 +123,7 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
         )
         bridges.append(Bridge(scheduler, load(), metrics, frozenset(), load))
         served = Served(
-            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, Random(0)
+            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, Random(0), None
         )
         transport = httpx.ASGITransport(app=build_app(served))
         return httpx.AsyncClient(transport=transport, base_url="http://engine")

@@ -124,7 +124,7 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     "no layers": (config_with(num_hidden_layers=0), "BadConfig", URI),
     "heads that do not divide": (config_with(num_key_value_heads=3), "BadConfig", URI),
     "quantised by config": (config_with(quantization_config={"bits": 4}), "BadConfig", URI),
-    "sliding window": (config_with(use_sliding_window=True), "BadConfig", URI),
+    "unknown kind of layer": (config_with(layer_types=["chunked_attention"] * 4), "BadConfig", URI),
     "unknown rope": (config_with(rope_parameters={"rope_type": "x"}), "BadConfig", URI),
     "no weights": (without("model.safetensors"), "NoSafetensors", URI),
     "only pickled weights": (pickled, "NoSafetensors", "safetensors"),
@@ -142,7 +142,9 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     "a shard is missing": (sharded_in_part, "BadWeights", URI),
     "an index that leads outside": (escaping_index, "BadWeights", URI),
     "config of a wider model": (config_with(hidden_size=512), "WeightsMismatch", URI),
-    "config of a deeper model": (config_with(num_hidden_layers=5), "WeightsMismatch", URI),
+    "config of a deeper model": (
+        config_with(num_hidden_layers=5, layer_types=None), "WeightsMismatch", URI
+    ),
     "config of a larger vocabulary": (config_with(vocab_size=9999), "WeightsMismatch", URI),
     "config of an untied model": (config_with(tie_word_embeddings=False), "WeightsMismatch", URI),
     "no tokenizer": (without("tokenizer.json"), "NoTokenizer", URI),

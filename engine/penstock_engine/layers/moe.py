@@ -36,25 +36,19 @@ class Experts(nn.Module):
         self._activate = ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """x: [tokens, hidden]. chosen, weights: experts and their shares, [tokens, per token].
+        """x: [tokens, hidden]. chosen, weights: experts and their float32 shares, [tokens, per token].
 
         Returns the weighted sums [tokens, hidden].
         """
-        num_experts, num_per_token = len(self.gate_up_proj), chosen.shape[1]
         order = chosen.flatten().argsort(stable=True)
-        rows = order // num_per_token
-        shares = weights.flatten()[order, None]
-        output = torch.zeros_like(x)
-        start = 0
-        for expert, num_rows in enumerate(
-            chosen.flatten().bincount(minlength=num_experts).tolist()
-        ):
-            if num_rows:
-                group = slice(start, start + num_rows)
-                mixed = self._expert(expert, x[rows[group]]) * shares[group]
-                output.index_add_(0, rows[group], mixed.to(x.dtype))
-                start += num_rows
-        return output
+        counts = chosen.flatten().bincount(minlength=len(self.gate_up_proj)).tolist()
+        groups = torch.split(order // chosen.shape[1], counts)
+        shares = torch.split(weights.flatten()[order, None], counts)
+        output = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+        for expert, (rows, share) in enumerate(zip(groups, shares, strict=True)):
+            if len(rows):
+                output.index_add_(0, rows, self._expert(expert, x[rows]) * share)
+        return output.to(x.dtype)
 
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
         gate, up = multiply(x, self.gate_up_proj[expert]).chunk(2, dim=-1)

@@ -20,7 +20,8 @@ from penstock_engine.layers.mlp import GatedMLP, PlainMLP
 from penstock_engine.layers.moe import MixtureOfExperts
 from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
 from penstock_engine.layers.rotary import Rotary, rotate
-from penstock_engine.models.config import LayerConfig, ModelConfig
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Norm, Order
 
 CosSin = tuple[torch.Tensor, torch.Tensor]
@@ -173,9 +174,9 @@ class DecoderForCausalLM(nn.Module):
                     config.hidden_size, config.vocab_size, bias="lm_head" in config.biases
                 )
         self._is_tied = config.tie_word_embeddings
-        self._reaches = [layer.reach for layer in config.layers]
+        self._kinds = [layer.kind for layer in config.layers]
         self._rotaries = {
-            reach: Rotary(
+            kind: Rotary(
                 rope.rope_type,
                 rope.parameters,
                 rotary_dim=rope.rotary_dim,
@@ -184,7 +185,7 @@ class DecoderForCausalLM(nn.Module):
                 dtype=dtype,
                 device=device,
             )
-            for reach, rope in config.ropes.items()
+            for kind, rope in config.ropes.items()
         }
         # Rounded as its tensor would be: Gemma 3 was trained with 55.5 instead of 55.4256.
         scale = torch.tensor(config.hidden_size**0.5, dtype=dtype, device="cpu").item()
@@ -199,12 +200,12 @@ class DecoderForCausalLM(nn.Module):
         attend: StepAttention,
     ) -> torch.Tensor:
         """token_ids, positions: int64 [tokens]. Returns hidden states [tokens, hidden_size]."""
-        cos_sin = {reach: rotary(positions) for reach, rotary in self._rotaries.items()}
+        cos_sin = {kind: rotary(positions) for kind, rotary in self._rotaries.items()}
         x: torch.Tensor = self.model.embed_tokens(token_ids)
         if self._embedding_scale is not None:
             x = x * self._embedding_scale
-        for layer, reach, cache in zip(self.model.layers, self._reaches, caches, strict=True):
-            x = layer(x, cos_sin[reach], cache, attend)
+        for layer, kind, cache in zip(self.model.layers, self._kinds, caches, strict=True):
+            x = layer(x, cos_sin[kind], cache, attend)
         return x
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

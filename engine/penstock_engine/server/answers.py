@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from penstock_engine.server.answer_form import AnswerForm
+from penstock_engine.server.chat_view import ChatView
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator, Piece, joined
 from penstock_engine.server.logprobs import (
@@ -31,6 +33,7 @@ class Answer:
 
     kind: Kind
     generator: Generator
+    form: AnswerForm
     choices: list[Choice]
     created: int
     has_prompt_details: bool = True
@@ -58,7 +61,9 @@ class Answer:
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(whole.token_ids)
         if self.kind == "chat":
-            return body | {"message": {"role": "assistant", "content": whole.text}}
+            view = ChatView(self.form)
+            message = view.message(whole)
+            return body | {"message": message, "finish_reason": view.finish_reason(whole)}
         if self.generator.request.return_token_ids:
             body["prompt_token_ids"] = choice.prompt
         text = self._echoed(choice) + whole.text
@@ -124,13 +129,16 @@ class Answer:
     async def _pump(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
         offset = 0
         is_first = True
+        view = ChatView(self.form) if self.kind == "chat" else None
         try:
             async with aclosing(self.generator.pieces(choice)) as pieces:
                 async for piece in pieces:
-                    if is_first and self.kind == "chat":
+                    if is_first and view is not None:
                         items.put_nowait(self._opening(choice))
                     is_first = False
-                    items.put_nowait(self._delta(choice, piece, offset))
+                    event = self._delta(choice, piece, offset, view)
+                    if event:
+                        items.put_nowait(event)
                     offset += len(piece.text)
             items.put_nowait(None)
         except RequestError as error:
@@ -144,7 +152,8 @@ class Answer:
         body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
         return self._event(choice, body)
 
-    def _delta(self, choice: Choice, piece: Piece, offset: int) -> bytes:
+    def _delta(self, choice: Choice, piece: Piece, offset: int, view: ChatView | None) -> bytes:
+        """Empty when nothing in the piece is certain yet."""
         body: Json = {
             "index": choice.index,
             "logprobs": self._logprobs(choice, piece, offset),
@@ -154,8 +163,19 @@ class Answer:
             body["stop_reason"] = piece.stop_reason
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(piece.token_ids)
-        part = {"delta": {"content": piece.text}} if self.kind == "chat" else {"text": piece.text}
-        return self._event(choice, body | part)
+        if view is None:
+            return self._event(choice, body | {"text": piece.text})
+        delta = view.delta(piece)
+        if not delta and piece.finish_reason is None and not self._tells_tokens:
+            return b""
+        reason = view.finish_reason(piece)
+        delta = delta or {"content": ""}
+        return self._event(choice, body | {"delta": delta, "finish_reason": reason})
+
+    @property
+    def _tells_tokens(self) -> bool:
+        request = self.generator.request
+        return request.num_logprobs is not None or request.return_token_ids
 
     def _event(self, choice: Choice, body: Json) -> bytes:
         is_counted = self.generator.request.usage_in_every_chunk

@@ -12,14 +12,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
+from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.exchange import exchange
-from penstock_engine.server.forms import OpenAIForm
 from penstock_engine.server.intake import ClientGone
-from penstock_engine.server.messages.answer import MessagesForm
+from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.count import counted
-from penstock_engine.server.responses.answer import ResponsesForm
+from penstock_engine.server.responses.answer import ResponsesDialect
 from penstock_engine.server.schemas import ChatCompletionRequest, CompletionRequest
 from penstock_engine.server.served import Served
 from penstock_engine.server.sleep import sleeping
@@ -47,15 +47,15 @@ def build_app(served: Served) -> ASGIApp:
 
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
-        return await exchange(served, http, OpenAIForm(ChatCompletionRequest))
+        return await exchange(served, http, OpenAIDialect(ChatCompletionRequest))
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        return await exchange(served, http, OpenAIForm(CompletionRequest))
+        return await exchange(served, http, OpenAIDialect(CompletionRequest))
 
     @app.post("/v1/messages")
     async def messages(http: Request) -> Response:
-        return await exchange(served, http, MessagesForm(served.model_name))
+        return await exchange(served, http, MessagesDialect(served.model_name))
 
     @app.post("/v1/messages/count_tokens")
     async def count_tokens(http: Request) -> Response:
@@ -63,8 +63,9 @@ def build_app(served: Served) -> ASGIApp:
 
     @app.post("/v1/responses")
     async def responses(http: Request) -> Response:
-        form = ResponsesForm(served.model_name, http.scope["request_id"], int(time.time()))
-        return await exchange(served, http, form)
+        created_s = int(time.time())
+        dialect = ResponsesDialect(served.model_name, http.scope["request_id"], created_s)
+        return await exchange(served, http, dialect)
 
     app.include_router(tokenization(served))
     if served.options.enable_sleep_mode:

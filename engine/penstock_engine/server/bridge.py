@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -110,6 +111,7 @@ class Bridge:
         *,
         cache_salt: str,
         priority: int,
+        constraint: Constraint | None,
     ) -> AsyncGenerator[TokenEvent]:
         """The events of one sequence, to its end: at the record's deadline, if not before.
 
@@ -127,7 +129,7 @@ class Bridge:
         self._engine.submit(
             Sequence(
                 sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt,
-                priority=priority,
+                constraint, priority,
             )
         )  # fmt: skip
         late = None

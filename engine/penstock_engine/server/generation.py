@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
@@ -50,6 +51,7 @@ class Choice:
     prompt: list[int]
     sampling: SamplingParams
     record: RequestRecord
+    constraint: Constraint | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
@@ -58,13 +60,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. is_logged: a line on standard output for each."""
+    """Makes choices. shows_special: whether tags in the text are special tokens. is_logged: a line
+    on standard output for each choice."""
 
     bridge: Bridge
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
     request_id: str
+    shows_special: bool = False
     is_logged: bool = True
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
@@ -78,7 +82,7 @@ class Generator:
             request.stop,
             min_tokens=choice.sampling.min_tokens,
             include_stop=request.include_stop_str_in_output,
-            skip_special_tokens=request.skip_special_tokens,
+            skip_special_tokens=request.skip_special_tokens and not self.shows_special,
         )
         events = self.bridge.generate(
             choice.prompt,
@@ -86,6 +90,7 @@ class Generator:
             record,
             cache_salt=request.cache_salt or "",
             priority=request.priority,
+            constraint=choice.constraint,
         )
         finish_reason = "abort"
         held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet

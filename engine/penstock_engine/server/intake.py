@@ -1,12 +1,14 @@
 """From the bytes of a request to choices with tokens, every cap checked on the way."""
 
 import asyncio
+from typing import Any
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from penstock_engine.server.answer_form import AnswerForm, answer_form
+from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.forms import Form
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.sampling import MAX_SEED, sampling_params
@@ -45,10 +47,10 @@ async def read_body(http: Request) -> bytes:
 
 
 def take_in(
-    served: Served, form: Form, raw: bytes, arrival_s: float, deadline_s: float | None
-) -> tuple[GenerationRequest, list[Choice]]:
+    served: Served, dialect: Dialect, raw: bytes, arrival_s: float, deadline_s: float | None
+) -> tuple[GenerationRequest, list[Choice], AnswerForm]:
     """Pure CPU work, to be done off the event loop. Raises RequestError."""
-    request = form.read(raw, served.defaults.parameters)
+    request = dialect.read(raw, served.defaults.parameters)
     check_model_name(served, request.model)
     if served.options.enable_force_include_usage and request.stream:
         request.stream_options = request.stream_options or StreamOptions()
@@ -77,7 +79,8 @@ def take_in(
             )  # fmt: skip
             record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s)
             choices.append(Choice(len(choices), number, prompt, sampling, record))
-    return request, choices
+    form = answer_form(request, prompts[0], served.tokenizer, served.options)
+    return request, choices, form
 
 
 def check_model_name(served: Served, name: str | None) -> None:
@@ -105,12 +108,25 @@ def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
     tokenizer: Tokenizer = served.tokenizer
     if not tokenizer.has_chat_template:
         raise RequestError(400, "this model has no chat template: use /v1/completions")
+    if request.tools and not tokenizer.takes_tools:
+        raise RequestError(400, "this model's chat template does not take tools", param="tools")
     messages = [message.for_template() for message in request.messages]
-    _refuse_endless(served, sum(len(message["content"]) for message in messages), 1, "messages")
+    tools = [tool.for_template() for tool in request.tools]
+    options = request.chat_template_kwargs.model_dump(exclude_none=True)
+    _refuse_endless(served, _num_chars([messages, tools]), 1, "messages")
     try:
-        return tokenizer.encode_chat(messages)
+        return tokenizer.encode_chat(messages, tools, options)
     except TemplateRefused as error:
         raise RequestError(400, str(error), param="messages") from error
+
+
+def _num_chars(value: Any) -> int:
+    """Of all texts in it. The depth of a body is bounded where it is parsed."""
+    if isinstance(value, dict):
+        return sum(_num_chars(inner) for inner in value.values())
+    if isinstance(value, list):
+        return sum(map(_num_chars, value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _refuse_endless(served: Served, num_chars: int, num_prompts: int, param: str) -> None:

@@ -17,6 +17,8 @@ from pydantic import (
 from pydantic_core import from_json
 
 from penstock_engine.server.errors import RequestError, from_validation
+from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
+from penstock_engine.server.tools import MAX_CALLS, MAX_TOOLS, CallParam, ToolChoice, ToolParam
 
 logger = logging.getLogger(__name__)
 
@@ -60,13 +62,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "prompt_embeds": (),
     "reasoning_effort": (),
     "repetition_detection": (),
-    "response_format": ({"type": "text"},),
     "return_mm_kwargs": (False,),
     "return_prompt_text": (False,),
     "return_token_offsets": (False,),
     "routed_experts_prompt_start": (),
     "stream_interval": (1,),
-    "structured_outputs": (),
     "suffix": ("",),
     "thinking_token_budget": (),
     "tool_choice": ("none", "auto"),
@@ -80,7 +80,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-# Parameters that have no bearing on the answer of an engine without tools, users and accounts.
+# Parameters that have no bearing on the answer of an engine without users and accounts; those of
+# tools and reasoning have none on a completion.
 WITHOUT_EFFECT = frozenset(
     {
         "include_reasoning", "metadata", "parallel_tool_calls", "prompt_cache_key",
@@ -90,7 +91,7 @@ WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 
 # Fields of a message that would be words to the model, and that this engine has no words for.
-UNSUPPORTED_IN_MESSAGES = ("audio", "function_call", "tool_calls")
+UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
 
 
 def _as_list(value: Any) -> Any:
@@ -168,11 +169,15 @@ class GenerationRequest(BaseModel):
     stream_options: StreamOptions | None = None
     priority: int = Field(default=0, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @model_validator(mode="after")
     def _check_together(self) -> "GenerationRequest":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only allowed with stream: true")
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise ValueError("response_format and structured_outputs exclude each other")
         if self.stream and self.prompt_logprobs is not None:
             raise ValueError("prompt_logprobs is only allowed with stream: false")
         return self
@@ -253,6 +258,18 @@ class Message(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: str | None = Field(default=None, max_length=256)
+    tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
+    tool_call_id: str | None = Field(default=None, max_length=256)
+    reasoning: str | None = None
+    reasoning_content: str | None = None  # its older name
+
+    @model_validator(mode="after")
+    def _check_calls(self) -> "Message":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("tool_calls is only allowed with role: assistant")
+        if self.role == "tool" and not self.tool_call_id:
+            raise ValueError("a message of role tool needs the tool_call_id that it answers")
+        return self
 
     @model_validator(mode="after")
     def _refuse_extras(self) -> "Message":
@@ -265,7 +282,25 @@ class Message(BaseModel):
     def for_template(self) -> dict[str, Any]:
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return {"role": self.role, "content": text} | ({"name": self.name} if self.name else {})
+        reasoning = self.reasoning or self.reasoning_content
+        optional = {
+            "name": self.name,
+            "tool_calls": [call.model_dump() for call in self.tool_calls or ()],
+            "tool_call_id": self.tool_call_id,
+            "reasoning": reasoning,
+            "reasoning_content": reasoning,  # what most templates call it
+        }
+        given = {name: value for name, value in optional.items() if value}
+        return {"role": self.role, "content": text} | given
+
+
+class TemplateOptions(BaseModel):
+    """What a chat template can be told. Others could be anything that a template reads."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -275,6 +310,19 @@ class ChatCompletionRequest(GenerationRequest):
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     echo: Literal[False] = False
+    tools: list[ToolParam] = Field(default=[], max_length=MAX_TOOLS)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
+    chat_template_kwargs: TemplateOptions = TemplateOptions()
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> "ChatCompletionRequest":
+        if len({tool.function.name for tool in self.tools}) != len(self.tools):
+            raise ValueError("the names of tools must differ")
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
+            raise ValueError("tool_choice needs tools")
+        return self
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatCompletionRequest":
@@ -290,6 +338,10 @@ class ChatCompletionRequest(GenerationRequest):
     @property
     def num_logprobs(self) -> int | None:
         return self.top_logprobs if self.logprobs else None
+
+    @property
+    def asked_tool_choice(self) -> ToolChoice:
+        return (self.tool_choice or "auto") if self.tools else "none"
 
 
 Request = TypeVar("Request", bound=GenerationRequest)

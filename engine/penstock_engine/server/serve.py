@@ -23,6 +23,7 @@ from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.served import Served
 from penstock_engine.server.startup import StartUp
+from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
         config.model_dir, options.generation_config, options.override_generation_config
     )
     scheduler = Scheduler(_scheduler_config(config, sizing))
+    grammars = _grammars(tokenizer, sizing)
     metrics = EngineMetrics(options.served_model_names[0], config, sizing)
     start_up.ended("config")
 
@@ -77,7 +79,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
     served = Served(
         options, config, sizing, tokenizer, bridge, metrics,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
-        defaults=defaults,
+        grammars=grammars, defaults=defaults,
     )  # fmt: skip
     logger.info(
         "loaded: %s on %s in %s, %d blocks of %d tokens, context %d",
@@ -93,6 +95,17 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
         await _listen(served, start_up)
     finally:
         await bridge.close()
+        if grammars is not None:
+            await grammars.close()
+
+
+def _grammars(tokenizer: Tokenizer, sizing: Sizing) -> GrammarCompiler | None:
+    vocab_size = max(sizing.model.vocab_size, tokenizer.vocab_size)
+    try:
+        return GrammarCompiler(tokenizer.to_json(), vocab_size, sizing.model.eos_token_ids)
+    except ValueError:
+        logger.warning("no structured output: the tokenizer does not tell how its tokens are spelt")
+        return None
 
 
 def _chat_template(given: str | None) -> str | None:

@@ -11,6 +11,7 @@ from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.defaults import GenerationDefaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 
 
@@ -18,7 +19,8 @@ from penstock_engine.tokens import Tokenizer
 class Served:
     """in_flight: generation requests between their first and last byte. is_draining is set once.
 
-    seeds: for requests without one of their own.
+    seeds: for requests without one of their own. grammars: None when nothing is known of how the
+    tokenizer spells.
     """
 
     options: ServeOptions
@@ -28,6 +30,7 @@ class Served:
     bridge: Bridge
     metrics: EngineMetrics
     seeds: random.Random
+    grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     created: int = field(default_factory=lambda: int(time.time()))
     in_flight: int = 0

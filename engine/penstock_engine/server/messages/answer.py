@@ -9,8 +9,8 @@ from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Chunk, Part, chunks, parts
+from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RETRY_AFTER_S, RequestError
-from penstock_engine.server.forms import named_event
 from penstock_engine.server.messages.request import MessagesRequest
 from penstock_engine.server.schemas import (
     ChatCompletionRequest,
@@ -31,7 +31,7 @@ ERROR_TYPES = {
 }
 
 
-class MessagesForm:
+class MessagesDialect:
     """model: what answers call it."""
 
     def __init__(self, model: str) -> None:

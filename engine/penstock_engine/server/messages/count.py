@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.intake import check_model_name, encode, read_body
-from penstock_engine.server.messages.answer import MessagesForm
+from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.request import CountTokensRequest
 from penstock_engine.server.schemas import (
     ChatCompletionRequest,
@@ -22,7 +22,7 @@ async def counted(served: Served, http: Request) -> Response:
     try:
         num_tokens = await asyncio.to_thread(_count, served, await read_body(http))
     except RequestError as error:
-        return MessagesForm(served.model_name).refusal(error)
+        return MessagesDialect(served.model_name).refusal(error)
     return JSONResponse({"input_tokens": num_tokens})
 
 

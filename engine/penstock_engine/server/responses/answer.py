@@ -8,8 +8,8 @@ from fastapi.responses import Response
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import chunks, parts
+from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.forms import named_event
 from penstock_engine.server.responses.items import finished, item, response
 from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.server.responses.stream import ResponseStream
@@ -24,7 +24,7 @@ from penstock_engine.server.schemas import (
 PARAMS = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"}
 
 
-class ResponsesForm:
+class ResponsesDialect:
     """model: what answers call it. created_s: since the epoch."""
 
     def __init__(self, model: str, request_id: str, created_s: int) -> None:

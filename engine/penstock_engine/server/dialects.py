@@ -1,5 +1,5 @@
-"""A form: how one route writes its requests and answers. OpenAI's chat and completions have none
-of their own, the other routes are translations to chat and back."""
+"""How one route writes its requests and answers. OpenAI's chat and completions are what the engine
+speaks; the other routes are translations to chat and back."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -14,7 +14,7 @@ from penstock_engine.server.schemas import GenerationRequest, parse
 from penstock_engine.wire import SSE_END, SSE_PREFIX
 
 
-class Form(Protocol):
+class Dialect(Protocol):
     """Made for one request: what it reads, it may need to write the answer."""
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
@@ -22,18 +22,18 @@ class Form(Protocol):
         ...
 
     def whole(self, body: Json) -> Json:
-        """The route's answer, of one in OpenAI's form."""
+        """The route's answer, of one in OpenAI's words."""
         ...
 
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """The route's stream, of one in OpenAI's form. Raises RequestError instead of a first."""
+        """The route's stream, of one in OpenAI's words. Raises RequestError instead of a first."""
         ...
 
     def refusal(self, error: RequestError) -> Response: ...
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAIForm:
+class OpenAIDialect:
     schema: type[GenerationRequest]
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
