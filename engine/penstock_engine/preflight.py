@@ -40,7 +40,8 @@ HINTS = {
     "BadConfig": "set spec.model.uri to a model with a config.json that can be served",
     "BadWeights": "copy the complete model to the place that spec.model.uri names",
     "WeightsMismatch": "set spec.model.uri to weights and config.json of one and the same model",
-    "QuantizedAlready": "leave spec.engine.quantization out",
+    "QuantizedAlready": "leave --quantization out",
+    "UnsupportedQuantization": "set spec.model.uri to a checkpoint that can be read",
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
 }

@@ -10,7 +10,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from penstock_engine.quantization.stored import Headers, Stored, Tensors, unsupported
+from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.stored import Headers, Stored, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -77,9 +78,10 @@ def group_size(num_inputs: int) -> int:
     """128, or the largest power of two below it that divides num_inputs. Raises ModelError."""
     size = math.gcd(num_inputs, GROUP_SIZE)
     if size < SMALLEST_GROUP:
-        raise unsupported(
+        raise ModelError(
+            "UnevenWidth",
             f"int4 needs rows of a multiple of {SMALLEST_GROUP} numbers, but this model has some "
-            f"of {num_inputs}: set the quantization to int8"
+            f"of {num_inputs}: set --quantization to int8",
         )
     return size
 

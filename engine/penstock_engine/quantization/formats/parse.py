@@ -28,7 +28,7 @@ def parse_format(config: Mapping[str, Any]) -> Scheme | None:
     if method not in FORMATS:
         raise unsupported(
             f"checkpoints quantised by {method} are not supported, only by "
-            f"{', '.join(sorted(FORMATS))}: take the unquantised model, and set the quantization "
-            f"to int8 or int4"
+            f"{', '.join(sorted(FORMATS))}: take the unquantised model, with --quantization int8 or "
+            f"int4"
         )
     return FORMATS[str(method)](raw)
