@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -118,11 +117,11 @@ async def engine() -> AsyncIterator[Engine]:
         model = Path(folder) / "model"
         make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
         command = Path(sys.executable).with_name("penstock-engine")
-        process = subprocess.Popen(
-            [command, "serve", model, "--port", str(port), "--max-model-len", "2048",
-             "--max-num-seqs", str(MAX_NUM_SEQS), "--max-num-batched-tokens", "32",
-             "--num-gpu-blocks-override", "800", "--no-enable-log-requests"],
-            env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}, stderr=subprocess.DEVNULL,
+        process = await asyncio.create_subprocess_exec(
+            command, "serve", model, "--port", str(port), "--max-model-len", "2048",
+            "--max-num-seqs", str(MAX_NUM_SEQS), "--max-num-batched-tokens", "32",
+            "--num-gpu-blocks-override", "800", "--no-enable-log-requests",
+            env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         running = Engine(f"http://127.0.0.1:{port}", psutil.Process(process.pid))
         try:
@@ -136,7 +135,7 @@ async def engine() -> AsyncIterator[Engine]:
         finally:
             await running.http.aclose()
             process.kill()
-            process.wait()
+            await process.wait()
 
 
 @dataclass(slots=True)
