@@ -156,7 +156,8 @@ def _with_reasoning(
     tokenizer: Tokenizer,
     options: ServeOptions,
 ) -> AnswerForm:
-    if options.reasoning_parser is None:
+    told = request.chat_template_kwargs
+    if options.reasoning_parser is None or False in (told.enable_thinking, told.thinking):
         return form
     tail = tokenizer.decode(prompt[-PROMPT_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
     if tail.endswith(THOUGHT):
