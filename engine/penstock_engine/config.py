@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from typer import BadParameter, Option
 
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.quantization.rounding import Quantization
 
 # A context length that is worked out: the longest for which the KV cache has room.
 FIT = -1
@@ -103,6 +104,13 @@ class EngineConfig:
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Option(help="Of weights and KV cache.")
     ] = "auto"
+    quantization: Annotated[
+        Quantization | None,
+        Option(
+            help="Hold weights rounded to 8 or 4 bits. A checkpoint that is quantised (AWQ, GPTQ, "
+            "FP8, compressed-tensors) is read as it is, without this."
+        ),
+    ] = None
     enable_prefix_caching: Annotated[
         bool, Option(help="Share blocks between requests that begin alike.")
     ] = True

@@ -12,6 +12,7 @@ from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
+from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.weights import load_weights
 
 
@@ -63,16 +64,18 @@ class PagedModel:
         block_size: int,
         max_num_tokens: int,
         max_model_len: int,
+        quantization: Quantization | None = None,
         num_host_blocks: int = 0,
         max_adapters: int = 0,
     ) -> "PagedModel":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError."""
         config = ModelConfig.load(model_dir)
+        scheme = config.scheme(quantization, dtype)
         torch_dtype: torch.dtype = getattr(torch, dtype)
         model = DecoderForCausalLM(
             config, max_positions=max_model_len, dtype=torch_dtype, device=device
         )
-        load_weights(model, model_dir, config.family.names, torch_dtype, device)
+        load_weights(model, model_dir, config.family.names, torch_dtype, device, scheme)
         return cls(
             model,
             config,

@@ -172,6 +172,7 @@ def _load(config: EngineConfig, sizing: Sizing, on_weights: Callable[[], None]) 
         draft_model_dir=config.draft_model_dir,
         num_host_blocks=sizing.num_host_blocks,
         max_adapters=config.max_loras if config.enable_lora else 0,
+        quantization=config.quantization,
         on_weights=on_weights,
     )
 
