@@ -99,6 +99,8 @@ async def constrain(
 def _with_calls(
     form: AnswerForm, request: ChatCompletionRequest, tokenizer: Tokenizer, options: ServeOptions
 ) -> AnswerForm:
+    if not request.tools and request.tool_choice not in (None, "none", "auto"):
+        raise RequestError(400, "tool_choice needs tools", param="tool_choice")
     asked = request.asked_tool_choice
     if asked == "none":
         return form
