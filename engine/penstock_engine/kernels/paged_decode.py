@@ -10,7 +10,7 @@ Decoding reads the whole cache once and computes little, so the work is cut to r
 
 import torch
 
-from penstock_engine.kernels.runtime import dot, jit, next_power_of_2, tl
+from penstock_engine.kernels.runtime import dot, jit, loop_bound, next_power_of_2, tl
 
 TILE = 32  # positions read at once; independent of the cache's block size
 MIN_DOT = 16  # smallest side of a matrix product in Triton
@@ -145,7 +145,7 @@ def _split_kernel(
     largest = tl.full([GROUP_PAD], float("-inf"), tl.float32)
     total = tl.zeros([GROUP_PAD], tl.float32)
     mixed = tl.zeros([GROUP_PAD, HEAD_PAD], tl.float32)
-    for start in range(first, last, TILE):
+    for start in range(loop_bound(first), loop_bound(last), TILE):
         position = start + tl.arange(0, TILE)
         is_real = position < last
         table_at = block_tables + sequence * table_stride + position // BLOCK_SIZE
