@@ -243,6 +243,10 @@ class ServeOptions:
     enable_sleep_mode: Annotated[
         bool, Option(help="Routes that put the engine to sleep and wake it.")
     ] = False
+    otlp_traces_endpoint: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where spans go, as http://collector:4318/v1/traces."),
+    ] = None
     uvicorn_log_level: Annotated[
         Literal["critical", "error", "warning", "info", "debug", "trace"],
         Option(help="Of the HTTP server."),
