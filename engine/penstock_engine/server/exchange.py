@@ -50,9 +50,10 @@ async def _respond(
     request_id = request.request_id or http.scope["request_id"]
     generator = Generator(
         bridge=served.bridge,
+        adapters=served.adapters,
         tokenizer=served.tokenizer,
         request=request,
-        model=served.model_name,
+        model=served.adapters.label(request.model) or served.model_name,
         request_id=request_id,
         shows_special=form.shows_special,
         on_end=list(_witnesses(served, http, request, request_id)),

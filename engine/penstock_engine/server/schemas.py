@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from penstock_engine.server.errors import RequestError, from_validation
 from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
-from penstock_engine.server.tools import MAX_CALLS, MAX_TOOLS, CallParam, ToolChoice, ToolParam
+from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +77,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-# Parameters that have no bearing on the answer of an engine without users and accounts; those of
-# tools and reasoning have none on a completion.
+# Parameters that have no bearing on the answer of an engine without users and accounts.
 WITHOUT_EFFECT = frozenset(
     {
         "metadata", "prompt_cache_key",
@@ -316,19 +315,11 @@ class ChatCompletionRequest(GenerationRequest):
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     echo: Literal[False] = False
-    tools: list[ToolParam] = Field(default=[], max_length=MAX_TOOLS)
+    tools: Tools = []
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
     include_reasoning: bool = True
     chat_template_kwargs: TemplateOptions = TemplateOptions()
-
-    @model_validator(mode="after")
-    def _check_tools(self) -> "ChatCompletionRequest":
-        if len({tool.function.name for tool in self.tools}) != len(self.tools):
-            raise ValueError("the names of tools must differ")
-        if self.tool_choice not in (None, "none", "auto") and not self.tools:
-            raise ValueError("tool_choice needs tools")
-        return self
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatCompletionRequest":
