@@ -30,9 +30,9 @@ class PagedModel:
         block_size: int,
         max_num_tokens: int,
         num_host_blocks: int = 0,
-        has_adapters: bool = False,
+        max_adapters: int = 0,
     ) -> None:
-        """max_num_tokens: of one pass. num_host_blocks: room for blocks beside the device's."""
+        """max_num_tokens, max_adapters: of one pass. num_host_blocks: room beside the device's."""
         self.config = config
         self.device = device
         self._model = model
@@ -49,7 +49,7 @@ class PagedModel:
             torch.zeros(host_shape, dtype=dtype, pin_memory=device == "cuda")
             for _ in range(config.num_layers if num_host_blocks else 0)
         ]
-        self.adapters = Adapters(model, config, device) if has_adapters else None
+        self.adapters = Adapters(model, config, device, max_adapters) if max_adapters else None
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
 
@@ -66,7 +66,7 @@ class PagedModel:
         max_model_len: int,
         quantization: Quantization | None = None,
         num_host_blocks: int = 0,
-        has_adapters: bool = False,
+        max_adapters: int = 0,
     ) -> "PagedModel":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError."""
         config = ModelConfig.load(model_dir)
@@ -85,7 +85,7 @@ class PagedModel:
             block_size=block_size,
             max_num_tokens=max_num_tokens,
             num_host_blocks=num_host_blocks,
-            has_adapters=has_adapters,
+            max_adapters=max_adapters,
         )
 
     def move(self, moves: Moves) -> None:

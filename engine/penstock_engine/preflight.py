@@ -49,7 +49,10 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How a model fits, with its draft model. weights_bytes: as held in memory, in `dtype`."""
+    """How a model fits, with its draft model. weights_bytes: as held in memory, in `dtype`.
+
+    num_host_blocks: room in host memory for blocks evicted from the others.
+    """
 
     model: ModelConfig
     device: str
@@ -59,6 +62,7 @@ class Sizing:
     block_size: int
     weights_bytes: int
     kv_bytes_per_token: int
+    num_host_blocks: int = 0
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -119,8 +123,14 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     wanted_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
         wanted_bytes = config.num_gpu_blocks_override * config.block_size * per_token
+    num_host_blocks = int((config.kv_offloading_size or 0) * 2**30) // (
+        per_token * config.block_size
+    )
+    fixed_bytes = weights_bytes + _adapter_bytes(config, model, device_name, item_bytes)
+    if device_name == "cpu":
+        fixed_bytes += num_host_blocks * config.block_size * per_token
     free_bytes = _free_bytes(
-        config, model, device_name, memory_limit_bytes, weights_bytes, wanted_bytes
+        config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes
     )
     if is_fitted:
         block_bytes = per_token * config.block_size
@@ -129,8 +139,18 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
-        per_token,
+        per_token, num_host_blocks,
     )  # fmt: skip
+
+
+def _adapter_bytes(
+    config: EngineConfig, model: ModelConfig, device_name: str, item_bytes: int
+) -> int:
+    """On this device, when there are as many adapters as may be, of the largest rank."""
+    if not config.enable_lora:
+        return 0
+    count = config.max_host_loras if device_name == "cpu" else config.max_loras
+    return count * model.num_adapter_parameters(config.max_lora_rank) * item_bytes
 
 
 def _check_draft(

@@ -45,7 +45,7 @@ class Runner:
         draft_model_dir: Path | None = None,
         quantization: Quantization | None = None,
         num_host_blocks: int = 0,
-        has_adapters: bool = False,
+        max_adapters: int = 0,
         on_weights: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
@@ -59,7 +59,7 @@ class Runner:
         """
 
         def load_one(
-            folder: Path, quantization: Quantization | None = None, has_adapters: bool = False
+            folder: Path, quantization: Quantization | None = None, max_adapters: int = 0
         ) -> PagedModel:
             return PagedModel.load(
                 folder,
@@ -71,14 +71,14 @@ class Runner:
                 max_model_len=max_model_len,
                 quantization=quantization,
                 num_host_blocks=num_host_blocks,
-                has_adapters=has_adapters,
+                max_adapters=max_adapters,
             )
 
         def load_all() -> "Runner":
             if device == "cpu":
                 torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            runner = cls(load_one(model_dir, quantization, has_adapters), draft)
+            runner = cls(load_one(model_dir, quantization, max_adapters), draft)
             on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
@@ -99,7 +99,7 @@ class Runner:
 
     @property
     def adapters(self) -> Adapters:
-        """Only where the runner was loaded with has_adapters."""
+        """Only where the runner was loaded with max_adapters."""
         assert self._model.adapters is not None, "the runner was loaded without adapters"
         return self._model.adapters
 

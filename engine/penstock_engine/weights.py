@@ -189,10 +189,12 @@ def load_weights(
     from penstock_engine.quantization.hold import hold
 
     def stacked(name: str, target: torch.Tensor) -> torch.Tensor:
-        parts = [passing.get(part) for part in parts_of(name, names)]
-        shape = [sum(map(len, parts)), *parts[0].shape[1:]]
-        _check_shape(name, shape, target.shape)
-        return torch.cat([part.to(device, dtype) for part in parts], out=target)
+        parts = {part: passing.get(part) for part in parts_of(name, names)}
+        for part, tensor in parts.items():
+            _check_shape(part, tensor.shape, [*tensor.shape[:1], *target.shape[1:]])
+        num_rows = sum(sum(tensor.shape[:1]) for tensor in parts.values())
+        _check_shape(name, [num_rows, *target.shape[1:]], target.shape)
+        return torch.cat([tensor.to(device, dtype) for tensor in parts.values()], out=target)
 
     def held(name: str, shape: torch.Size) -> HeldWeight | nn.ModuleList | None:
         if scheme is None or len(shape) == 1:

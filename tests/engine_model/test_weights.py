@@ -83,12 +83,20 @@ def test_a_missing_expert_is_named(greedy_equality: ModuleType, tmp_path: Path) 
         load(tmp_path)
 
 
-def test_parts_of_another_shape_are_named(model_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (torch.zeros(31, 32), "qkv_proj"),
+        (torch.zeros(32, 31), "k_proj"),
+        (torch.zeros(32), "k_proj"),
+        (torch.zeros(()), "k_proj"),
+    ],
+)
+def test_parts_of_another_shape_are_named(model_dir: Path, part: torch.Tensor, named: str) -> None:
     tensors = load_file(model_dir / "model.safetensors")
-    name = "model.layers.0.self_attn.k_proj.weight"
-    tensors[name] = tensors[name][:-1].contiguous()
+    tensors["model.layers.0.self_attn.k_proj.weight"] = part
     save_file(tensors, model_dir / "model.safetensors")
-    with pytest.raises(ModelError, match=r"layers\.0\.self_attn\.qkv_proj\.weight has shape"):
+    with pytest.raises(ModelError, match=rf"layers\.0\.self_attn\.{named}\.weight has shape"):
         load(model_dir)
 
 

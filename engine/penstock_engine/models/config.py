@@ -73,6 +73,14 @@ class ModelConfig:
         chosen = self.experts.num_experts_per_token * self.experts.intermediate_size
         return max(chosen, self.intermediate_size)
 
+    def num_adapter_parameters(self, rank: int) -> int:
+        """Of a LoRA adapter that changes every product of attention and of a dense MLP."""
+        hidden, heads = self.hidden_size, self.num_heads * self.head_dim
+        kv = self.num_kv_heads * self.head_dim
+        attention = 2 * (hidden + heads) + 2 * (hidden + kv)
+        mlp = 3 * (hidden + self.intermediate_size)
+        return self.num_layers * rank * (attention + mlp)
+
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Keys and values of one position in all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
