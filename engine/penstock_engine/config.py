@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from typer import BadParameter, Option
 
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.quantization.rounding import Quantization
 
 # A context length that is worked out: the longest for which the KV cache has room.
 FIT = -1
@@ -101,7 +102,19 @@ class EngineConfig:
         float, Option(min=0.01, max=1, help="Part of the memory to use.")
     ] = 0.9
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], Option(help="Of weights and KV cache.")
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option(help="Of weights, activations and KV cache."),
+    ] = "auto"
+    quantization: Annotated[
+        Quantization | None,
+        Option(
+            help="Hold weights rounded to 8 or 4 bits. A checkpoint that is quantised (AWQ, GPTQ, "
+            "FP8, compressed-tensors) is read as it is, without this."
+        ),
+    ] = None
+    kv_cache_dtype: Annotated[
+        Literal["auto", "int8", "fp8", "fp8_e4m3"],
+        Option(help="Hold keys and values rounded to 8 bits; auto: as they are."),
     ] = "auto"
     enable_prefix_caching: Annotated[
         bool, Option(help="Share blocks between requests that begin alike.")
@@ -114,8 +127,22 @@ class EngineConfig:
             help='{"method": "ngram" | "suffix" | "draft_model", "num_speculative_tokens": 4, ...}',
         ),
     ] = None
+    kv_offloading_size: Annotated[
+        float | None, Option(min=0, help="GiB of host memory for blocks evicted from the KV cache.")
+    ] = None
+    enable_lora: Annotated[bool, Option("--enable-lora", help="Serve LoRA adapters.")] = False
+    max_loras: Annotated[int, Option(min=1, help="Adapters that run at once.")] = 8
+    max_lora_rank: Annotated[int, Option(min=1, max=512, help="Of any adapter.")] = 16
+    max_cpu_loras: Annotated[
+        int | None, Option(min=1, help="Adapters kept in host memory. Default: --max-loras.")
+    ] = None
     seed: Annotated[int, Option(help="For what is drawn without a seed of its own.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
+
+    @property
+    def max_host_loras(self) -> int:
+        """Adapters in memory: those that run are among them."""
+        return max(self.max_loras, self.max_cpu_loras or 0)
 
     @property
     def draft_model_dir(self) -> Path | None:
@@ -211,9 +238,20 @@ class ServeOptions:
     enable_force_include_usage: Annotated[
         bool, Option(help="End every stream with its usage, asked for or not.")
     ] = False
+    lora_modules: Annotated[
+        list[str], Option(metavar="NAME=FOLDER", help="An adapter to start with; may be repeated.")
+    ] = field(default_factory=list)
+    lora_dir: Annotated[
+        Path | None,
+        Option(help="Where adapters that are loaded later must lie; without it none can be."),
+    ] = None
     enable_sleep_mode: Annotated[
         bool, Option(help="Routes that put the engine to sleep and wake it.")
     ] = False
+    otlp_traces_endpoint: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where spans go, as http://collector:4318/v1/traces."),
+    ] = None
     uvicorn_log_level: Annotated[
         Literal["critical", "error", "warning", "info", "debug", "trace"],
         Option(help="Of the HTTP server."),
@@ -239,3 +277,9 @@ class ServeOptions:
             raise BadParameter("--api-key must not be empty")
         if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
             raise BadParameter("--ssl-keyfile and --ssl-certfile go together")
+        if not all(name and folder for name, _, folder in self.named_adapters):
+            raise BadParameter("--lora-modules must be NAME=FOLDER")
+
+    @property
+    def named_adapters(self) -> list[tuple[str, str, str]]:
+        return [entry.partition("=") for entry in self.lora_modules]

@@ -14,6 +14,7 @@ from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
+from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.sampling.logprobs import token_logprobs
 from penstock_engine.sampling.sampler import sample
 
@@ -42,12 +43,16 @@ class Runner:
         max_num_batched_tokens: int,
         max_model_len: int,
         draft_model_dir: Path | None = None,
+        quantization: Quantization | None = None,
+        kv_dtype: str | None = None,
         num_host_blocks: int = 0,
-        has_adapters: bool = False,
+        max_adapters: int = 0,
         on_weights: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
 
+        quantization: of the model; a draft model stays as it is. kv_dtype: int8, float8_e4m3fn, or
+        None for dtype.
         on_weights: called, on another thread, when all is read and the warm-up begins.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
@@ -55,7 +60,9 @@ class Runner:
         products: with two cores, a small model would take twice as long for a step.
         """
 
-        def load_one(folder: Path, has_adapters: bool = False) -> PagedModel:
+        def load_one(
+            folder: Path, quantization: Quantization | None = None, max_adapters: int = 0
+        ) -> PagedModel:
             return PagedModel.load(
                 folder,
                 device=device,
@@ -64,15 +71,17 @@ class Runner:
                 block_size=block_size,
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
+                quantization=quantization,
+                kv_dtype=kv_dtype,
                 num_host_blocks=num_host_blocks,
-                has_adapters=has_adapters,
+                max_adapters=max_adapters,
             )
 
         def load_all() -> "Runner":
             if device == "cpu":
                 torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            runner = cls(load_one(model_dir, has_adapters), draft)
+            runner = cls(load_one(model_dir, quantization, max_adapters), draft)
             on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
@@ -93,7 +102,7 @@ class Runner:
 
     @property
     def adapters(self) -> Adapters:
-        """Only where the runner was loaded with has_adapters."""
+        """Only where the runner was loaded with max_adapters."""
         assert self._model.adapters is not None, "the runner was loaded without adapters"
         return self._model.adapters
 

@@ -7,25 +7,32 @@ Tokens are grouped by expert, so that each expert is read once and multiplies al
     grouped         0: b    2: a b c    5: a c
 """
 
+from collections.abc import Sequence
+
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from penstock_engine.layers.linear import Linear
+from penstock_engine.layers.linear import Linear, multiply
 from penstock_engine.layers.mlp import ACTIVATIONS
+from penstock_engine.quantization.hold import HeldWeight
 
 
 class Experts(nn.Module):
-    """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate]."""
+    """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate].
+
+    Where they are held in fewer bits, each is a list of one weight for each expert.
+    """
 
     def __init__(
         self, num_experts: int, hidden_size: int, intermediate_size: int, activation: str
     ) -> None:
         super().__init__()
-        self.gate_up_proj = nn.Parameter(
+        self.gate_up_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
             torch.empty(num_experts, 2 * intermediate_size, hidden_size)
         )
-        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, intermediate_size))
+        self.down_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
+            torch.empty(num_experts, hidden_size, intermediate_size)
+        )
         self._activate = ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
@@ -44,8 +51,8 @@ class Experts(nn.Module):
         return output.to(x.dtype)
 
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
-        gate, up = F.linear(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
-        return F.linear(self._activate(gate) * up, self.down_proj[expert])
+        gate, up = multiply(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
+        return multiply(self._activate(gate) * up, self.down_proj[expert])
 
 
 class MixtureOfExperts(nn.Module):

@@ -1,6 +1,7 @@
 """The engine's HTTP routes."""
 
 import time
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -12,6 +13,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
+from penstock_engine.server.adapter_routes import adapter_routes
+from penstock_engine.server.description import description
 from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
 from penstock_engine.server.errors import RequestError
@@ -29,7 +32,8 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def build_app(served: Served) -> ASGIApp:
-    app = FastAPI(title="Penstock engine", openapi_url=None)
+    app = FastAPI(title="Penstock engine", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.openapi = partial(description, served.options)  # type: ignore[method-assign]
     _add_errors(app)
     _add_state(app, served)
 
@@ -43,7 +47,10 @@ def build_app(served: Served) -> ASGIApp:
             "parent": None,
             "max_model_len": served.sizing.max_model_len,
         }
-        return {"object": "list", "data": [{"id": name} | common for name in served.model_names]}
+        own = [{"id": name} | common for name in served.model_names]
+        parent = {"parent": served.model_name}
+        adapted = [{"id": name} | common | parent for name in served.adapters.names]
+        return {"object": "list", "data": own + adapted}
 
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
@@ -68,6 +75,8 @@ def build_app(served: Served) -> ASGIApp:
         return await exchange(served, http, dialect)
 
     app.include_router(tokenization(served))
+    if served.config.enable_lora:
+        app.include_router(adapter_routes(served.adapters))
     if served.options.enable_sleep_mode:
         app.include_router(sleeping(served))
     return _for_pages(Door(app, served), served.options)

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
@@ -12,18 +12,24 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
+from penstock_engine.server.deadlines import too_late
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+
+T = TypeVar("T")
 
 WATCH_INTERVAL_S = 0.5
 SLEEP_POLL_S = 0.02
 
 
-class EngineAsleep(Exception):
+def asleep() -> RequestError:
     """The engine has let go of its memory, and takes nothing until it is woken."""
+    return RequestError(503, "the engine is asleep: try again")
 
 
-class EngineGone(Exception):
+def gone() -> RequestError:
     """The engine's thread has ended; nothing will come of a request any more."""
+    return RequestError(503, "the engine is stopping: try again")
 
 
 @dataclass(slots=True)
@@ -95,6 +101,17 @@ class Bridge:
         await asyncio.wrap_future(self._engine.resume(self._load))
         self._is_asleep = False
 
+    async def ask(self, function: Callable[[Any], T]) -> T:
+        """What `function` makes of the runner, on the engine's thread between two steps.
+
+        Raises RequestError when it sleeps or has ended.
+        """
+        if self._is_asleep:
+            raise asleep()
+        if not self.alive:
+            raise gone()
+        return await asyncio.wrap_future(self._engine.ask(function))
+
     async def reset_prefix_cache(self) -> None:
         await asyncio.wrap_future(self._engine.reset_prefix_cache())
 
@@ -105,6 +122,7 @@ class Bridge:
 
     async def generate(
         self,
+        sequence_id: str,
         prompt: list[int],
         sampling: SamplingParams,
         record: RequestRecord,
@@ -112,24 +130,28 @@ class Bridge:
         cache_salt: str,
         priority: int,
         constraint: Constraint | None,
+        adapter: str,
+        fork_of: str,
     ) -> AsyncGenerator[TokenEvent]:
         """The events of one sequence, to its end: at the record's deadline, if not before.
 
-        Closing the iterator aborts the sequence.
+        fork_of: the id of a sequence with the same prompt, or "".
 
-        Raises EngineAsleep, EngineGone.
+        Closing the iterator aborts the sequence. Raises RequestError for what cannot even begin.
         """
         if self._is_asleep:
-            raise EngineAsleep
+            raise asleep()
         if not self.alive:
-            raise EngineGone
-        sequence_id = uuid.uuid4().hex
+            raise gone()
+        if record.is_late(now_s()):
+            self._metrics.timed_out(record, "queued")
+            raise too_late("queued")
         live = self._live[sequence_id] = _Live(record, len(prompt))
         self._num_queued_tokens += len(prompt)
         self._engine.submit(
             Sequence(
                 sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt,
-                constraint, priority,
+                constraint, priority, adapter, fork_of,
             )
         )  # fmt: skip
         late = None
@@ -142,7 +164,7 @@ class Bridge:
             while not is_finished:
                 event = await live.events.get()
                 if event is None:
-                    raise EngineGone
+                    raise gone()
                 is_finished = event.finish_reason is not None
                 yield event
         finally:

@@ -1,8 +1,7 @@
 """One choice of an answer: from a prompt to pieces of text with an end."""
 
-import json
-import sys
-from collections.abc import AsyncGenerator, Sequence
+import uuid
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -10,7 +9,8 @@ from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
-from penstock_engine.server.bridge import Bridge, EngineAsleep, EngineGone
+from penstock_engine.server.adapters import AdapterRegistry
+from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
@@ -24,8 +24,6 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }
-
-ASLEEP = "the engine is asleep: try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +42,40 @@ class Piece:
 
 @dataclass(slots=True)
 class Choice:
-    """What one choice is made from, and how far it is. number: among the n of its prompt."""
+    """What one choice is made from, and how far it is.
+
+    number: among the n of its prompt. fork_of: the sequence of the first of them, whose prompt
+    this one need not compute again, or "".
+    """
 
     index: int
     number: int
     prompt: list[int]
     sampling: SamplingParams
     record: RequestRecord
+    fork_of: str = ""
+    sequence_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
     constraint: Constraint | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] = field(default=(), init=False)
+    last_event: TokenEvent | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. shows_special: whether tags in the text are special tokens. is_logged: a line
-    on standard output for each choice."""
+    """Makes choices. shows_special: whether tags in the text are special tokens. on_end: told of
+    each choice that has ended, and why: by a finish reason, "abort" or "error"."""
 
     bridge: Bridge
+    adapters: AdapterRegistry
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
     request_id: str
     shows_special: bool = False
-    is_logged: bool = True
+    on_end: Sequence[Callable[[Choice, str], None]] = ()
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
         """To the end of the choice. Raises RequestError when the engine refuses or fails.
@@ -84,19 +90,27 @@ class Generator:
             include_stop=request.include_stop_str_in_output,
             skip_special_tokens=request.skip_special_tokens and not self.shows_special,
         )
-        events = self.bridge.generate(
-            choice.prompt,
-            choice.sampling,
-            record,
-            cache_salt=request.cache_salt or "",
-            priority=request.priority,
-            constraint=choice.constraint,
-        )
         finish_reason = "abort"
         held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet
         try:
-            async with aclosing(events):
+            async with (
+                self.adapters.hold(request.model) as adapter,
+                aclosing(
+                    self.bridge.generate(
+                        choice.sequence_id,
+                        choice.prompt,
+                        choice.sampling,
+                        record,
+                        cache_salt=request.cache_salt or "",
+                        priority=request.priority,
+                        constraint=choice.constraint,
+                        adapter=adapter,
+                        fork_of=choice.fork_of,
+                    )
+                ) as events,
+            ):
                 async for event in events:
+                    choice.last_event = event
                     _raise_failure(event, record)
                     held = (*held, self._piece(event, choice, text))
                     piece = joined(held)
@@ -108,16 +122,12 @@ class Generator:
                         yield piece
                     if piece.finish_reason is not None:
                         return
-        except (RequestError, EngineAsleep, EngineGone) as error:
+        except RequestError:
             finish_reason = "error"
-            if isinstance(error, EngineAsleep):
-                raise RequestError(503, ASLEEP) from error
-            if isinstance(error, EngineGone):
-                raise RequestError(*FAILURES["engine_stopped"]) from error
             raise
         finally:
-            if self.is_logged:
-                self._log(choice, finish_reason)
+            for tell in self.on_end:
+                tell(choice, finish_reason)
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
         choice.cached_tokens = event.num_cached_tokens
@@ -142,29 +152,6 @@ class Generator:
             "stop" if text.stop is not None else event.finish_reason,
             _stop_reason(event, choice, text),
         )
-
-    def _log(self, choice: Choice, finish_reason: str) -> None:
-        """One JSON line for each finished choice, without its text."""
-        ttft_s = tpot_s = None
-        first_s, last_s = choice.first_token_s, choice.record.last_token_s
-        if first_s is not None:
-            ttft_s = first_s - choice.record.arrival_s
-        if first_s is not None and last_s is not None and choice.completion_tokens > 1:
-            tpot_s = (last_s - first_s) / (choice.completion_tokens - 1)
-        line = {
-            "request_id": self.request_id,
-            "model": self.model,
-            "prompt_tokens": len(choice.prompt),
-            "completion_tokens": choice.completion_tokens,
-            "ttft_ms": None if ttft_s is None else round(ttft_s * 1e3, 2),
-            "tpot_ms": None if tpot_s is None else round(tpot_s * 1e3, 2),
-            "cache_hit": choice.cached_tokens,
-            "finish_reason": finish_reason,
-        }
-        if choice.record.late_phase is not None:
-            line |= {"finish_reason": "timeout", "phase": choice.record.late_phase}
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
 
 
 def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:
