@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 LIMIT_S = 0.25
 POLL_S = 0.002
 PHASE_TIMEOUT_S = 60
-MAX_NUM_SEQS = 4
+MAX_NUM_SEQS = 10
 # Above what pages and allocators keep; a leak of one block table for each client would show.
 MAX_GROWTH_BYTES = 24 * 2**20
 
@@ -71,8 +71,12 @@ PHASES = (
         lambda number: LONG | {"prompt": [3 + number % 50] * 1000, "cache_salt": str(number)},
         lambda state, size: state["running"] > 0 and state["pending"] > 0,
     ),
-    Phase("decode", lambda number: LONG, lambda state, size: state["pending"] == 0, reads=True),
-    Phase("back-pressure", lambda number: LONG, lambda state, size: state["pending"] == 0),
+    Phase("decode", lambda number: LONG, lambda state, size: True, reads=True),
+    Phase(
+        "back-pressure",
+        lambda number: LONG,
+        lambda state, size: state["running"] == size and state["pending"] == 0,
+    ),
 )
 
 
@@ -92,7 +96,7 @@ class Engine:
         started_s = time.monotonic()
         while not condition(await self.state()):
             if time.monotonic() - started_s > PHASE_TIMEOUT_S:
-                raise TimeoutError(f"never reached: {await self.state()}")
+                raise TimeoutError(f"never so: {await self.state()}")
             await asyncio.sleep(POLL_S)
         return time.monotonic() - started_s
 
@@ -120,7 +124,7 @@ async def engine() -> AsyncIterator[Engine]:
         process = await asyncio.create_subprocess_exec(
             command, "serve", model, "--port", str(port), "--max-model-len", "2048",
             "--max-num-seqs", str(MAX_NUM_SEQS), "--max-num-batched-tokens", "32",
-            "--num-gpu-blocks-override", "800", "--no-enable-log-requests",
+            "--num-gpu-blocks-override", "3000", "--no-enable-log-requests",
             env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         running = Engine(f"http://127.0.0.1:{port}", psutil.Process(process.pid))
@@ -170,11 +174,10 @@ async def leave(running: Engine, phase: Phase, group: int) -> float:
     num_held = MAX_NUM_SEQS if phase.holds_engine else 0
     holders = [await running.connect(LONG, reads=True) for _ in range(num_held)]
     try:
-        size = group if phase.holds_engine else min(group, MAX_NUM_SEQS)
         clients = [
-            await running.connect(phase.body(number), reads=phase.reads and number < size)
-            for number in range(group)
+            await running.connect(phase.body(number), reads=phase.reads) for number in range(group)
         ]
+        print(phase.name, file=sys.stderr)
         await running.until(lambda state: phase.reached(state, group))
         for client in clients:
             client.close()
@@ -193,6 +196,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2000)
     parser.add_argument("--group", type=int, default=10)
     args = parser.parse_args()
+    if args.group > MAX_NUM_SEQS:
+        parser.error(f"a group has at most {MAX_NUM_SEQS} clients")
     outcome = asyncio.run(campaign(args.clients, args.group))
     for name, seconds in outcome.seconds.items():
         ordered = sorted(seconds)

@@ -1,6 +1,7 @@
 """The engine's HTTP routes."""
 
 import time
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
 from penstock_engine.server.adapter_routes import adapter_routes
+from penstock_engine.server.description import description
 from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
 from penstock_engine.server.errors import RequestError
@@ -30,7 +32,8 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def build_app(served: Served) -> ASGIApp:
-    app = FastAPI(title="Penstock engine", openapi_url=None)
+    app = FastAPI(title="Penstock engine", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.openapi = partial(description, served.options)  # type: ignore[method-assign]
     _add_errors(app)
     _add_state(app, served)
 

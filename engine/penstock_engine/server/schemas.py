@@ -96,7 +96,9 @@ def _as_list(value: Any) -> Any:
 
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 StopStrings = Annotated[
-    list[StopString], BeforeValidator(_as_list), Field(max_length=MAX_STOP_STRINGS)
+    list[StopString],
+    BeforeValidator(_as_list, json_schema_input_type=StopString | list[StopString]),
+    Field(max_length=MAX_STOP_STRINGS),
 ]
 TokenId = Annotated[int, Field(ge=0)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
@@ -116,7 +118,9 @@ def _by_token(value: Any) -> dict[int, float]:
     return biases
 
 
-LogitBias = Annotated[dict[int, float], PlainValidator(_by_token)]
+LogitBias = Annotated[
+    dict[int, float], PlainValidator(_by_token, json_schema_input_type=dict[str, float])
+]
 
 
 class StreamOptions(BaseModel):
@@ -135,7 +139,7 @@ class GenerationRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     model: str | None = None
-    request_id: str | None = Field(default=None, pattern=r"\A[A-Za-z0-9._-]{1,128}\z")
+    request_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,128}$")
     max_tokens: int | None = Field(default=None, ge=1)
     min_tokens: int | None = Field(default=None, ge=0)
     temperature: float | None = Field(default=None, ge=0, le=100)
@@ -220,7 +224,12 @@ def _is_tokens(value: Any) -> bool:
 
 class CompletionRequest(GenerationRequest):
     add_special_tokens: bool = True
-    prompt: Annotated[list[Prompt], PlainValidator(_prompts)]
+    prompt: Annotated[
+        list[Prompt],
+        PlainValidator(
+            _prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
+        ),
+    ]
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
 
     @model_validator(mode="after")
