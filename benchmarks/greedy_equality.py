@@ -229,14 +229,18 @@ def generate(
     new_tokens: int,
     setting: Setting,
     dtype: str = "float32",
+    **options: Any,
 ) -> tuple[list[list[int]], Scheduler]:
-    """The engine's answers, with just more blocks than the longest prompt needs."""
+    """The engine's answers, with just more blocks than the longest prompt needs.
+
+    options: more of Runner.load's arguments.
+    """
     longest = max(map(len, prompts)) + new_tokens
     num_blocks = -(-longest // BLOCK_SIZE) + 4
     runner = Runner.load(
         directory, device="cpu", dtype=dtype, num_blocks=num_blocks, block_size=BLOCK_SIZE,
         max_num_seqs=setting.concurrency, max_num_batched_tokens=setting.chunk_tokens,
-        max_model_len=longest + 1,
+        max_model_len=longest + 1, **options,
     )  # fmt: skip
     scheduler = Scheduler(
         SchedulerConfig(

@@ -102,7 +102,8 @@ class EngineConfig:
         float, Option(min=0.01, max=1, help="Part of the memory to use.")
     ] = 0.9
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], Option(help="Of weights and KV cache.")
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option(help="Of weights, activations and KV cache."),
     ] = "auto"
     quantization: Annotated[
         Quantization | None,
@@ -111,6 +112,10 @@ class EngineConfig:
             "FP8, compressed-tensors) is read as it is, without this."
         ),
     ] = None
+    kv_cache_dtype: Annotated[
+        Literal["auto", "int8", "fp8", "fp8_e4m3"],
+        Option(help="Hold keys and values rounded to 8 bits; auto: as they are."),
+    ] = "auto"
     enable_prefix_caching: Annotated[
         bool, Option(help="Share blocks between requests that begin alike.")
     ] = True

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from penstock_engine.layers.attention import AttentionShape, StepAttention
+from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Embedding, Linear
 from penstock_engine.layers.mlp import GatedMLP, PlainMLP
 from penstock_engine.layers.moe import MixtureOfExperts
@@ -77,7 +78,7 @@ class Attention(nn.Module):
         self._has_qk_norm = config.family.qk_norm
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
         heads = self.qkv_proj(x).view(len(x), -1, self._head_dim)
@@ -99,7 +100,7 @@ class PreNormLayer(nn.Module):
         self.mlp = make_mlp(config, layer)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
         x = x + self.mlp(self.post_attention_layernorm(x))
@@ -119,7 +120,7 @@ class SandwichLayer(nn.Module):
         self.post_feedforward_layernorm = make_norm(config)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         attended = self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
         x = x + self.post_attention_layernorm(attended)
@@ -137,7 +138,7 @@ class ParallelLayer(nn.Module):
         self.mlp = make_mlp(config, layer)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         normed = self.input_layernorm(x)
         output: torch.Tensor = self.self_attn(normed, cos_sin, cache, attend) + self.mlp(normed) + x
@@ -196,7 +197,7 @@ class DecoderForCausalLM(nn.Module):
         self,
         token_ids: torch.Tensor,
         positions: torch.Tensor,
-        caches: Sequence[torch.Tensor],
+        caches: Sequence[KVCache],
         attend: StepAttention,
     ) -> torch.Tensor:
         """token_ids, positions: int64 [tokens]. Returns hidden states [tokens, hidden_size]."""

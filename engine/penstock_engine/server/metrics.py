@@ -243,7 +243,7 @@ class EngineMetrics:
         known: dict[str, object] = {
             "_block_size_resolved": True,
             "block_size": config.block_size,
-            "cache_dtype": sizing.dtype,
+            "cache_dtype": sizing.kv_dtype,
             "effective_attention_block_size": config.block_size,
             "enable_prefix_caching": config.enable_prefix_caching,
             "engine": ENGINE_INDEX,

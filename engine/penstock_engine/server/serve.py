@@ -187,6 +187,7 @@ def _load(config: EngineConfig, sizing: Sizing, on_weights: Callable[[], None]) 
         num_host_blocks=sizing.num_host_blocks,
         max_adapters=config.max_loras if config.enable_lora else 0,
         quantization=config.quantization,
+        kv_dtype=sizing.kv_dtype,
         on_weights=on_weights,
     )
 
