@@ -131,6 +131,10 @@ class PagedModel:
         """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
         return self._model.logits(hidden)
 
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size]. Returns float32 [rows, hidden_size], of length 1."""
+        return self._model.embeddings(hidden)
+
     def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""
         row = 0

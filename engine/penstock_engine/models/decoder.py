@@ -209,6 +209,11 @@ class DecoderForCausalLM(nn.Module):
             x = layer(x, cos_sin[kind], cache, attend)
         return x
 
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size]. Returns float32 of the same shape, rows of length 1."""
+        normed: torch.Tensor = self.model.norm(hidden)
+        return F.normalize(normed.float(), dim=-1)
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size], of the sampled tokens only. Returns [rows, vocab_size]."""
         normed = self.model.norm(hidden)
