@@ -1,13 +1,17 @@
 """A seeded part of benchmarks/fuzz_engine.py, and of the malformed requests beside it."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fuzz_engine
 import httpx
 import malformed_requests
 import pytest
+from fastapi import FastAPI
 
-from penstock_engine.config import ServeOptions
+from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.core.step import Sampled, Step
 from penstock_engine.server.description import description
 
 
@@ -51,10 +55,33 @@ def test_every_route_is_described(client: httpx.Client) -> None:
         assert allowed - {"head"} <= operations.keys()
 
 
+class Idle:
+    def run(self, step: Step) -> dict[str, Sampled]:
+        return {}
+
+
+async def test_nothing_goes_undescribed(around: Any) -> None:
+    """Held against what FastAPI itself would describe."""
+    async with around(Idle, enable_sleep_mode=True, enable_lora=True) as client:
+        described = (await client.get("/openapi.json")).json()
+        served = FastAPI.openapi(client._transport.app._app)
+    routes = [
+        {(path, method) for path, operations in document["paths"].items() for method in operations}
+        for document in (described, served)
+    ]
+    assert routes[0] == routes[1]
+
+
 def test_flags_add_to_the_description() -> None:
-    plain = description(ServeOptions())
-    guarded = description(ServeOptions(api_keys=["k"], enable_sleep_mode=True))
-    assert guarded["paths"].keys() - plain["paths"].keys() == {"/sleep", "/wake_up", "/is_sleeping"}
+    config = EngineConfig(model_dir=Path())
+    plain = description(ServeOptions(), config)
+    guarded = description(
+        ServeOptions(api_keys=["k"], enable_sleep_mode=True), replace(config, enable_lora=True)
+    )
+    assert guarded["paths"].keys() - plain["paths"].keys() == {
+        "/sleep", "/wake_up", "/is_sleeping",
+        "/v1/load_lora_adapter", "/v1/unload_lora_adapter", "/v1/adapters",
+    }  # fmt: skip
     assert "401" in guarded["paths"]["/load"]["get"]["responses"]
     assert "401" not in plain["paths"]["/load"]["get"]["responses"]
     assert "security" not in guarded["paths"]["/health"]["get"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from penstock_engine.kernels.kv_quant import as_loadable, decode, dequantize_kv
-from penstock_engine.kernels.runtime import dot, jit, loop_bound, next_power_of_2, tl
+from penstock_engine.kernels.runtime import dot, jit, loop_bound, next_power_of_2, sigmoid, tl
 
 LOG2_E = 1.4426950408889634  # exponentials are taken to base 2, as the hardware does
 MIN_DOT = 16  # smallest side of a matrix product in Triton
@@ -296,7 +296,7 @@ def _attend_kernel(
         if key_scales is not None:
             scores *= tl.load(key_scales + slot, mask=is_key, other=0.0)[None, :]
         if SOFTCAP > 0:
-            scores = SOFTCAP * _tanh(scores / SOFTCAP)
+            scores = SOFTCAP * (2.0 * sigmoid(scores * (2.0 / SOFTCAP)) - 1.0)  # tanh
         is_visible = is_key[None, :] & (key_at[None, :] <= query_at[:, None])
         if WINDOW > 0:
             is_visible &= key_at[None, :] > query_at[:, None] - WINDOW
@@ -344,11 +344,6 @@ def _find_sequence(query_starts, num_seqs, block, BLOCK_QUERIES: tl.constexpr):
         else:
             high = middle
     return low - 1
-
-
-@jit
-def _tanh(x):
-    return 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0)
 
 
 @jit

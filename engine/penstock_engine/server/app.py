@@ -33,7 +33,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 def build_app(served: Served) -> ASGIApp:
     app = FastAPI(title="Penstock engine", docs_url=None, redoc_url=None, redirect_slashes=False)
-    app.openapi = partial(description, served.options)  # type: ignore[method-assign]
+    app.openapi = partial(description, served.options, served.config)  # type: ignore[method-assign]
     _add_errors(app)
     _add_state(app, served)
 
@@ -62,7 +62,7 @@ def build_app(served: Served) -> ASGIApp:
 
     @app.post("/v1/messages")
     async def messages(http: Request) -> Response:
-        return await exchange(served, http, MessagesDialect(served.model_name))
+        return await exchange(served, http, MessagesDialect())
 
     @app.post("/v1/messages/count_tokens")
     async def count_tokens(http: Request) -> Response:
@@ -70,8 +70,7 @@ def build_app(served: Served) -> ASGIApp:
 
     @app.post("/v1/responses")
     async def responses(http: Request) -> Response:
-        created_s = int(time.time())
-        dialect = ResponsesDialect(served.model_name, http.scope["request_id"], created_s)
+        dialect = ResponsesDialect(http.scope["request_id"], int(time.time()))
         return await exchange(served, http, dialect)
 
     app.include_router(tokenization(served))

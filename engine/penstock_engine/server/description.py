@@ -8,7 +8,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from penstock_engine.config import ServeOptions
+from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.server.adapter_routes import LoadRequest, UnloadRequest
 from penstock_engine.server.answers import Json
 from penstock_engine.server.messages.request import CountTokensRequest, MessagesRequest
 from penstock_engine.server.responses.request import ResponsesRequest
@@ -96,9 +97,26 @@ SLEEP_ROUTES = (
 )  # fmt: skip
 
 
-def description(options: ServeOptions) -> Json:
-    """An OpenAPI 3.1 document of the routes that an engine with these options has."""
-    routes = (*ROUTES, *(SLEEP_ROUTES if options.enable_sleep_mode else ()))
+ADAPTER_ROUTES = (
+    Described(
+        "post", "/v1/load_lora_adapter", "Makes an adapter known", LoadRequest, text=TEXT,
+        errors=(*READING_ERRORS, 503),
+    ),
+    Described(
+        "post", "/v1/unload_lora_adapter", "Forgets an adapter", UnloadRequest, text=TEXT,
+        errors=READING_ERRORS,
+    ),
+    Described("get", "/v1/adapters", "Adapters, and where they are", answer=("object", "data")),
+)  # fmt: skip
+
+
+def description(options: ServeOptions, config: EngineConfig) -> Json:
+    """An OpenAPI 3.1 document of the routes that an engine with these flags has."""
+    routes = (
+        *ROUTES,
+        *(SLEEP_ROUTES if options.enable_sleep_mode else ()),
+        *(ADAPTER_ROUTES if config.enable_lora else ()),
+    )
     kinds = {route.request for route in routes if route.request is not None}
     _, schemas = models_json_schema([(kind, "validation") for kind in kinds], ref_template=PLACE)
     paths: dict[str, Json] = {}

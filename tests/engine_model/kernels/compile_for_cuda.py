@@ -20,9 +20,14 @@ from triton.runtime import driver  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
 
 from penstock_engine.kernels import kv_quant  # noqa: E402
+from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
+from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
 from penstock_engine.kernels.kv_write import kv_write  # noqa: E402
 from penstock_engine.kernels.paged_attention import paged_attention  # noqa: E402
 from penstock_engine.kernels.paged_decode import paged_decode  # noqa: E402
+from penstock_engine.kernels.race_argmax import race_argmax  # noqa: E402
+from penstock_engine.kernels.rope import rope  # noqa: E402
+from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul  # noqa: E402
 
 SHARED_BYTES = 99 * 1024  # what a program may take on the smallest devices since sm_80
 CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
@@ -95,8 +100,31 @@ def attention(
         )  # fmt: skip
 
 
+def row_kernels(dtype: torch.dtype) -> None:
+    x = empty(3, 3072, dtype=dtype)
+    fused_add_norm(x, empty(3, 3072, dtype=dtype), x[0], 1e-6)
+    fused_add_norm(x.view(3, 24, 128), None, x[0, :128], 1e-6, weight_offset=1.0)
+    table = empty(9, 64, dtype=torch.float32)
+    positions = torch.zeros(3, dtype=torch.int64)
+    rope(x.view(3, 24, 128), x.view(3, 24, 128)[:, :8], table, table, positions)
+    silu_mul(x)
+    gelu_tanh_mul(x)
+
+
+def sampling() -> None:
+    logits, ones = empty(3, 1000, dtype=torch.float32), empty(3, dtype=torch.float32)
+    slots, flags = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 1000, dtype=torch.bool)
+    adjust_logits(logits, ones, ones)
+    penalties = Penalties(ones, ones, ones, integers(3, 1000), flags, slots)
+    adjust_logits(logits, ones, ones, penalties=penalties, allowed=integers(3, 32))
+    race_argmax(logits, flags[:, 0].contiguous(), slots, slots)
+
+
 def compile_all() -> None:
     half, full = torch.bfloat16, torch.float32
+    sampling()
+    row_kernels(half)
+    row_kernels(full)
     attention(half, half)
     attention(half, half, max_queries=512, head_dim=80)
     attention(half, half, max_queries=64, head_dim=256, window=100, softcap=30.0)
