@@ -200,8 +200,11 @@ class GenerationRequest(BaseModel):
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many of the best tokens are told beside each drawn one; None: nothing is told."""
-        raise NotImplementedError
+        """How many of the best tokens are told beside each drawn one; None: nothing is told.
+
+        Each route has a field of its own for it.
+        """
+        return None
 
 
 Prompt = str | list[int]
