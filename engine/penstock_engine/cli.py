@@ -33,6 +33,9 @@ Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Of weights and KV cache.")
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
+Tensor = Annotated[int, typer.Option(min=1, max=64, help="Processes that share each layer.")]
+Pipeline = Annotated[int, typer.Option(min=1, max=64, help="Stages of layers.")]
+Experts = Annotated[bool, typer.Option(help="Share experts out whole, instead of their width.")]
 
 
 def _speculation(text: str) -> SpeculationConfig:
@@ -85,6 +88,9 @@ def serve(
     speculative_config: Speculative = None,
     seed: Seed = 0,
     device: Device = "auto",
+    tensor_parallel_size: Tensor = 1,
+    pipeline_parallel_size: Pipeline = 1,
+    enable_expert_parallel: Experts = False,
 ) -> None:
     """Serve a model over HTTP."""
     config = EngineConfig(
@@ -94,7 +100,9 @@ def serve(
         kv_cache_memory_bytes=kv_cache_memory_bytes,
         gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
         enable_prefix_caching=enable_prefix_caching, speculative_config=speculative_config,
-        seed=seed, device=device,
+        seed=seed, device=device, tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
     )  # fmt: skip
     options = ServeOptions(
         host=host, port=port, served_model_name=served_model_name or model.resolve().name,
@@ -133,6 +141,9 @@ def preflight(
     speculative_config: Speculative = None,
     seed: Seed = 0,
     device: Device = "auto",
+    tensor_parallel_size: Tensor = 1,
+    pipeline_parallel_size: Pipeline = 1,
+    enable_expert_parallel: Experts = False,
 ) -> None:
     """Say as JSON whether a model can be served like this, without loading it."""
     config = EngineConfig(
@@ -142,7 +153,9 @@ def preflight(
         kv_cache_memory_bytes=kv_cache_memory_bytes,
         gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
         enable_prefix_caching=enable_prefix_caching, speculative_config=speculative_config,
-        seed=seed, device=device,
+        seed=seed, device=device, tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        enable_expert_parallel=enable_expert_parallel,
     )  # fmt: skip
     verdict = judge(config, memory_limit_bytes=memory_limit_bytes)
     text = json.dumps(verdict)

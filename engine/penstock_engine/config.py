@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.models.shard import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,15 @@ class EngineConfig:
     speculative_config: SpeculationConfig | None = None
     seed: int = 0
     device: str = "auto"
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    enable_expert_parallel: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(
+            self.tensor_parallel_size, self.pipeline_parallel_size, self.enable_expert_parallel
+        )
 
     @property
     def draft_model_dir(self) -> Path | None:

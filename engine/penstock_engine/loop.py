@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from penstock_engine.core.errors import RunnerLost
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
@@ -23,7 +24,7 @@ MAX_CONSECUTIVE_FAILURES = 3
 
 class StepRunner(Protocol):
     def run(self, step: Step) -> dict[str, Sampled]:
-        """What each sequence of `step` draws, or is told of its prompt."""
+        """What each sequence of `step` draws, or is told of its prompt. Raises RunnerLost."""
         ...
 
 
@@ -48,6 +49,11 @@ class _Stop:
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    pass
+
+
 class EngineLoop:
     """Owns the scheduler and the runner: no other thread may touch them once started.
 
@@ -66,15 +72,16 @@ class EngineLoop:
         self._runner = runner
         self._clock = clock
         self._on_step = on_step
-        self._inbox: SimpleQueue[Sequence | _Abort | _Stop] = SimpleQueue()
+        self._inbox: SimpleQueue[Sequence | _Abort | _Stop | _Lost] = SimpleQueue()
         self._stats = scheduler.stats()
         self._is_stopping = False
+        self._is_lost = False
         self._num_failures = 0
         self._thread = threading.Thread(target=self._serve, name="engine-loop", daemon=True)
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self._is_lost
 
     def start(self) -> None:
         self._thread.start()
@@ -83,6 +90,11 @@ class EngineLoop:
         """Ends what still runs with reason "error" and joins the thread."""
         self._inbox.put(_Stop())
         self._thread.join()
+
+    def lose(self) -> None:
+        """Thread-safe, does not wait: the runner is lost. Everything ends with reason "error"."""
+        self._is_lost = True
+        self._inbox.put(_Lost())
 
     def submit(self, sequence: Sequence) -> None:
         """Thread-safe, does not wait. A refusal arrives as an event with reason "error".
@@ -123,7 +135,7 @@ class EngineLoop:
         if events:
             self._report(events, 0, self._clock())
 
-    def _take(self, message: Sequence | _Abort | _Stop, events: list[TokenEvent]) -> None:
+    def _take(self, message: Sequence | _Abort | _Stop | _Lost, events: list[TokenEvent]) -> None:
         match message:
             case Sequence():
                 event = self._scheduler.add(message)
@@ -132,6 +144,8 @@ class EngineLoop:
             case _Stop():
                 self._is_stopping = True
                 event = None
+            case _Lost():
+                raise RunnerLost("the runner was lost between two steps")
         if event is not None:
             events.append(event)
 
@@ -155,6 +169,8 @@ class EngineLoop:
         """Results and the requests that failed. A failed step is run again one by one."""
         try:
             return self._runner.run(step), []
+        except RunnerLost:
+            raise
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.sequences))
         if len(step.sequences) == 1:

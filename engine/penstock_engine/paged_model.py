@@ -2,19 +2,58 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
+from penstock_engine.models.shard import Shard, whole
 from penstock_engine.weights import load_weights
 
 
+class Chunk(Protocol):
+    """New tokens of one sequence, as a ScheduledSequence has them."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def token_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def block_table(self) -> tuple[int, ...]: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class Stages(Protocol):
+    """The stages of a pipeline, a ring: what the last one sends, the first one receives."""
+
+    @property
+    def is_first(self) -> bool: ...
+
+    def send(self, x: torch.Tensor) -> None:
+        """To the next stage."""
+        ...
+
+    def receive(self, x: torch.Tensor) -> torch.Tensor:
+        """Fills x with what the stage before sent."""
+        ...
+
+
 class PagedModel:
-    """Weights and keys and values of num_blocks blocks. One thread at a time."""
+    """Weights and keys and values of num_blocks blocks. One thread at a time.
+
+    It may be one rank's part of a model; then every rank calls the same methods at the same time.
+    """
 
     def __init__(
         self,
@@ -26,19 +65,20 @@ class PagedModel:
         num_blocks: int,
         block_size: int,
         max_num_tokens: int,
+        stages: Stages | None = None,
     ) -> None:
-        """max_num_tokens: of one pass."""
+        """max_num_tokens: of one pass. stages: None where the model has all layers."""
         self.config = config
         self.device = device
         self._model = model
         self._dtype = dtype
         self._use_kernels = device == "cuda"
         self._block_size = block_size
-        shape = (2, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        self._stages = stages
+        shard = model.shard
+        shape = (2, num_blocks, block_size, len(shard.kv_heads), config.head_dim)
         # Zeros: padding reads blocks never written, and even a weight of 0 does not undo a NaN.
-        self._caches = [
-            torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.num_layers)
-        ]
+        self._caches = [torch.zeros(shape, dtype=dtype, device=device) for _ in shard.layers]
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
 
@@ -53,12 +93,24 @@ class PagedModel:
         block_size: int,
         max_num_tokens: int,
         max_model_len: int,
+        shard: Shard | None = None,
+        group: Group = ALONE,
+        stages: Stages | None = None,
     ) -> "PagedModel":
-        """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError."""
-        config = ModelConfig.load(model_dir)
+        """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
+
+        shard: what of the model is here; None: all of it.
+        """
+        shard = shard or whole(ModelConfig.load(model_dir))
+        config = shard.config
         torch_dtype: torch.dtype = getattr(torch, dtype)
         model = DecoderForCausalLM(
-            config, max_positions=max_model_len, dtype=torch_dtype, device=device
+            config,
+            max_positions=max_model_len,
+            dtype=torch_dtype,
+            device=device,
+            shard=shard,
+            group=group,
         )
         load_weights(model, model_dir, config.family.names, torch_dtype, device)
         return cls(
@@ -69,12 +121,14 @@ class PagedModel:
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_tokens=max_num_tokens,
+            stages=stages,
         )
 
-    def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+    def forward(self, sequences: Sequence[Chunk]) -> torch.Tensor:
         """sequences: in `row_order`. Writes their keys and values.
 
-        Returns the hidden states of all their tokens, [tokens, hidden_size].
+        Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer, in
+        the first stage.
         """
         token_ids, positions, slots = self._stage(sequences)
         attend = StepAttention(
@@ -84,14 +138,26 @@ class PagedModel:
             dtype=self._dtype,
             use_kernels=self._use_kernels,
         )
-        hidden: torch.Tensor = self._model(token_ids, positions, self._caches, attend)
+        stages, hidden = self._stages, None
+        if stages is not None and not stages.is_first:
+            hidden = stages.receive(self.empty_rows(len(token_ids)))
+        hidden = self._model(token_ids, positions, self._caches, attend, hidden)
+        if stages is not None:
+            stages.send(hidden)
+            if stages.is_first:
+                hidden = stages.receive(self.empty_rows(len(token_ids)))
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
         return self._model.logits(hidden)
 
-    def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+    def empty_rows(self, num_rows: int) -> torch.Tensor:
+        """Of hidden states: [num_rows, hidden_size], with anything in them."""
+        size = (num_rows, self.config.hidden_size)
+        return torch.empty(size, dtype=self._dtype, device=self.device)
+
+    def _stage(self, sequences: Sequence[Chunk]) -> torch.Tensor:
         """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""
         row = 0
         for sequence in sequences:
@@ -111,6 +177,6 @@ class PagedModel:
         return torch.from_numpy(self._staging[:, :row]).to(self.device)
 
 
-def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:
+def row_order(sequence: Chunk) -> tuple[bool, int]:
     """Single tokens by rising length, then chunks: the order that StepAttention expects."""
     return sequence.num_tokens > 1, sequence.end

@@ -1,6 +1,6 @@
 """Step -> drafts -> forward pass -> drawn tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,10 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLogprobs
 from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
+from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.paged_model import PagedModel, row_order
+from penstock_engine.parallel.messages import Part
+from penstock_engine.parallel.model import ParallelModel
 from penstock_engine.sampling.logprobs import token_logprobs
 from penstock_engine.sampling.sampler import sample
 
@@ -24,7 +27,9 @@ PROMPT_LOGPROB_ROWS = 64
 class Runner:
     """Owns the model, and the draft model if there is one. One thread at a time."""
 
-    def __init__(self, model: PagedModel, draft_model: DraftModel | None = None) -> None:
+    def __init__(
+        self, model: PagedModel | ParallelModel, draft_model: DraftModel | None = None
+    ) -> None:
         self._model = model
         self._draft_model = draft_model
 
@@ -41,8 +46,12 @@ class Runner:
         max_num_batched_tokens: int,
         max_model_len: int,
         draft_model_dir: Path | None = None,
+        layout: Layout = ONE_RANK,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
+
+        layout: of more than one rank: starts the others' processes, which end with close(). The
+        draft model is rank 0's alone.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
         as they existed, those of the thread that calls `run` would sleep instead of spin between
@@ -60,11 +69,30 @@ class Runner:
                 max_model_len=max_model_len,
             )
 
+        num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // layout.num_ranks)
+
+        def load_spread() -> ParallelModel:
+            return ParallelModel.load(
+                Part(
+                    rank=0,
+                    layout=layout,
+                    model_dir=str(model_dir),
+                    device=device,
+                    dtype=dtype,
+                    num_blocks=num_blocks,
+                    block_size=block_size,
+                    max_num_tokens=max_num_batched_tokens,
+                    max_model_len=max_model_len,
+                    num_threads=num_threads_each,
+                )
+            )
+
         def load_all() -> "Runner":
             if device == "cpu":
-                torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
+                torch.set_num_threads(num_threads_each)
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            runner = cls(load_one(model_dir), draft)
+            model = load_one(model_dir) if layout.num_ranks == 1 else load_spread()
+            runner = cls(model, draft)
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
             return runner
@@ -74,11 +102,24 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, step: Step) -> dict[str, Sampled]:
-        """Computes a step. Returns what each sequence draws or is told of its prompt."""
+        """Computes a step. Returns what each sequence draws or is told of its prompt.
+
+        Raises RunnerLost.
+        """
         sequences = sorted(step.sequences, key=row_order)
         if self._draft_model is not None:
             sequences = sorted(self._draft_model.guess(sequences), key=row_order)
         return self._sample(sequences, self._model.forward(sequences))
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """on_lost: called at most once, on a thread of its own, when a rank ends by itself."""
+        if isinstance(self._model, ParallelModel):
+            self._model.watch(on_lost)
+
+    def close(self) -> None:
+        """Ends the other ranks, if there are any."""
+        if isinstance(self._model, ParallelModel):
+            self._model.close()
 
     def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
         """Reads the weights in and prepares kernels, so that the first request need not.

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from safetensors import SafetensorError, safe_open
 
@@ -31,6 +32,56 @@ PACKED: Mapping[str, tuple[str, ...]] = {
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What is kept of `whole` things."""
+
+    kept: range
+    whole: int
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def times(self, size: int) -> Portion:
+        """The same, counted in things of which each of these has `size`."""
+        return Portion(range(self.kept.start * size, self.kept.stop * size), self.whole * size)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a model has of a tensor: portions of parts that lie one after another along dim."""
+
+    dim: int
+    portions: tuple[Portion, ...]
+
+    @property
+    def is_all(self) -> bool:
+        return all(len(portion) == portion.whole for portion in self.portions)
+
+    def whole_shape(self, shape: Sequence[int]) -> list[int]:
+        """Of the tensor from which this cuts one of `shape`."""
+        whole = sum(portion.whole for portion in self.portions)
+        return [*shape[: self.dim], whole, *shape[self.dim + 1 :]]
+
+
+class Holding(Protocol):
+    """What a model has of its checkpoint."""
+
+    @property
+    def experts(self) -> Portion: ...
+
+    def cut(self, name: str) -> Cut | None:
+        """Of the tensor of a parameter, by its name. None: all of it."""
+        ...
+
+
+class Loadable(Protocol):
+    @property
+    def shard(self) -> Holding: ...
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
 
 
 class Checkpoint:
@@ -104,7 +155,7 @@ def _num_parameters(path: Path) -> int:
 
 
 def load_weights(
-    model: nn.Module,
+    model: Loadable,
     model_dir: Path,
     names: Mapping[str, str],
     dtype: torch.dtype,
@@ -113,36 +164,61 @@ def load_weights(
     """Gives every parameter of a model built on the meta device its values. Raises ModelError.
 
     names: parts of parameter names that the checkpoint spells otherwise than the model does.
-    A tensor that is a parameter as it stands remains a view of its mapped file, unless it has to
-    be converted. Those that make up one together are read through mappings of their own, which
-    end here: their pages would else stay resident beside the copy for as long as any view of the
-    file lives.
+    Of what the model's shard leaves to others no page is read, but for those it shares with what
+    it has. A tensor that is a parameter as it stands, or some rows of it, remains a view of its
+    mapped file, unless it has to be converted. What is copied is read through mappings of their
+    own, which end here: their pages would else stay resident beside the copy for as long as any
+    view of the file lives.
     """
     import torch
     from torch import nn
 
-    def stacked(name: str, target: torch.Tensor) -> torch.Tensor:
-        parts = [passing.get(part) for part in parts_of(name, names)]
-        shape = [sum(map(len, parts)), *parts[0].shape[1:]]
-        _check_shape(name, shape, target.shape)
-        return torch.cat([part.to(device, dtype) for part in parts], out=target)
+    def copied(name: str, target: torch.Tensor) -> None:
+        kept = _kept(passing, name, names, target.shape, model.shard.cut(name))
+        torch.cat([part.to(device, dtype) for part in kept], out=target)
 
     with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
         for module_name, module in model.named_modules():
             for leaf, parameter in module.named_parameters(recurse=False):
                 name = f"{module_name}.{leaf}"
-                if (whole := renamed(name, names)) in lasting:
-                    tensor = lasting.get(whole)
-                    _check_shape(whole, tensor.shape, parameter.shape)
-                    tensor = tensor.to(device, dtype)
+                kept = []
+                if renamed(name, names) in lasting:
+                    kept = _kept(lasting, name, names, parameter.shape, model.shard.cut(name))
+                if len(kept) == 1 and kept[0].is_contiguous():
+                    tensor = kept[0].to(device, dtype)
                 else:
                     tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
                     if parameter.dim() == 3:
-                        for expert, target in enumerate(tensor):
-                            stacked(f"{module_name}.{expert}.{leaf}.weight", target)
+                        for expert, target in zip(model.shard.experts.kept, tensor, strict=True):
+                            copied(f"{module_name}.{expert}.{leaf}.weight", target)
                     else:
-                        stacked(name, tensor)
+                        copied(name, tensor)
                 setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))
+
+
+def _kept(
+    file: Checkpoint, name: str, names: Mapping[str, str], shape: Sequence[int], cut: Cut | None
+) -> list[torch.Tensor]:
+    """Views of what, one after another, is a parameter of this shape. Raises ModelError."""
+    if (whole := renamed(name, names)) in file or cut is None:
+        tensor = file.get(whole)
+        _check_shape(whole, tensor.shape, shape if cut is None else cut.whole_shape(shape))
+        return [tensor] if cut is None or cut.is_all else _portions(tensor, cut)
+    kept: list[torch.Tensor] = []
+    for part, portion in zip(parts_of(name, names), cut.portions, strict=True):
+        part_cut = Cut(cut.dim, (portion,))
+        tensor = file.get(part)
+        _check_shape(part, tensor.shape, part_cut.whole_shape(shape))
+        kept += _portions(tensor, part_cut)
+    return kept
+
+
+def _portions(tensor: torch.Tensor, cut: Cut) -> list[torch.Tensor]:
+    parts = tensor.split([portion.whole for portion in cut.portions], cut.dim)
+    return [
+        part.narrow(cut.dim, portion.kept.start, len(portion))
+        for part, portion in zip(parts, cut.portions, strict=True)
+    ]
 
 
 def parts_of(name: str, names: Mapping[str, str]) -> list[str]:

@@ -5,21 +5,34 @@ Tokens are grouped by expert, so that each expert is read once and multiplies al
     tokens          a       b       c
     their experts   2 5     0 2     2 5
     grouped         0: b    2: a b c    5: a c
+
+The ranks of a group have either a part of each expert's width, or some experts whole; all of them
+compute the router. What their experts give is summed.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.mlp import ACTIVATIONS
 
 
 class Experts(nn.Module):
-    """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate]."""
+    """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate].
+
+    first: the number of the first of these experts among all.
+    """
 
     def __init__(
-        self, num_experts: int, hidden_size: int, intermediate_size: int, activation: str
+        self,
+        num_experts: int,
+        hidden_size: int,
+        intermediate_size: int,
+        activation: str,
+        *,
+        first: int = 0,
     ) -> None:
         super().__init__()
         self.gate_up_proj = nn.Parameter(
@@ -27,27 +40,25 @@ class Experts(nn.Module):
         )
         self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, intermediate_size))
         self._activate = ACTIVATIONS[activation]
+        self._first = first
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x: [tokens, hidden]. chosen, weights: experts and their shares, [tokens, per token].
 
-        Returns the weighted sums [tokens, hidden].
+        Returns the weighted sums [tokens, hidden] of what these experts give.
         """
-        num_experts, num_per_token = len(self.gate_up_proj), chosen.shape[1]
+        end = self._first + len(self.gate_up_proj)
         order = chosen.flatten().argsort(stable=True)
-        rows = order // num_per_token
-        shares = weights.flatten()[order, None]
-        output = torch.zeros_like(x)
-        start = 0
-        for expert, num_rows in enumerate(
-            chosen.flatten().bincount(minlength=num_experts).tolist()
-        ):
-            if num_rows:
-                group = slice(start, start + num_rows)
-                mixed = self._expert(expert, x[rows[group]]) * shares[group]
-                output.index_add_(0, rows[group], mixed.to(x.dtype))
-                start += num_rows
-        return output
+        counts = chosen.flatten().bincount(minlength=end).tolist()
+        first_place = sum(counts[: self._first])
+        counts = counts[self._first : end]
+        order = order[first_place : first_place + sum(counts)]
+        groups = torch.split(x[order // chosen.shape[1]], counts)
+        mixed = x.new_zeros(chosen.numel(), x.shape[1])
+        for expert, (rows, places) in enumerate(zip(groups, order.split(counts), strict=True)):
+            if len(rows):
+                mixed[places] = self._expert(expert, rows)
+        return (mixed.view(*chosen.shape, -1) * weights[..., None]).sum(1).to(x.dtype)
 
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
         gate, up = F.linear(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
@@ -64,18 +75,26 @@ class MixtureOfExperts(nn.Module):
         intermediate_size: int,
         activation: str,
         normalises: bool,
+        held: range | None = None,
+        group: Group = ALONE,
     ) -> None:
-        """normalises: the shares of a token's experts are made to sum to 1."""
+        """normalises: the shares of a token's experts are made to sum to 1.
+
+        held: the experts that are here; None: all. intermediate_size: of theirs, what is here.
+        """
         super().__init__()
         self.gate = Linear(hidden_size, num_experts, bias=False)
-        self.experts = Experts(num_experts, hidden_size, intermediate_size, activation)
+        held = range(num_experts) if held is None else held
+        self.experts = Experts(
+            len(held), hidden_size, intermediate_size, activation, first=held.start
+        )
+        self._group = group
         self._num_per_token = num_per_token
         self._normalises = normalises
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self._route(x)
-        output: torch.Tensor = self.experts(x, chosen, weights)
-        return output
+        return self._group.sum(self.experts(x, chosen, weights))
 
     def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Shares, in float32, and numbers of each token's experts: [tokens, per token]."""

@@ -56,6 +56,10 @@ class Bridge:
         """Whether the queue has no room, as of the last step."""
         return self._engine.stats().waiting >= self._max_queued
 
+    def lose(self) -> None:
+        """Thread-safe: what computes the steps is gone, and so is the engine."""
+        self._engine.lose()
+
     async def close(self) -> None:
         """Ends what still runs, with an event of reason "error" each, and the engine's thread."""
         await asyncio.to_thread(self._engine.stop)

@@ -48,6 +48,7 @@ async def serve(config: EngineConfig, options: ServeOptions) -> None:
     runner = _load(config, sizing)
     metrics = EngineMetrics(options.served_model_name, config, sizing)
     bridge = Bridge(scheduler, runner, metrics, sizing.model.eos_token_ids)
+    runner.watch(bridge.lose)
     served = Served(
         options.served_model_name, config, sizing, tokenizer, bridge, metrics,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
@@ -61,6 +62,7 @@ async def serve(config: EngineConfig, options: ServeOptions) -> None:
         await _listen(served, options)
     finally:
         await bridge.close()
+        runner.close()
 
 
 def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
@@ -87,6 +89,7 @@ def _load(config: EngineConfig, sizing: Sizing) -> Runner:
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=sizing.max_model_len,
         draft_model_dir=config.draft_model_dir,
+        layout=config.layout,
     )
 
 
