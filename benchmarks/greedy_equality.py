@@ -5,8 +5,9 @@
 
 Small random models of each family answer prompts of 1 to --longest tokens: with transformers'
 generate, one prompt at a time, and with the engine at concurrency 1 and 16, with chunks of at most
-16 and 256 tokens, with the prefix cache on and off, and with so few blocks that sequences are
-preempted. Where their outputs part, the gap is by how much the reference prefers its own token:
+16 and 256 tokens, with the prefix cache and n-gram speculation on and off, and with so few blocks
+that sequences are preempted. Where two outputs part, the gap is how much the reference prefers its
+own token to the engine's:
 
     tie        float32: the gap is below 1e-4. bfloat16: below 2 units in the last place
     noise      bfloat16: below twice the reference's own error, the 99.9th percentile of the
@@ -33,6 +34,8 @@ import transformers
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.runner import Runner
 
 BLOCK_SIZE = 16
@@ -56,6 +59,7 @@ class Setting:
     concurrency: int
     chunk_tokens: int
     prefix_caching: bool
+    speculates: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +69,20 @@ class Result:
     setting: Setting
     verdicts: Counter[str]
     noise: float
-    preemptions: int
-    prefix_hits_tokens: int
+    stats: SchedulerStats
     duration_s: float
 
 
 SETTINGS = tuple(
-    Setting(*values) for values in itertools.product((1, 16), (16, 256), (False, True))
+    Setting(*values)
+    for values in itertools.product((1, 16), (16, 256), (False, True), (False, True))
 )
 # The mechanics are the same in every number type; here the question is how the numbers are rounded.
-BFLOAT16_SETTINGS = (Setting(1, 256, False), Setting(16, 16, True))
+BFLOAT16_SETTINGS = (Setting(1, 256, False, False), Setting(16, 16, True, True))
+# One token is enough to look up: random prompts seldom repeat two.
+NGRAM = SpeculationConfig(
+    method="ngram", num_speculative_tokens=4, prompt_lookup_min=1, prompt_lookup_max=3
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +241,7 @@ def generate(
             num_blocks=num_blocks,
             prefix_caching=setting.prefix_caching,
             max_num_queued_seqs=len(prompts),
+            speculation=NGRAM if setting.speculates else None,
         )
     )
     sampling = SamplingParams(temperature=0.0, max_tokens=new_tokens)
@@ -294,11 +303,8 @@ def campaign(
                     compare(expected, tokens, dtype, noise)
                     for expected, tokens in zip(references, outputs, strict=True)
                 )
-                stats = scheduler.stats()
-                yield Result(
-                    name, dtype, setting, verdicts, noise,
-                    stats.preemptions, stats.prefix_hits_tokens, time.monotonic() - started,
-                )  # fmt: skip
+                duration_s = time.monotonic() - started
+                yield Result(name, dtype, setting, verdicts, noise, scheduler.stats(), duration_s)
 
 
 def main() -> None:
@@ -311,8 +317,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
-    print(f"{'family':10} {'dtype':9} concurrency  chunk  prefix cache", *VERDICTS,
-          "preemptions    hits   noise     s", sep="  ")  # fmt: skip
+    print("family     dtype     concurrency  chunk  cache  ngram", *VERDICTS,
+          "preemptions    hits  drafts   noise     s", sep="  ")  # fmt: skip
     num_different = 0
     for dtype in args.dtypes.split(","):
         for r in campaign(
@@ -323,11 +329,13 @@ def main() -> None:
         ):  # fmt: skip
             s = r.setting
             num_different += r.verdicts["different"]
+            on_off = [("off", "on")[flag] for flag in (s.prefix_caching, s.speculates)]
             print(
-                f"{r.family:10} {r.dtype:9} {s.concurrency:12} {s.chunk_tokens:6}"
-                f"  {'on' if s.prefix_caching else 'off':>12}",
+                f"{r.family:10} {r.dtype:9} {s.concurrency:11} {s.chunk_tokens:6}",
+                *(f"{word:>5}" for word in on_off),
                 *(f"{r.verdicts[verdict]:{len(verdict)}}" for verdict in VERDICTS),
-                f"{r.preemptions:11} {r.prefix_hits_tokens:7} {r.noise:7.4f} {r.duration_s:5.1f}",
+                f"{r.stats.preemptions:11} {r.stats.prefix_hits_tokens:7}"
+                f" {r.stats.draft_tokens:7} {r.noise:7.4f} {r.duration_s:5.1f}",
                 sep="  ",
                 flush=True,
             )

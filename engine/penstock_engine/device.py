@@ -3,6 +3,8 @@
 torch is imported only where a CUDA device is asked about, so a preflight can size without it.
 """
 
+import ctypes
+import gc
 import math
 import os
 import sys
@@ -54,6 +56,17 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         if key.strip() in ("flags", "Features"):
             return frozenset(value.split())
     return frozenset()
+
+
+def release_memory(device: str) -> None:
+    """Gives the system what this process has freed and kept for itself."""
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+    elif sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def num_threads(env: Mapping[str, str] = os.environ) -> int:

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -45,13 +46,22 @@ class _Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stop:
-    pass
+class _Call:
+    function: Callable[[], None]
+    done: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
     pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+Message = Sequence | _Abort | _Call | _Lost | _Stop
 
 
 class EngineLoop:
@@ -69,10 +79,10 @@ class EngineLoop:
         on_step: Callable[[StepReport], None],
     ) -> None:
         self._scheduler = scheduler
-        self._runner = runner
+        self._runner: StepRunner | None = runner
         self._clock = clock
         self._on_step = on_step
-        self._inbox: SimpleQueue[Sequence | _Abort | _Stop | _Lost] = SimpleQueue()
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stats = scheduler.stats()
         self._is_stopping = False
         self._is_lost = False
@@ -107,6 +117,31 @@ class EngineLoop:
         """Thread-safe, does not wait. Unknown and ended requests are ignored."""
         self._inbox.put(_Abort(request_id))
 
+    def reset_prefix_cache(self) -> Future[None]:
+        """Thread-safe, does not wait; takes effect between two steps."""
+        return self._call(self._scheduler.reset_prefix_cache)
+
+    def suspend(self) -> Future[None]:
+        """Lets go of the runner and all its memory, as soon as nothing runs any more.
+
+        Thread-safe, does not wait. The caller submits nothing until the loop is resumed.
+        """
+
+        def let_go() -> None:
+            assert not self._scheduler.has_work, "a sequence would lose its keys and values"
+            self._scheduler.reset_prefix_cache()
+            self._runner = None
+
+        return self._call(let_go)
+
+    def resume(self, load: Callable[[], StepRunner]) -> Future[None]:
+        """Thread-safe, does not wait. What `load` raises is the future's."""
+
+        def take_up() -> None:
+            self._runner = load()
+
+        return self._call(take_up)
+
     def stats(self) -> SchedulerStats:
         """As of the last report."""
         return self._stats
@@ -135,17 +170,26 @@ class EngineLoop:
         if events:
             self._report(events, 0, self._clock())
 
-    def _take(self, message: Sequence | _Abort | _Stop | _Lost, events: list[TokenEvent]) -> None:
+    def _call(self, function: Callable[[], None]) -> Future[None]:
+        done: Future[None] = Future()
+        self._inbox.put(_Call(function, done))
+        if not self.alive:
+            self._drain_inbox()
+        return done
+
+    def _take(self, message: Message, events: list[TokenEvent]) -> None:
+        event: TokenEvent | None = None
         match message:
             case Sequence():
                 event = self._scheduler.add(message)
             case _Abort(request_id):
                 event = self._scheduler.abort(request_id, self._clock())
-            case _Stop():
-                self._is_stopping = True
-                event = None
+            case _Call(function, done):
+                _fulfil(done, function)
             case _Lost():
                 raise RunnerLost("the runner was lost between two steps")
+            case _Stop():
+                self._is_stopping = True
         if event is not None:
             events.append(event)
 
@@ -167,6 +211,7 @@ class EngineLoop:
 
     def _run(self, step: Step) -> tuple[dict[str, Sampled], list[str]]:
         """Results and the requests that failed. A failed step is run again one by one."""
+        assert self._runner is not None, "a sequence was submitted to a suspended loop"
         try:
             return self._runner.run(step), []
         except RunnerLost:
@@ -197,3 +242,16 @@ class EngineLoop:
                 return
             if isinstance(message, Sequence):
                 self._scheduler.add(message)
+            elif isinstance(message, _Call):
+                message.done.set_exception(RuntimeError("the engine loop has ended"))
+
+
+def _fulfil(done: Future[None], function: Callable[[], None]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        function()
+    except Exception as error:  # noqa: BLE001 - the caller's to judge
+        done.set_exception(error)
+    else:
+        done.set_result(None)

@@ -1,41 +1,25 @@
 """A decoder, its KV cache, and the tensors of one forward pass over it."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 
+from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.group import ALONE, Group
+from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.shard import Shard, whole
 from penstock_engine.weights import load_weights
 
 
-class Chunk(Protocol):
-    """New tokens of one sequence, as a ScheduledSequence has them."""
-
-    @property
-    def start(self) -> int: ...
-
-    @property
-    def token_ids(self) -> tuple[int, ...]: ...
-
-    @property
-    def block_table(self) -> tuple[int, ...]: ...
-
-    @property
-    def num_tokens(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-
 class Stages(Protocol):
-    """The stages of a pipeline, a ring: what the last one sends, the first one receives."""
+    """The stages of a pipeline as a ring: what the last one sends, the first one receives."""
 
     @property
     def is_first(self) -> bool: ...
@@ -45,14 +29,14 @@ class Stages(Protocol):
         ...
 
     def receive(self, x: torch.Tensor) -> torch.Tensor:
-        """Fills x with what the stage before sent."""
+        """x, filled with what the stage before has sent."""
         ...
 
 
 class PagedModel:
     """Weights and keys and values of num_blocks blocks. One thread at a time.
 
-    It may be one rank's part of a model; then every rank calls the same methods at the same time.
+    It may be one rank's part of a model; then all ranks call the same methods in the same order.
     """
 
     def __init__(
@@ -65,9 +49,14 @@ class PagedModel:
         num_blocks: int,
         block_size: int,
         max_num_tokens: int,
+        num_host_blocks: int = 0,
+        has_adapters: bool = False,
         stages: Stages | None = None,
     ) -> None:
-        """max_num_tokens: of one pass. stages: None where the model has all layers."""
+        """max_num_tokens: of one pass. num_host_blocks: room for blocks beside the device's.
+
+        stages: None where the model has all its layers here.
+        """
         self.config = config
         self.device = device
         self._model = model
@@ -79,6 +68,12 @@ class PagedModel:
         shape = (2, num_blocks, block_size, len(shard.kv_heads), config.head_dim)
         # Zeros: padding reads blocks never written, and even a weight of 0 does not undo a NaN.
         self._caches = [torch.zeros(shape, dtype=dtype, device=device) for _ in shard.layers]
+        host_shape = (2, num_host_blocks, *shape[2:])
+        self._host_caches = [
+            torch.zeros(host_shape, dtype=dtype, pin_memory=device == "cuda")
+            for _ in range(len(shard.layers) if num_host_blocks else 0)
+        ]
+        self.adapters = Adapters(model, config, device) if has_adapters else None
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
 
@@ -93,6 +88,8 @@ class PagedModel:
         block_size: int,
         max_num_tokens: int,
         max_model_len: int,
+        num_host_blocks: int = 0,
+        has_adapters: bool = False,
         shard: Shard | None = None,
         group: Group = ALONE,
         stages: Stages | None = None,
@@ -121,15 +118,29 @@ class PagedModel:
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_tokens=max_num_tokens,
+            num_host_blocks=num_host_blocks,
+            has_adapters=has_adapters,
             stages=stages,
         )
 
-    def forward(self, sequences: Sequence[Chunk]) -> torch.Tensor:
+    def move(self, moves: Moves) -> None:
+        """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
+        for cache, host in zip_longest(self._caches, self._host_caches):
+            for block, slot in moves.saves:
+                host[:, slot].copy_(cache[:, block])
+            for slot, block in moves.restores:
+                cache[:, block].copy_(host[:, slot])
+            for source, target in moves.forks:
+                cache[:, target].copy_(cache[:, source])
+
+    def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """sequences: in `row_order`. Writes their keys and values.
 
-        Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer, in
-        the first stage.
+        Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,
+        in the first stage.
         """
+        if self.adapters is not None:
+            self.adapters.select(sequences)
         token_ids, positions, slots = self._stage(sequences)
         attend = StepAttention(
             [Span(s.start, s.end, s.block_table) for s in sequences],
@@ -157,7 +168,7 @@ class PagedModel:
         size = (num_rows, self.config.hidden_size)
         return torch.empty(size, dtype=self._dtype, device=self.device)
 
-    def _stage(self, sequences: Sequence[Chunk]) -> torch.Tensor:
+    def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""
         row = 0
         for sequence in sequences:
@@ -177,6 +188,6 @@ class PagedModel:
         return torch.from_numpy(self._staging[:, :row]).to(self.device)
 
 
-def row_order(sequence: Chunk) -> tuple[bool, int]:
+def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:
     """Single tokens by rising length, then chunks: the order that StepAttention expects."""
     return sequence.num_tokens > 1, sequence.end

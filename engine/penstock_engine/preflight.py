@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock_engine import device
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.weights import MAX_HEADER_BYTES, checkpoint_files, parts_of, renamed
@@ -94,7 +94,10 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     model, num_parameters = check_model(config.model_dir)
     dtype = device.choose_dtype(config.dtype, device_name)
     item_bytes = device.DTYPE_BYTES[dtype]
-    max_model_len = config.max_model_len or model.max_model_len
+    is_fitted = config.max_model_len == FIT
+    max_model_len = (
+        model.max_model_len if is_fitted else config.max_model_len or model.max_model_len
+    )
     if max_model_len > model.max_model_len:
         raise ModelError(
             "ContextTooLong",
@@ -113,6 +116,10 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     free_bytes = _free_bytes(
         config, model, device_name, memory_limit_bytes, weights_bytes, wanted_bytes
     )
+    if is_fitted:
+        block_bytes = per_token * config.block_size
+        fitting = (wanted_bytes or free_bytes) // block_bytes * config.block_size
+        max_model_len = min(max_model_len, max(fitting, config.block_size))
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,

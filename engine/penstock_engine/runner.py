@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from penstock_engine.core.errors import ModelError
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLogprobs
 from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
+from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
@@ -46,19 +48,25 @@ class Runner:
         max_num_batched_tokens: int,
         max_model_len: int,
         draft_model_dir: Path | None = None,
+        num_host_blocks: int = 0,
+        has_adapters: bool = False,
         layout: Layout = ONE_RANK,
+        on_weights: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
 
-        layout: of more than one rank: starts the others' processes, which end with close(). The
-        draft model is rank 0's alone.
+        layout: where it has several ranks, the others' processes are started, and end with this
+        runner. A draft model is rank 0's alone.
+        on_weights: called, on another thread, when all is read and the warm-up begins.
+        on_lost: called at most once, on another thread, when a rank ends by itself.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
         as they existed, those of the thread that calls `run` would sleep instead of spin between
         products: with two cores, a small model would take twice as long for a step.
         """
 
-        def load_one(folder: Path) -> PagedModel:
+        def load_one(folder: Path, has_adapters: bool = False) -> PagedModel:
             return PagedModel.load(
                 folder,
                 device=device,
@@ -67,32 +75,37 @@ class Runner:
                 block_size=block_size,
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
+                num_host_blocks=num_host_blocks,
+                has_adapters=has_adapters,
             )
 
         num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // layout.num_ranks)
 
         def load_spread() -> ParallelModel:
-            return ParallelModel.load(
-                Part(
-                    rank=0,
-                    layout=layout,
-                    model_dir=str(model_dir),
-                    device=device,
-                    dtype=dtype,
-                    num_blocks=num_blocks,
-                    block_size=block_size,
-                    max_num_tokens=max_num_batched_tokens,
-                    max_model_len=max_model_len,
-                    num_threads=num_threads_each,
-                )
+            if has_adapters:
+                raise ModelError("CannotSplit", "a model with adapters cannot be spread yet")
+            part = Part(
+                rank=0,
+                layout=layout,
+                model_dir=str(model_dir),
+                device=device,
+                dtype=dtype,
+                num_blocks=num_blocks,
+                block_size=block_size,
+                max_num_tokens=max_num_batched_tokens,
+                max_model_len=max_model_len,
+                num_host_blocks=num_host_blocks,
+                num_threads=num_threads_each,
             )
+            return ParallelModel.load(part, on_lost)
 
         def load_all() -> "Runner":
             if device == "cpu":
                 torch.set_num_threads(num_threads_each)
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            model = load_one(model_dir) if layout.num_ranks == 1 else load_spread()
-            runner = cls(model, draft)
+            is_whole = layout.num_ranks == 1
+            runner = cls(load_one(model_dir, has_adapters) if is_whole else load_spread(), draft)
+            on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
             return runner
@@ -106,20 +119,24 @@ class Runner:
 
         Raises RunnerLost.
         """
+        self._model.move(step.moves)
         sequences = sorted(step.sequences, key=row_order)
         if self._draft_model is not None:
+            self._draft_model.model.move(step.moves)
             sequences = sorted(self._draft_model.guess(sequences), key=row_order)
         return self._sample(sequences, self._model.forward(sequences))
 
-    def watch(self, on_lost: Callable[[], None]) -> None:
-        """on_lost: called at most once, on a thread of its own, when a rank ends by itself."""
-        if isinstance(self._model, ParallelModel):
-            self._model.watch(on_lost)
-
     def close(self) -> None:
-        """Ends the other ranks, if there are any."""
+        """Ends the other ranks, if there are any; else, that happens with the last reference."""
         if isinstance(self._model, ParallelModel):
             self._model.close()
+
+    @property
+    def adapters(self) -> Adapters:
+        """Only where the runner was loaded with has_adapters."""
+        adapters = self._model.adapters
+        assert adapters is not None, "the runner was loaded without adapters"
+        return adapters
 
     def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
         """Reads the weights in and prepares kernels, so that the first request need not.

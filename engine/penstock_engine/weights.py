@@ -51,7 +51,10 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a model has of a tensor: portions of parts that lie one after another along dim."""
+    """What a model has of a matrix: portions of the parts that lie one after another in it.
+
+    dim: along which they lie, 0 outputs, 1 inputs.
+    """
 
     dim: int
     portions: tuple[Portion, ...]
@@ -60,10 +63,24 @@ class Cut:
     def is_all(self) -> bool:
         return all(len(portion) == portion.whole for portion in self.portions)
 
+    def axis(self, shape: Sequence[int]) -> int:
+        """Of a vector of outputs, a matrix, or a stack of matrices."""
+        return self.dim + max(0, len(shape) - 2)
+
     def whole_shape(self, shape: Sequence[int]) -> list[int]:
         """Of the tensor from which this cuts one of `shape`."""
-        whole = sum(portion.whole for portion in self.portions)
-        return [*shape[: self.dim], whole, *shape[self.dim + 1 :]]
+        sizes = list(shape)
+        sizes[self.axis(shape)] = sum(portion.whole for portion in self.portions)
+        return sizes
+
+    def of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Views of the portions."""
+        axis = self.axis(tensor.shape)
+        parts = tensor.split_with_sizes([portion.whole for portion in self.portions], axis)
+        return [
+            part.narrow(axis, portion.kept.start, len(portion))
+            for part, portion in zip(parts, self.portions, strict=True)
+        ]
 
 
 class Holding(Protocol):
@@ -173,23 +190,27 @@ def load_weights(
     import torch
     from torch import nn
 
+    shard = model.shard
+
+    def kept(file: Checkpoint, name: str, shape: Sequence[int]) -> list[torch.Tensor]:
+        return _kept(file, name, names, shape, shard.cut(name), shard.experts)
+
     def copied(name: str, target: torch.Tensor) -> None:
-        kept = _kept(passing, name, names, target.shape, model.shard.cut(name))
-        torch.cat([part.to(device, dtype) for part in kept], out=target)
+        parts = [part.to(device, dtype) for part in kept(passing, name, target.shape)]
+        torch.cat(parts, dim=max(0, target.dim() - 2), out=target)
 
     with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
         for module_name, module in model.named_modules():
             for leaf, parameter in module.named_parameters(recurse=False):
                 name = f"{module_name}.{leaf}"
-                kept = []
-                if renamed(name, names) in lasting:
-                    kept = _kept(lasting, name, names, parameter.shape, model.shard.cut(name))
-                if len(kept) == 1 and kept[0].is_contiguous():
-                    tensor = kept[0].to(device, dtype)
+                is_whole = renamed(name, names) in lasting
+                views = kept(lasting, name, parameter.shape) if is_whole else []
+                if len(views) == 1 and views[0].is_contiguous():
+                    tensor = views[0].to(device, dtype)
                 else:
                     tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
-                    if parameter.dim() == 3:
-                        for expert, target in zip(model.shard.experts.kept, tensor, strict=True):
+                    if parameter.dim() == 3 and not is_whole:
+                        for expert, target in zip(shard.experts.kept, tensor, strict=True):
                             copied(f"{module_name}.{expert}.{leaf}.weight", target)
                     else:
                         copied(name, tensor)
@@ -197,28 +218,30 @@ def load_weights(
 
 
 def _kept(
-    file: Checkpoint, name: str, names: Mapping[str, str], shape: Sequence[int], cut: Cut | None
+    file: Checkpoint,
+    name: str,
+    names: Mapping[str, str],
+    shape: Sequence[int],
+    cut: Cut | None,
+    experts: Portion,
 ) -> list[torch.Tensor]:
-    """Views of what, one after another, is a parameter of this shape. Raises ModelError."""
+    """Views of what, row after row, is a parameter of this shape. Raises ModelError."""
     if (whole := renamed(name, names)) in file or cut is None:
         tensor = file.get(whole)
-        _check_shape(whole, tensor.shape, shape if cut is None else cut.whole_shape(shape))
-        return [tensor] if cut is None or cut.is_all else _portions(tensor, cut)
-    kept: list[torch.Tensor] = []
+        expected = [*shape] if cut is None else cut.whole_shape(shape)
+        if len(shape) == 3:
+            expected[0] = experts.whole
+        _check_shape(whole, tensor.shape, expected)
+        if len(shape) == 3:
+            tensor = tensor[experts.kept.start : experts.kept.stop]
+        return [tensor] if cut is None or cut.is_all else cut.of(tensor)
+    views: list[torch.Tensor] = []
     for part, portion in zip(parts_of(name, names), cut.portions, strict=True):
         part_cut = Cut(cut.dim, (portion,))
         tensor = file.get(part)
         _check_shape(part, tensor.shape, part_cut.whole_shape(shape))
-        kept += _portions(tensor, part_cut)
-    return kept
-
-
-def _portions(tensor: torch.Tensor, cut: Cut) -> list[torch.Tensor]:
-    parts = tensor.split([portion.whole for portion in cut.portions], cut.dim)
-    return [
-        part.narrow(cut.dim, portion.kept.start, len(portion))
-        for part, portion in zip(parts, cut.portions, strict=True)
-    ]
+        views += part_cut.of(tensor)
+    return views
 
 
 def parts_of(name: str, names: Mapping[str, str]) -> list[str]:

@@ -268,6 +268,19 @@ PREFILL_TOKENS_PENDING = MetricSpec(
     "gauge",
     "Prompt tokens that are accepted and not yet computed.",
 )
+REQUEST_TIMEOUTS = MetricSpec(
+    "penstock:request_timeouts_total",
+    "counter",
+    "Requests whose deadline passed, by how far they were.",
+    (*LABELS, "phase"),
+)
+STARTUP_SECONDS = MetricSpec(
+    "penstock:startup_seconds",
+    "gauge",
+    "Seconds that each phase of the start took: import of the program, config (and tokenizer), "
+    "weights, warm_up, listen.",
+    (*LABELS, "phase"),
+)
 DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
 )
@@ -281,7 +294,7 @@ METRICS: tuple[MetricSpec, ...] = (
     REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
-    PREFILL_TOKENS_PENDING, DRAINING,
+    PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
 )  # fmt: skip
 
 # Exposed only by an engine that speculates, as vLLM does.
@@ -296,10 +309,16 @@ LABEL_VALUES: dict[str, tuple[str, ...]] = {
     PROMPT_TOKENS_CACHED_BY_SOURCE.name: ("device", "disk", "external_unspecified", "host", "p2p"),
     PROMPT_TOKENS_BY_SOURCE.name: ("external_kv_transfer", "local_cache_hit", "local_compute"),
     REQUEST_SUCCESS.name: ("abort", "error", "length", "repetition", "stop"),
+    REQUEST_TIMEOUTS.name: ("decode", "prefill", "queued"),
+    STARTUP_SECONDS.name: ("config", "import", "listen", "warm_up", "weights"),
     ADMISSION_REJECTIONS.name: ("max_num_queued_reqs", "max_num_queued_tokens"),
 }
 
 REQUEST_ID_HEADER = "x-request-id"
+# How long the client waits for the whole answer: in seconds, which may have decimals.
+TIMEOUT_HEADER = "x-request-timeout-s"
+# The same as Envoy, and the gateways built on it, tell it: in milliseconds.
+ENVOY_TIMEOUT_HEADER = "x-envoy-expected-rq-timeout-ms"
 
 SSE_PREFIX = b"data: "
 SSE_END = b"\n\n"

@@ -66,7 +66,10 @@ def test_every_vllm_metric_is_exactly_vllms(client: httpx.Client) -> None:
 
 def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
     own = {name for name in scrape(client) if not name.startswith("vllm:")}
-    assert own == {"penstock:prefill_tokens_pending", "penstock:draining"}
+    assert own == {
+        "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:startup_seconds",
+        "penstock:draining",
+    }  # fmt: skip
 
 
 def test_the_capacity_can_be_read(client: httpx.Client) -> None:
@@ -155,3 +158,10 @@ def test_another_salt_shares_nothing(client: httpx.Client) -> None:
     for salt in ("one", "two"):
         answer = client.post("/v1/completions", json=body | {"cache_salt": salt}).json()
         assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
+def test_the_seconds_of_the_start_are_told(client: httpx.Client) -> None:
+    samples = scrape(client)["penstock:startup_seconds"].samples
+    phases = {sample.labels["phase"]: sample.value for sample in samples}
+    assert phases.keys() == {"import", "config", "weights", "warm_up", "listen"}
+    assert all(seconds > 0 for seconds in phases.values())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.preflight import preflight, size
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -124,7 +124,7 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     "no layers": (config_with(num_hidden_layers=0), "BadConfig", URI),
     "heads that do not divide": (config_with(num_key_value_heads=3), "BadConfig", URI),
     "quantised by config": (config_with(quantization_config={"bits": 4}), "BadConfig", URI),
-    "sliding window": (config_with(use_sliding_window=True), "BadConfig", URI),
+    "unknown kind of layer": (config_with(layer_types=["chunked_attention"] * 4), "BadConfig", URI),
     "unknown rope": (config_with(rope_parameters={"rope_type": "x"}), "BadConfig", URI),
     "no weights": (without("model.safetensors"), "NoSafetensors", URI),
     "only pickled weights": (pickled, "NoSafetensors", "safetensors"),
@@ -142,7 +142,9 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     "a shard is missing": (sharded_in_part, "BadWeights", URI),
     "an index that leads outside": (escaping_index, "BadWeights", URI),
     "config of a wider model": (config_with(hidden_size=512), "WeightsMismatch", URI),
-    "config of a deeper model": (config_with(num_hidden_layers=5), "WeightsMismatch", URI),
+    "config of a deeper model": (
+        config_with(num_hidden_layers=5, layer_types=None), "WeightsMismatch", URI
+    ),
     "config of a larger vocabulary": (config_with(vocab_size=9999), "WeightsMismatch", URI),
     "config of an untied model": (config_with(tie_word_embeddings=False), "WeightsMismatch", URI),
     "no tokenizer": (without("tokenizer.json"), "NoTokenizer", URI),
@@ -277,3 +279,14 @@ def test_neither_torch_nor_transformers_is_loaded_for_a_verdict(model_dir: Path)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("num_blocks", "length"), [(1, 16), (9, 144), (10**6, None)])
+def test_a_context_that_is_fitted(folder: Path, num_blocks: int, length: int | None) -> None:
+    """As many tokens as the cache holds, and never more than the model was made for."""
+    config = EngineConfig(
+        model_dir=folder, max_model_len=FIT, num_gpu_blocks_override=num_blocks, dtype="float32"
+    )
+    sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 50)
+    assert sizing.max_model_len == (length or sizing.model.max_model_len)
+    assert sizing.kv_capacity_tokens >= sizing.max_model_len

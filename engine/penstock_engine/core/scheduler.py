@@ -11,14 +11,16 @@ that outgrows it ends by length.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from typing import Literal
 
 from penstock_engine.core.blocks import BlockPool
 from penstock_engine.core.cache import KVCache
+from penstock_engine.core.ending import End, end_after
 from penstock_engine.core.events import Failure, FinishReason, TokenEvent
 from penstock_engine.core.line import Line
+from penstock_engine.core.queue import Queue
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.speculation import Speculation, SpeculationConfig
 from penstock_engine.core.stats import Counters, SchedulerStats
@@ -28,16 +30,10 @@ NOTHING = Sampled()
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
-    """token_id: the token that ended the sequence, when one did."""
-
-    reason: FinishReason
-    token_id: int | None = None
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class SchedulerConfig:
+    """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
+    run at once. adapter_patience_s: how long others may go first because their adapter runs."""
+
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -47,6 +43,9 @@ class SchedulerConfig:
     max_num_queued_seqs: int = 1024
     policy: Literal["fcfs", "priority"] = "fcfs"
     speculation: SpeculationConfig | None = None
+    num_host_blocks: int = 0
+    max_adapters: int = 0
+    adapter_patience_s: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):
@@ -67,11 +66,12 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
         self._cache = KVCache(
-            BlockPool(config.num_blocks, config.block_size, config.prefix_caching)
+            BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
+            config.num_host_blocks,
         )
         self._speculation = None if config.speculation is None else Speculation(config.speculation)
         self._sequences: dict[str, Sequence] = {}
-        self._waiting = Line()
+        self._waiting = Queue(config.max_adapters, config.adapter_patience_s)
         self._running = Line()
         self._serials = count()
         self._prefill_tokens_pending = 0
@@ -86,6 +86,8 @@ class Scheduler:
         """Queues a sequence, or refuses it with an event of reason "error"."""
         if sequence.request_id in self._sequences:
             raise ValueError(f"request id {sequence.request_id!r} is in use")
+        if sequence.adapter and not self.config.max_adapters:
+            raise ValueError("a scheduler without room for adapters was given one")
         refusal: Failure | None = None
         if sequence.num_prompt_tokens >= self.config.max_num_tokens:
             refusal = "prompt_too_long"
@@ -93,6 +95,7 @@ class Scheduler:
             refusal = "queue_full"
         if refusal is not None:
             sequence.status = Status.FINISHED
+            self._counters.rejections += 1
             return TokenEvent.of(
                 sequence, sequence.arrival_s, finish_reason="error", failure=refusal
             )
@@ -101,7 +104,7 @@ class Scheduler:
         if self._speculation is not None:
             sequence.drafter = self._speculation.drafter(sequence.cache_salt)
         self._sequences[sequence.request_id] = sequence
-        self._waiting.add(sequence)
+        self._waiting.line.add(sequence)
         self._prefill_tokens_pending += sequence.num_prompt_tokens_pending
         return None
 
@@ -135,7 +138,7 @@ class Scheduler:
                 num_tokens = min(budget, admitted.num_tokens_behind)
                 scheduled.append(self._chunk(admitted, num_tokens, ()))
                 budget -= num_tokens
-        return Step(tuple(scheduled)) if scheduled else None
+        return Step(tuple(scheduled), self._cache.take_moves()) if scheduled else None
 
     def complete(self, step: Step, sampled: Mapping[str, Sampled], now: float) -> list[TokenEvent]:
         """Takes in what a step computed; sequences that ended meanwhile are passed over.
@@ -169,21 +172,35 @@ class Scheduler:
     def fail_all(self, failure: Failure, now: float) -> list[TokenEvent]:
         return self.fail(self._sequences, failure, now)
 
+    def reset_prefix_cache(self) -> None:
+        """What comes from now on is computed, though it was before."""
+        self._cache.forget()
+
     def stats(self) -> SchedulerStats:
-        return SchedulerStats.of(
-            self._counters,
+        counted = asdict(self._counters)
+        counted["drafts_right_by_position"] = tuple(self._counters.drafts_right_by_position)
+        running_adapters = self._running_adapters()
+        return SchedulerStats(
             running=len(self._running),
             waiting=len(self._waiting),
+            deferred=self._waiting.num_deferred(self._sequences, running_adapters),
+            running_adapters=tuple(sorted(running_adapters)),
+            waiting_adapters=tuple(sorted({s.adapter for s in self._waiting.line if s.adapter})),
             kv_usage=self._cache.pool.usage,
             prefill_tokens_pending=self._prefill_tokens_pending,
+            evicted_blocks=self._cache.num_evicted_blocks,
+            saved_blocks=self._cache.num_saved_blocks,
+            **counted,
         )
 
     def check(self) -> None:
         """Raises AssertionError when the books do not balance. Between steps only."""
         sequences = self._sequences.values()
         self._cache.pool.check(sequence.block_table for sequence in sequences)
+        self._cache.check()
+        assert len(self._running_adapters()) <= self.config.max_adapters
         running = {sequence.request_id for sequence in self._running}
-        waiting = {sequence.request_id for sequence in self._waiting}
+        waiting = {sequence.request_id for sequence in self._waiting.line}
         assert len(running) == len(self._running) <= self.config.max_num_seqs
         assert running.isdisjoint(waiting), "a sequence both waits and runs"
         assert running | waiting == self._sequences.keys(), "a sequence got lost"
@@ -239,6 +256,7 @@ class Scheduler:
             num_prompt_tokens=sequence.num_prompt_tokens,
             ending_token_ids=sequence.ending_token_ids,
             constraint=sequence.constraint,
+            adapter=sequence.adapter,
             num_drafts=len(known),
             num_open_drafts=drafts if isinstance(drafts, int) else 0,
             wants_prompt_logprobs=sequence.wants_prompt_logprobs,
@@ -254,24 +272,39 @@ class Scheduler:
         return True
 
     def _admit_next(self, now: float) -> Sequence | None:
-        """The head of the queue, now running and with all its blocks; None when it must wait."""
-        if not self._waiting or len(self._running) >= self.config.max_num_seqs:
+        """The first that need not wait for others, now running and with all its blocks.
+
+        None when there is no such sequence, or it does not fit: nobody overtakes it then.
+        """
+        if len(self._running) >= self.config.max_num_seqs:
             return None
-        sequence = self._waiting[0]
-        num_cached_tokens = self._cache.admit(sequence)
-        if num_cached_tokens is None:
+        sequence = self._waiting.next(self._sequences, self._running_adapters(), now)
+        if sequence is None:
             return None
-        self._waiting.remove(sequence)
+        parent = self._sequences.get(sequence.fork_of)
+        if parent is None or sequence.num_output_tokens or sequence.wants_prompt_logprobs:
+            admission = self._cache.admit(sequence)
+        else:
+            admission = self._cache.fork(sequence, parent)
+        if admission is None:
+            self._counters.waits_for_blocks += sequence.num_waits == 0
+            sequence.num_waits += 1
+            return None
+        self._waiting.line.remove(sequence)
         self._running.add(sequence)
         sequence.status = Status.RUNNING
-        self._set_num_computed(sequence, num_cached_tokens)
+        self._set_num_computed(sequence, admission.num_tokens)
         if sequence.first_scheduled_s is None:
             sequence.first_scheduled_s = now
-            sequence.num_cached_tokens = num_cached_tokens
+            sequence.num_cached_tokens = admission.num_tokens
+            sequence.num_host_tokens = admission.num_host_tokens
             if self.config.prefix_caching:
                 self._counters.prefix_queries_tokens += sequence.num_prompt_tokens
-                self._counters.prefix_hits_tokens += num_cached_tokens
+                self._counters.prefix_hits_tokens += admission.num_tokens
         return sequence
+
+    def _running_adapters(self) -> set[str]:
+        return {sequence.adapter for sequence in self._running if sequence.adapter}
 
     def _preempt(self, sequence: Sequence) -> None:
         """The sequence is out of the running line already."""
@@ -280,7 +313,7 @@ class Scheduler:
         sequence.status = Status.WAITING
         sequence.num_preemptions += 1
         self._counters.preemptions += 1
-        self._waiting.add(sequence)
+        self._waiting.line.add(sequence)
 
     def _advance(self, sequence: Sequence, num_computed_tokens: int) -> None:
         """Counts tokens as computed and offers the blocks they fill to others."""
@@ -296,13 +329,14 @@ class Scheduler:
             sequence.first_token_s = now
             num_cached_tokens = sequence.num_cached_tokens
             self._counters.prompt_tokens_cached += num_cached_tokens
+            self._counters.prompt_tokens_from_host += sequence.num_host_tokens
             self._counters.prompt_tokens_computed += sequence.num_prompt_tokens - num_cached_tokens
         num_taken = 0
-        end: _End | None = None
+        end: End | None = None
         for token_id in sampled.token_ids:
             sequence.tokens.append(token_id)
             num_taken += 1
-            if (end := self._end_of(sequence, token_id)) is not None:
+            if (end := end_after(sequence, self.config.max_num_tokens)) is not None:
                 break
         self._counters.generation_tokens += num_taken
         if sampled.num_drafts and self._speculation is not None:
@@ -329,23 +363,6 @@ class Scheduler:
             ending_token_id=end.token_id,
         )
 
-    def _end_of(self, sequence: Sequence, token_id: int) -> "_End | None":
-        """Whether the token just appended is the last, and why."""
-        constraint = sequence.constraint
-        if constraint is not None and not constraint.accept(token_id):
-            return _End("error", failure="nothing_to_draw")
-        if (
-            token_id in sequence.ending_token_ids
-            and sequence.num_output_tokens > sequence.sampling.min_tokens
-        ):
-            return _End("stop", token_id)
-        if constraint is not None and constraint.is_finished:
-            return _End("stop")
-        is_at_limit = sequence.num_tokens >= self.config.max_num_tokens
-        if is_at_limit or sequence.num_output_tokens >= sequence.sampling.max_tokens:
-            return _End("length")
-        return None
-
     def _finish(
         self, sequence: Sequence, reason: FinishReason, now: float, failure: Failure | None = None
     ) -> TokenEvent:
@@ -353,7 +370,7 @@ class Scheduler:
         return TokenEvent.of(sequence, now, finish_reason=reason, failure=failure)
 
     def _leave(self, sequence: Sequence) -> None:
-        line = self._running if sequence.status is Status.RUNNING else self._waiting
+        line = self._running if sequence.status is Status.RUNNING else self._waiting.line
         line.remove(sequence)
         del self._sequences[sequence.request_id]
         self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending

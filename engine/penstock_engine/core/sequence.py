@@ -2,6 +2,7 @@
 
 from enum import Enum
 
+from penstock_engine.core.blocks import root_hash
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.drafting import Drafter
 from penstock_engine.core.sampling import SamplingParams
@@ -17,16 +18,20 @@ class Status(Enum):
 class Sequence:
     """Tokens, where their keys and values lie, and how far they are computed.
 
-        0 <= num_cached_tokens                      read from the prefix cache when first admitted
+        0 <= num_cached_tokens                      read from the prefix cache when first admitted,
+                                                    num_host_tokens of them from the host tier
         0 <= num_computed_tokens <= num_tokens      have keys and values in block_table
         num_prompt_tokens <= num_tokens             the rest was generated
 
     A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
     sets num_computed_tokens back to 0 and keeps the tokens. Lower priorities come first; order is
-    unique among the sequences of a scheduler. Written by the scheduler only.
+    unique among the sequences of a scheduler. adapter: the identity of loaded LoRA weights, or "".
+    fork_of: a sequence with the same prompt, whose blocks this one can share as soon as they are
+    filled. Written by the scheduler only.
     """
 
     __slots__ = (
+        "adapter",
         "arrival_s",
         "block_hashes",
         "block_table",
@@ -36,14 +41,18 @@ class Sequence:
         "eos_token_ids",
         "first_scheduled_s",
         "first_token_s",
+        "fork_of",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_host_tokens",
         "num_preemptions",
         "num_prompt_tokens",
+        "num_waits",
         "order",
         "priority",
         "prompt_logprobs",
         "request_id",
+        "root_hash",
         "sampling",
         "status",
         "tokens",
@@ -59,6 +68,8 @@ class Sequence:
         cache_salt: str = "",
         constraint: Constraint | None = None,
         priority: int = 0,
+        adapter: str = "",
+        fork_of: str = "",
     ) -> None:
         if not prompt:
             raise ValueError("a sequence needs at least one prompt token")
@@ -69,6 +80,9 @@ class Sequence:
         self.cache_salt = cache_salt
         self.constraint = constraint
         self.priority = priority
+        self.adapter = adapter
+        self.fork_of = fork_of
+        self.root_hash = root_hash(cache_salt, adapter)
         self.order = (priority, 0)
         self.drafter: Drafter | None = None
         self.tokens = list(prompt)
@@ -76,6 +90,8 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
         self.num_preemptions = 0
+        self.num_host_tokens = 0
+        self.num_waits = 0
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = []
         self.prompt_logprobs: list[TokenLogprobs] = []
@@ -96,6 +112,10 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def has_computed_prompt(self) -> bool:
+        return self.num_computed_tokens >= self.num_prompt_tokens
 
     @property
     def num_tokens_behind(self) -> int:

@@ -1,6 +1,6 @@
 """What the scheduler counts, and its state of one moment."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -10,6 +10,7 @@ class Counters:
     Prefix queries and hits are counted once for each sequence, when it is first admitted. Prompt
     tokens are counted when their sequence yields its first token. drafts: guesses made for a
     sequence in one step; drafts_right_by_position: how often the nth token of one was right.
+    waits_for_blocks: sequences that reached the head of the queue and found too few free blocks.
     """
 
     prefix_queries_tokens: int = 0
@@ -17,10 +18,13 @@ class Counters:
     preemptions: int = 0
     prompt_tokens_computed: int = 0
     prompt_tokens_cached: int = 0
+    prompt_tokens_from_host: int = 0
     generation_tokens: int = 0
     drafts: int = 0
     draft_tokens: int = 0
     drafts_right_by_position: list[int] = field(default_factory=list)
+    waits_for_blocks: int = 0
+    rejections: int = 0
 
     def draft_judged(self, num_drafts: int, num_right: int) -> None:
         self.drafts += 1
@@ -33,10 +37,17 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStats:
-    """Gauges, and the counters as they stood."""
+    """Gauges, and the counters as they stood.
+
+    deferred: waiting sequences that wait for something else than their turn, an adapter's or their
+    fork's. saved_blocks: evicted ones whose contents went to the host tier.
+    """
 
     running: int
     waiting: int
+    deferred: int
+    running_adapters: tuple[str, ...]
+    waiting_adapters: tuple[str, ...]
     kv_usage: float
     prefill_tokens_pending: int
     prefix_queries_tokens: int
@@ -44,22 +55,12 @@ class SchedulerStats:
     preemptions: int
     prompt_tokens_computed: int
     prompt_tokens_cached: int
+    prompt_tokens_from_host: int
     generation_tokens: int
     drafts: int
     draft_tokens: int
     drafts_right_by_position: tuple[int, ...]
-
-    @classmethod
-    def of(
-        cls, counters: Counters, *, running: int, waiting: int, kv_usage: float,
-        prefill_tokens_pending: int,
-    ) -> "SchedulerStats":  # fmt: skip
-        counted = asdict(counters)
-        counted["drafts_right_by_position"] = tuple(counters.drafts_right_by_position)
-        return cls(
-            running=running,
-            waiting=waiting,
-            kv_usage=kv_usage,
-            prefill_tokens_pending=prefill_tokens_pending,
-            **counted,
-        )
+    waits_for_blocks: int
+    rejections: int
+    evicted_blocks: int
+    saved_blocks: int

@@ -33,6 +33,7 @@ class ScheduledSequence:
     num_prompt_tokens: int
     ending_token_ids: frozenset[int] = frozenset()
     constraint: Constraint | None = None
+    adapter: str = ""
     num_drafts: int = 0
     num_open_drafts: int = 0
     wants_prompt_logprobs: bool = False
@@ -56,10 +57,26 @@ class ScheduledSequence:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """Whole blocks to copy before anything is computed, in this order; (from, to) each.
+
+    saves: device to host. restores: host to device. forks: device to device.
+    """
+
+    saves: tuple[tuple[int, int], ...] = ()
+    restores: tuple[tuple[int, int], ...] = ()
+    forks: tuple[tuple[int, int], ...] = ()
+
+
+NO_MOVES = Moves()
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """Prefill chunks and decodes mix freely; each sequence appears at most once."""
 
     sequences: tuple[ScheduledSequence, ...]
+    moves: Moves = NO_MOVES
 
     @property
     def num_tokens(self) -> int:

@@ -14,6 +14,8 @@ class Linear(nn.Module):
 
     def __init__(self, num_inputs: int, num_outputs: int, *, bias: bool) -> None:
         super().__init__()
+        self.num_inputs = num_inputs
+        self.num_outputs = num_outputs
         self.weight = nn.Parameter(torch.empty(num_outputs, num_inputs))
         self.bias = nn.Parameter(torch.empty(num_outputs)) if bias else None
 

@@ -6,8 +6,8 @@ Tokens are grouped by expert, so that each expert is read once and multiplies al
     their experts   2 5     0 2     2 5
     grouped         0: b    2: a b c    5: a c
 
-The ranks of a group have either a part of each expert's width, or some experts whole; all of them
-compute the router. What their experts give is summed.
+The ranks of a group have either a part of each expert's width, or some experts whole. All of them
+compute the router; what their experts give is summed.
 """
 
 import torch
@@ -22,7 +22,7 @@ from penstock_engine.layers.mlp import ACTIVATIONS
 class Experts(nn.Module):
     """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate].
 
-    first: the number of the first of these experts among all.
+    first: the number that the first of these experts has among all.
     """
 
     def __init__(
@@ -43,22 +43,22 @@ class Experts(nn.Module):
         self._first = first
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """x: [tokens, hidden]. chosen, weights: experts and their shares, [tokens, per token].
+        """x: [tokens, hidden]. chosen, weights: experts and their float32 shares, [tokens, per token].
 
         Returns the weighted sums [tokens, hidden] of what these experts give.
         """
         end = self._first + len(self.gate_up_proj)
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=end).tolist()
-        first_place = sum(counts[: self._first])
-        counts = counts[self._first : end]
-        order = order[first_place : first_place + sum(counts)]
-        groups = torch.split(x[order // chosen.shape[1]], counts)
-        mixed = x.new_zeros(chosen.numel(), x.shape[1])
-        for expert, (rows, places) in enumerate(zip(groups, order.split(counts), strict=True)):
+        before, counts = sum(counts[: self._first]), counts[self._first : end]
+        order = order[before : before + sum(counts)]
+        groups = torch.split(order // chosen.shape[1], counts)
+        shares = torch.split(weights.flatten()[order, None], counts)
+        output = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+        for expert, (rows, share) in enumerate(zip(groups, shares, strict=True)):
             if len(rows):
-                mixed[places] = self._expert(expert, rows)
-        return (mixed.view(*chosen.shape, -1) * weights[..., None]).sum(1).to(x.dtype)
+                output.index_add_(0, rows, self._expert(expert, x[rows]) * share)
+        return output.to(x.dtype)
 
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
         gate, up = F.linear(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
@@ -80,7 +80,7 @@ class MixtureOfExperts(nn.Module):
     ) -> None:
         """normalises: the shares of a token's experts are made to sum to 1.
 
-        held: the experts that are here; None: all. intermediate_size: of theirs, what is here.
+        held: the experts that are here; None: all. intermediate_size: how much of their width is.
         """
         super().__init__()
         self.gate = Linear(hidden_size, num_experts, bias=False)

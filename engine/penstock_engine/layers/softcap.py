@@ -2,8 +2,8 @@
 
 import torch
 
-# Scores that exist at once: 32 MiB in float32, and two more of the kind on the way.
-MAX_SCORES = 1 << 23
+# Scores that exist at once: 8 MiB in float32, and two more of the kind on the way.
+MAX_SCORES = 1 << 21
 
 
 def softcapped(

@@ -1,33 +1,19 @@
 """config.json and generation_config.json as one checked record. Imports no torch."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.fields import bad, count, number, optional_number
+from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
 from penstock_engine.models.registry import FAMILIES, Biased, Family
-from penstock_engine.models.rope import RopeConfig, parse_rope
+from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
 
 Activation = Literal["silu", "gelu", "gelu_new", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")
-
-Reach = Literal["full_attention", "sliding_attention"]
-REACHES: tuple[Reach, ...] = ("full_attention", "sliding_attention")
-
-
-@dataclass(frozen=True, slots=True)
-class LayerConfig:
-    """reach: the kind of attention, which decides the rotation where a model has several.
-
-    window_tokens: a token sees itself and the window_tokens - 1 before it; None: all before it.
-    """
-
-    reach: Reach
-    window_tokens: int | None
-    has_experts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +51,7 @@ class ModelConfig:
     tie_word_embeddings: bool
     layers: tuple[LayerConfig, ...]
     experts: ExpertsConfig | None
-    ropes: Mapping[Reach, RopeConfig]
+    ropes: Mapping[LayerKind, RopeConfig]
     max_model_len: int
     eos_token_ids: frozenset[int]
 
@@ -102,7 +88,7 @@ class ModelConfig:
         name = _architecture(raw)
         family = FAMILIES[name]
         raw = {**family.defaults, **raw}
-        _refuse_unsupported(raw)
+        _refuse_unsupported(raw, family)
         num_heads = count(raw, "num_attention_heads")
         num_kv_heads = count(raw, "num_key_value_heads", num_heads)
         if num_heads % num_kv_heads:
@@ -110,8 +96,8 @@ class ModelConfig:
         hidden_size = count(raw, "hidden_size")
         head_dim = count(raw, "head_dim", hidden_size // num_heads)
         experts = _experts(raw) if family.mlp == "experts" else None
-        layers = _layers(raw, family)
-        ropes = _ropes(raw, family, head_dim, layers)
+        layers = parse_layers(raw, family)
+        ropes = parse_ropes(raw, family, head_dim, layers)
         return cls(
             architecture=name,
             family=family,
@@ -132,7 +118,7 @@ class ModelConfig:
             layers=layers,
             experts=experts,
             ropes=ropes,
-            max_model_len=_max_model_len(ropes),
+            max_model_len=max_model_len(ropes),
             eos_token_ids=_token_ids(raw) | _token_ids(generation),
         )
 
@@ -151,8 +137,8 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     names = raw.get("architectures")
     names = names if isinstance(names, list) else []
     for name in names:
-        if name in FAMILIES:
-            return str(name)
+        if isinstance(name, str) and name in FAMILIES:
+            return name
     raise ModelError(
         "UnsupportedArchitecture",
         f"architecture {', '.join(map(str, names)) or 'unknown'} is not supported; "
@@ -160,13 +146,15 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     )
 
 
-def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
+def _refuse_unsupported(raw: Mapping[str, Any], family: Family) -> None:
     """What would change the mathematics, and therefore must not be passed over in silence."""
     if raw.get("quantization_config"):
         raise bad("quantized weights (quantization_config) are not supported")
     for key in ("use_bidirectional_attention", "qk_layernorm"):
         if raw.get(key):
             raise bad(f"{key} is not supported, only false")
+    if raw.get("tie_word_embeddings") and "lm_head" in family.biases:
+        raise bad("tie_word_embeddings is not supported where the head has a bias, only false")
 
 
 def _norm_eps(raw: Mapping[str, Any], family: Family) -> float:
@@ -205,84 +193,6 @@ def _experts(raw: Mapping[str, Any]) -> ExpertsConfig:
         intermediate_size=count(raw, "moe_intermediate_size", count(raw, "intermediate_size")),
         normalises=bool(raw.get("norm_topk_prob", False)),
     )
-
-
-def _layers(raw: Mapping[str, Any], family: Family) -> tuple[LayerConfig, ...]:
-    window_tokens = None if raw.get("sliding_window") is None else count(raw, "sliding_window")
-    plain = raw.get("mlp_only_layers") or []
-    if not isinstance(plain, list):
-        raise bad("mlp_only_layers must be a list of layer numbers")
-    step = count(raw, "decoder_sparse_step", 1)
-    return tuple(
-        LayerConfig(
-            reach=reach,
-            window_tokens=window_tokens if reach == "sliding_attention" else None,
-            has_experts=family.mlp == "experts" and index not in plain and (index + 1) % step == 0,
-        )
-        for index, reach in enumerate(_reaches(raw, family, window_tokens))
-    )
-
-
-def _reaches(raw: Mapping[str, Any], family: Family, window_tokens: int | None) -> Sequence[Reach]:
-    """layer_types; where they are not spelled out, what transformers makes of the other keys."""
-    num_layers = count(raw, "num_hidden_layers")
-    given = raw.get("layer_types")
-    if given is not None:
-        return _checked_reaches(given, num_layers, window_tokens)
-    is_heeded = "sliding_window" in family.defaults and raw.get("use_sliding_window", True)
-    if window_tokens is None or not is_heeded:
-        return ["full_attention"] * num_layers
-    first = count(raw, "max_window_layers", 0, least=0)
-    period = count(raw, "sliding_window_pattern", num_layers + 1)
-    return [
-        "sliding_attention" if index >= first and (index + 1) % period else "full_attention"
-        for index in range(num_layers)
-    ]
-
-
-def _checked_reaches(given: Any, num_layers: int, window_tokens: int | None) -> Sequence[Reach]:
-    if not isinstance(given, list) or len(given) != num_layers:
-        raise bad(f"layer_types must name the kind of each of the {num_layers} layers")
-    for kind in given:
-        if kind not in REACHES:
-            raise bad(f"layer type {kind!r} is not supported; supported: {', '.join(REACHES)}")
-    if "sliding_attention" in given and window_tokens is None:
-        raise bad("layer_types asks for sliding_attention, but sliding_window is not set")
-    return given
-
-
-def _ropes(
-    raw: Mapping[str, Any], family: Family, head_dim: int, layers: Sequence[LayerConfig]
-) -> Mapping[Reach, RopeConfig]:
-    """`rope_parameters`, or the older `rope_scaling`: of all layers, or by their kind.
-
-    The older spelling of a rotation of its own for sliding layers is rope_local_base_freq.
-    """
-    given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    if not isinstance(given, dict):
-        raise bad("rope_parameters must be a JSON object")
-    reaches = sorted({layer.reach for layer in layers})
-    is_partial = "partial_rotary_factor" in family.defaults
-    is_by_reach = any(reach in given for reach in REACHES)
-    if not is_by_reach and "rope_local_base_freq" not in raw:
-        rope = parse_rope(raw, given, head_dim, is_partial=is_partial)
-        return dict.fromkeys(reaches, rope)
-    by_reach = given if is_by_reach else {"full_attention": given}
-    ropes: dict[Reach, RopeConfig] = {}
-    for reach in reaches:
-        own = by_reach.get(reach) or {}
-        if reach == "sliding_attention" and "rope_local_base_freq" in raw:
-            own = {"rope_theta": raw["rope_local_base_freq"], **own}
-        ropes[reach] = parse_rope(raw, own, head_dim, is_partial=is_partial)
-    return ropes
-
-
-def _max_model_len(ropes: Mapping[Reach, RopeConfig]) -> int:
-    """Where kinds of layers rotate differently, the config counts the stretching in already."""
-    first, *others = ropes.values()
-    if any(other != first for other in others):
-        return first.max_position_embeddings
-    return first.max_model_len
 
 
 def _token_ids(raw: Mapping[str, Any]) -> frozenset[int]:

@@ -25,7 +25,8 @@ from penstock_engine.layers.moe import MixtureOfExperts
 from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
 from penstock_engine.layers.partial import SplitEmbedding, SummedLinear
 from penstock_engine.layers.rotary import Rotary, rotate
-from penstock_engine.models.config import LayerConfig, ModelConfig
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Norm, Order
 from penstock_engine.models.shard import Shard, portion, whole
 
@@ -209,7 +210,7 @@ class DecoderForCausalLM(nn.Module):
             len(portion(config.vocab_size, rank, group.size)) for rank in range(group.size)
         ]
         self._rotaries = {
-            reach: Rotary(
+            kind: Rotary(
                 rope.rope_type,
                 rope.parameters,
                 rotary_dim=rope.rotary_dim,
@@ -218,7 +219,7 @@ class DecoderForCausalLM(nn.Module):
                 dtype=dtype,
                 device=device,
             )
-            for reach, rope in config.ropes.items()
+            for kind, rope in config.ropes.items()
         }
         # Rounded as its tensor would be: Gemma 3 was trained with 55.5 instead of 55.4256.
         scale = torch.tensor(config.hidden_size**0.5, dtype=dtype, device="cpu").item()
@@ -238,10 +239,10 @@ class DecoderForCausalLM(nn.Module):
         Returns hidden states [tokens, hidden_size].
         """
         x = self._embed(token_ids) if received is None else received
-        cos_sin = {reach: rotary(positions) for reach, rotary in self._rotaries.items()}
+        cos_sin = {kind: rotary(positions) for kind, rotary in self._rotaries.items()}
         for index, cache in zip(self.shard.layers, caches, strict=True):
-            reach = self.shard.config.layers[index].reach
-            x = self.model.layers[index](x, cos_sin[reach], cache, attend)
+            kind = self.shard.config.layers[index].kind
+            x = self.model.layers[index](x, cos_sin[kind], cache, attend)
         return x
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,11 @@ Order = Literal["pre_norm", "sandwich", "parallel"]
 Mlp = Literal["gated", "plain", "experts"]
 Biased = Literal["qkv_proj", "o_proj", "mlp", "lm_head"]
 
+# Which layers have a window, in configs without layer_types.
+WINDOW_KEYS = (
+    "sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Family:
@@ -52,8 +57,8 @@ class Family:
     """Parts of parameter names that checkpoints spell otherwise than Llama's do."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of absent keys. Of sliding_window and partial_rotary_factor also the sign that the
-    family heeds them."""
+    """Values of absent keys. Of WINDOW_KEYS and partial_rotary_factor, a family heeds only those
+    that have a default here, as in transformers."""
 
 
 QWEN_WINDOW = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}

@@ -1,10 +1,12 @@
 """How positions rotate queries and keys, as config.json says it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock_engine.models.fields import bad, count, number, numbers
+from penstock_engine.models.fields import bad, count, number, numbers, optional_number
+from penstock_engine.models.layer import KINDS, LayerConfig, LayerKind
+from penstock_engine.models.registry import Family
 
 # What a type cannot do without; longrope's lists are checked by length as well.
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -15,6 +17,7 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "longrope": (),
 }
+OPTIONAL = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +51,57 @@ class RopeConfig:
                 return self.max_position_embeddings
 
 
-def parse_rope(
+def parse_ropes(
+    raw: Mapping[str, Any], family: Family, head_dim: int, layers: Sequence[LayerConfig]
+) -> Mapping[LayerKind, RopeConfig]:
+    """`rope_parameters`, or the older `rope_scaling`: of all layers, or by their kind.
+
+    The older spelling of a rotation of its own for sliding layers is rope_local_base_freq.
+    raw: config.json with the family's defaults. Raises ModelError.
+    """
+    given = _object(raw.get("rope_parameters") or raw.get("rope_scaling"))
+    kinds = sorted({layer.kind for layer in layers})
+    is_partial = "partial_rotary_factor" in family.defaults
+    is_by_kind = any(kind in given for kind in KINDS)
+    if not is_by_kind and "rope_local_base_freq" not in raw:
+        return dict.fromkeys(kinds, _parse(raw, given, head_dim, is_partial=is_partial))
+    by_kind = given if is_by_kind else {"full_attention": given}
+    ropes: dict[LayerKind, RopeConfig] = {}
+    for kind in kinds:
+        own = _object(by_kind.get(kind))
+        if kind == "sliding_attention" and "rope_local_base_freq" in raw:
+            own = {"rope_theta": raw["rope_local_base_freq"], **own}
+        ropes[kind] = _parse(raw, own, head_dim, is_partial=is_partial)
+    return ropes
+
+
+def max_model_len(ropes: Mapping[LayerKind, RopeConfig]) -> int:
+    """Where kinds of layers rotate differently, the config counts the stretching in already."""
+    first, *others = ropes.values()
+    if any(other != first for other in others):
+        return first.max_position_embeddings
+    return first.max_model_len
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value or {}, dict):
+        raise bad("rope_parameters must be a JSON object, or one for each kind of layer")
+    return value or {}
+
+
+def _parse(
     raw: Mapping[str, Any], parameters: Mapping[str, Any], head_dim: int, *, is_partial: bool
 ) -> RopeConfig:
-    """raw: config.json with the family's defaults. parameters: those of one kind of layer.
-
-    is_partial: the family may rotate a part of each head. Raises ModelError.
-    """
+    """parameters: of one kind of layer. is_partial: a part of each head may rotate."""
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if "long_factor" in parameters:  # older Phi-3 configs call it "su" or "yarn"
         rope_type = "longrope"
-    if rope_type not in NEEDED:
+    if not isinstance(rope_type, str) or rope_type not in NEEDED:
         raise bad(f"rope type {rope_type!r} is not supported; supported: {', '.join(NEEDED)}")
     for key in NEEDED[rope_type]:
         number(parameters, key)
+    for key in OPTIONAL:
+        optional_number(parameters, key)
     max_position_embeddings = count(raw, "max_position_embeddings")
     original = count(parameters, "original_max_position_embeddings", max_position_embeddings)
     original = count(raw, "original_max_position_embeddings", original)

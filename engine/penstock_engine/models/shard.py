@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.models.config import LayerConfig, ModelConfig
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.layer import LayerConfig
 from penstock_engine.weights import PACKED, Cut, Portion
 
 # Products of which a rank has some inputs and all outputs: theirs are sums over the ranks.

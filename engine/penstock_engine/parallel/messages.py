@@ -1,12 +1,13 @@
 """What rank 0 and its workers tell each other, each message a type of its own.
 
-    rank 0 -> worker    Part, once, then Forward and Logits in the order in which it computes them
+    rank 0 -> worker    Part, once; then Move, Forward and Logits, in the order of its own calls
     worker -> rank 0    Report: joining, then ready or failed; nothing afterwards
 
 On the wire: one byte for the type, four for the length, then JSON, or, for what is sent in every
 step, 32-bit numbers in the machine's order. A closed socket is the end, for both sides.
 """
 
+import itertools
 import json
 import socket
 import struct
@@ -15,12 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.models.shard import Layout
-from penstock_engine.paged_model import Chunk
 
 HEADER = struct.Struct("=cI")
 # A hundred times what a step has to say of a million tokens.
 MAX_MESSAGE_BYTES = 1 << 30
+# Only rank 0 samples.
+UNSAMPLED = SamplingParams(max_tokens=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,7 @@ class Part:
     block_size: int
     max_num_tokens: int
     max_model_len: int
+    num_host_blocks: int
     num_threads: int
     store_port: int = 0
 
@@ -51,25 +56,15 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenChunk:
-    """The part of a ScheduledSequence that the model itself needs."""
-
-    start: int
-    token_ids: tuple[int, ...]
-    block_table: tuple[int, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.token_ids)
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.token_ids)
+class Move:
+    moves: Moves
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    chunks: Sequence[Chunk]
+    """Arrives with what a model needs of its sequences: start, tokens, blocks."""
+
+    sequences: Sequence[ScheduledSequence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +74,7 @@ class Logits:
     num_rows: int
 
 
-Message = Part | Report | Forward | Logits
+Message = Part | Report | Move | Forward | Logits
 
 
 class Channel:
@@ -116,8 +111,10 @@ def encode(message: Message) -> bytes:
             kind, payload = b"P", json.dumps(asdict(message)).encode()
         case Report():
             kind, payload = b"R", json.dumps(asdict(message)).encode()
-        case Forward(chunks):
-            kind, payload = b"F", _pack(chunks)
+        case Move(moves):
+            kind, payload = b"M", _pack_moves(moves)
+        case Forward(sequences):
+            kind, payload = b"F", _pack_chunks(sequences)
         case Logits(num_rows):
             kind, payload = b"L", struct.pack("=I", num_rows)
     return HEADER.pack(kind, len(payload)) + payload
@@ -133,7 +130,9 @@ def decode(kind: bytes, payload: bytes) -> Message:
             case b"R":
                 return Report(**json.loads(payload))
             case b"F":
-                return Forward(tuple(_unpack(payload)))
+                return Forward(tuple(_unpack_chunks(payload)))
+            case b"M":
+                return Move(_unpack_moves(payload))
             case b"L":
                 return Logits(*struct.unpack("=I", payload))
             case _:
@@ -142,19 +141,19 @@ def decode(kind: bytes, payload: bytes) -> Message:
         raise ValueError(f"a message of type {kind!r} cannot be read") from error
 
 
-def _pack(chunks: Sequence[Chunk]) -> bytes:
+def _pack_chunks(sequences: Sequence[ScheduledSequence]) -> bytes:
     """Of each: start, number of tokens, number of blocks, tokens, blocks."""
     numbers = array("i")
-    for chunk in chunks:
-        numbers.extend((chunk.start, len(chunk.token_ids), len(chunk.block_table)))
-        numbers.extend(chunk.token_ids)
-        numbers.extend(chunk.block_table)
+    for sequence in sequences:
+        head = (sequence.start, len(sequence.token_ids), len(sequence.block_table))
+        numbers.extend(head)
+        numbers.extend(sequence.token_ids)
+        numbers.extend(sequence.block_table)
     return numbers.tobytes()
 
 
-def _unpack(payload: bytes) -> Iterator[TokenChunk]:
-    numbers = array("i")
-    numbers.frombytes(payload)
+def _unpack_chunks(payload: bytes) -> Iterator[ScheduledSequence]:
+    numbers = _numbers(payload)
     place = 0
     while place < len(numbers):
         start, num_tokens, num_blocks = numbers[place : place + 3]
@@ -163,4 +162,30 @@ def _unpack(payload: bytes) -> Iterator[TokenChunk]:
         place = blocks + num_blocks
         if not tokens < blocks <= place <= len(numbers):
             raise ValueError("a chunk is longer than its message")
-        yield TokenChunk(start, tuple(numbers[tokens:blocks]), tuple(numbers[blocks:place]))
+        yield _chunk(start, tuple(numbers[tokens:blocks]), tuple(numbers[blocks:place]))
+
+
+def _chunk(
+    start: int, token_ids: tuple[int, ...], block_table: tuple[int, ...]
+) -> ScheduledSequence:
+    return ScheduledSequence("", start, token_ids, block_table, False, UNSAMPLED, (), 0)
+
+
+def _pack_moves(moves: Moves) -> bytes:
+    """Numbers of saves and restores; then all pairs."""
+    pairs = (*moves.saves, *moves.restores, *moves.forks)
+    head = (len(moves.saves), len(moves.restores))
+    return array("i", (*head, *itertools.chain.from_iterable(pairs))).tobytes()
+
+
+def _unpack_moves(payload: bytes) -> Moves:
+    num_saves, num_restores, *numbers = _numbers(payload)
+    pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    num_kept = num_saves + num_restores
+    return Moves(pairs[:num_saves], pairs[num_saves:num_kept], pairs[num_kept:])
+
+
+def _numbers(payload: bytes) -> "array[int]":  # not at run time: Python 3.11
+    numbers = array("i")
+    numbers.frombytes(payload)
+    return numbers

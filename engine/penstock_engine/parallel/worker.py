@@ -18,7 +18,7 @@ import torch
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.paged_model import PagedModel
-from penstock_engine.parallel.messages import Channel, Forward, Logits, Part, Report
+from penstock_engine.parallel.messages import Channel, Forward, Logits, Move, Part, Report
 from penstock_engine.parallel.model import load_part
 from penstock_engine.parallel.ranks import ProcessGroup, join, reach_store
 
@@ -71,8 +71,10 @@ def work(channel: Channel, part: Part) -> None:
 def serve(channel: Channel, model: PagedModel, group: ProcessGroup | None) -> None:
     while True:
         match channel.receive():
-            case Forward(chunks):
-                model.forward(chunks)
+            case Move(moves):
+                model.move(moves)
+            case Forward(sequences):
+                model.forward(sequences)
             case Logits(num_rows) if group is not None:
                 model.logits(group.broadcast(model.empty_rows(num_rows)))
             case message:

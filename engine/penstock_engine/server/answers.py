@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from penstock_engine.server.answer_form import AnswerForm
+from penstock_engine.server.chat_view import ChatView
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator, Piece, joined
 from penstock_engine.server.logprobs import (
@@ -31,14 +33,16 @@ class Answer:
 
     kind: Kind
     generator: Generator
+    form: AnswerForm
     choices: list[Choice]
     created: int
+    has_prompt_details: bool = True
 
     async def whole(self) -> Json:
         """The complete body. Raises RequestError."""
         bodies = await _all_or_none([self._collect(choice) for choice in self.choices])
         name = "chat.completion" if self.kind == "chat" else "text_completion"
-        body = self._head(name) | {"choices": bodies, "usage": usage(self.choices)}
+        body = self._head(name) | {"choices": bodies, "usage": self._usage(self.choices)}
         if self.kind == "chat":
             body["prompt_logprobs"] = self._prompt_logprobs(self.choices[0])
             if self.generator.request.return_token_ids:
@@ -57,7 +61,9 @@ class Answer:
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(whole.token_ids)
         if self.kind == "chat":
-            return body | {"message": {"role": "assistant", "content": whole.text}}
+            view = ChatView(self.form)
+            message = view.message(whole)
+            return body | {"message": message, "finish_reason": view.finish_reason(whole)}
         if self.generator.request.return_token_ids:
             body["prompt_token_ids"] = choice.prompt
         text = self._echoed(choice) + whole.text
@@ -113,7 +119,7 @@ class Answer:
                     yield item
             else:
                 if self.generator.request.include_usage:
-                    yield frame(self._chunk([], usage(self.choices)))
+                    yield frame(self._chunk([], self._usage(self.choices)))
             yield SSE_DONE
         finally:
             for pump in pumps:
@@ -123,13 +129,16 @@ class Answer:
     async def _pump(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
         offset = 0
         is_first = True
+        view = ChatView(self.form) if self.kind == "chat" else None
         try:
             async with aclosing(self.generator.pieces(choice)) as pieces:
                 async for piece in pieces:
-                    if is_first and self.kind == "chat":
+                    if is_first and view is not None:
                         items.put_nowait(self._opening(choice))
                     is_first = False
-                    items.put_nowait(self._delta(choice, piece, offset))
+                    event = self._delta(choice, piece, offset, view)
+                    if event:
+                        items.put_nowait(event)
                     offset += len(piece.text)
             items.put_nowait(None)
         except RequestError as error:
@@ -143,7 +152,8 @@ class Answer:
         body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
         return self._event(choice, body)
 
-    def _delta(self, choice: Choice, piece: Piece, offset: int) -> bytes:
+    def _delta(self, choice: Choice, piece: Piece, offset: int, view: ChatView | None) -> bytes:
+        """Empty when nothing in the piece is certain yet."""
         body: Json = {
             "index": choice.index,
             "logprobs": self._logprobs(choice, piece, offset),
@@ -153,12 +163,23 @@ class Answer:
             body["stop_reason"] = piece.stop_reason
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(piece.token_ids)
-        part = {"delta": {"content": piece.text}} if self.kind == "chat" else {"text": piece.text}
-        return self._event(choice, body | part)
+        if view is None:
+            return self._event(choice, body | {"text": piece.text})
+        delta = view.delta(piece)
+        if not delta and piece.finish_reason is None and not self._tells_tokens:
+            return b""
+        reason = view.finish_reason(piece)
+        delta = delta or {"content": ""}
+        return self._event(choice, body | {"delta": delta, "finish_reason": reason})
+
+    @property
+    def _tells_tokens(self) -> bool:
+        request = self.generator.request
+        return request.num_logprobs is not None or request.return_token_ids
 
     def _event(self, choice: Choice, body: Json) -> bytes:
         is_counted = self.generator.request.usage_in_every_chunk
-        return frame(self._chunk([body], usage([choice]) if is_counted else None))
+        return frame(self._chunk([body], self._usage([choice]) if is_counted else None))
 
     def _chunk(self, choices: list[Json], usage_so_far: Json | None) -> Json:
         name = "chat.completion.chunk" if self.kind == "chat" else "text_completion"
@@ -166,6 +187,10 @@ class Answer:
         if self.generator.request.include_usage:
             body["usage"] = usage_so_far
         return body
+
+    def _usage(self, choices: list[Choice]) -> Json:
+        counts = usage(choices)
+        return counts if self.has_prompt_details else counts | {"prompt_tokens_details": None}
 
     def _head(self, name: str) -> Json:
         prefix = "chatcmpl" if self.kind == "chat" else "cmpl"

@@ -3,9 +3,10 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -14,6 +15,11 @@ from penstock_engine.loop import EngineLoop, StepReport, StepRunner
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 
 WATCH_INTERVAL_S = 0.5
+SLEEP_POLL_S = 0.02
+
+
+class EngineAsleep(Exception):
+    """The engine has let go of its memory, and takes nothing until it is woken."""
 
 
 class EngineGone(Exception):
@@ -25,6 +31,7 @@ class _Live:
     """A sequence on its way. None in the queue: the engine is gone."""
 
     record: RequestRecord
+    num_queued_tokens: int
     events: asyncio.Queue[TokenEvent | None] = field(default_factory=asyncio.Queue)
 
 
@@ -37,11 +44,16 @@ class Bridge:
         runner: StepRunner,
         metrics: EngineMetrics,
         eos_token_ids: frozenset[int],
+        load: Callable[[], StepRunner] | None = None,
     ) -> None:
+        """load: makes the runner anew after a sleep."""
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics
         self._eos_token_ids = eos_token_ids
+        self._load = load
+        self._is_asleep = False
         self._live: dict[str, _Live] = {}
+        self._num_queued_tokens = 0
         self._max_queued = scheduler.config.max_num_queued_seqs
         self._engine = EngineLoop(scheduler, runner, clock=now_s, on_step=self._on_step)
         self._engine.start()
@@ -56,8 +68,38 @@ class Bridge:
         """Whether the queue has no room, as of the last step."""
         return self._engine.stats().waiting >= self._max_queued
 
+    @property
+    def num_queued_tokens(self) -> int:
+        """Prompt tokens of sequences that have no token of an answer yet."""
+        return self._num_queued_tokens
+
+    @property
+    def is_asleep(self) -> bool:
+        return self._is_asleep
+
+    async def sleep(self, *, waits: bool) -> None:
+        """Takes nothing new, waits for what runs or ends it, and frees the runner's memory.
+
+        Once called, it cannot be taken back: cancelling it only ends the waiting for it.
+        """
+        self._is_asleep = True
+        while waits and self._live:  # noqa: ASYNC110 - the last of many has no event
+            await asyncio.sleep(SLEEP_POLL_S)
+        for sequence_id in self._live:
+            self._engine.abort(sequence_id)
+        await asyncio.wrap_future(self._engine.suspend())
+
+    async def wake_up(self) -> None:
+        """Raises whatever loading raises, and stays asleep then."""
+        assert self._load is not None, "nothing to load the runner with"
+        await asyncio.wrap_future(self._engine.resume(self._load))
+        self._is_asleep = False
+
+    async def reset_prefix_cache(self) -> None:
+        await asyncio.wrap_future(self._engine.reset_prefix_cache())
+
     def lose(self) -> None:
-        """Thread-safe: what computes the steps is gone, and so is the engine."""
+        """Thread-safe: what computes the steps is gone, and the engine with it."""
         self._engine.lose()
 
     async def close(self) -> None:
@@ -66,19 +108,39 @@ class Bridge:
         await self._watching
 
     async def generate(
-        self, prompt: list[int], sampling: SamplingParams, record: RequestRecord, cache_salt: str
+        self,
+        prompt: list[int],
+        sampling: SamplingParams,
+        record: RequestRecord,
+        *,
+        cache_salt: str,
+        priority: int,
+        constraint: Constraint | None,
     ) -> AsyncGenerator[TokenEvent]:
-        """The events of one sequence, to its end. Closing the iterator aborts the sequence.
+        """The events of one sequence, to its end: at the record's deadline, if not before.
 
-        Raises EngineGone.
+        Closing the iterator aborts the sequence.
+
+        Raises EngineAsleep, EngineGone.
         """
+        if self._is_asleep:
+            raise EngineAsleep
         if not self.alive:
             raise EngineGone
         sequence_id = uuid.uuid4().hex
-        live = self._live[sequence_id] = _Live(record)
+        live = self._live[sequence_id] = _Live(record, len(prompt))
+        self._num_queued_tokens += len(prompt)
         self._engine.submit(
-            Sequence(sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt)
-        )
+            Sequence(
+                sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt,
+                constraint, priority,
+            )
+        )  # fmt: skip
+        late = None
+        if record.deadline_s is not None:
+            late = self._loop.call_later(
+                max(0.0, record.deadline_s - now_s()), self._engine.abort, sequence_id
+            )
         is_finished = False
         try:
             while not is_finished:
@@ -88,6 +150,8 @@ class Bridge:
                 is_finished = event.finish_reason is not None
                 yield event
         finally:
+            if late is not None:
+                late.cancel()
             if not is_finished:
                 self._engine.abort(sequence_id)
 
@@ -104,6 +168,8 @@ class Bridge:
             live = self._live.get(event.request_id)
             if live is None:  # given up by the watch, at the very end
                 continue
+            self._num_queued_tokens -= live.num_queued_tokens
+            live.num_queued_tokens = 0
             self._metrics.observe_event(event, live.record)
             live.events.put_nowait(event)
             if event.finish_reason is not None:

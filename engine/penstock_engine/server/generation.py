@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
-from penstock_engine.server.bridge import Bridge, EngineGone
+from penstock_engine.server.bridge import Bridge, EngineAsleep, EngineGone
+from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
@@ -22,6 +24,8 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }
+
+ASLEEP = "the engine is asleep: try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Choice:
     prompt: list[int]
     sampling: SamplingParams
     record: RequestRecord
+    constraint: Constraint | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
@@ -55,13 +60,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. answer_id: of the request, for the log."""
+    """Makes choices. shows_special: whether tags in the text are special tokens. is_logged: a line
+    on standard output for each choice."""
 
     bridge: Bridge
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
     request_id: str
+    shows_special: bool = False
+    is_logged: bool = True
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
         """To the end of the choice. Raises RequestError when the engine refuses or fails.
@@ -74,17 +82,22 @@ class Generator:
             request.stop,
             min_tokens=choice.sampling.min_tokens,
             include_stop=request.include_stop_str_in_output,
-            skip_special_tokens=request.skip_special_tokens,
+            skip_special_tokens=request.skip_special_tokens and not self.shows_special,
         )
         events = self.bridge.generate(
-            choice.prompt, choice.sampling, record, request.cache_salt or ""
+            choice.prompt,
+            choice.sampling,
+            record,
+            cache_salt=request.cache_salt or "",
+            priority=request.priority,
+            constraint=choice.constraint,
         )
         finish_reason = "abort"
         held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet
         try:
             async with aclosing(events):
                 async for event in events:
-                    _raise_failure(event)
+                    _raise_failure(event, record)
                     held = (*held, self._piece(event, choice, text))
                     piece = joined(held)
                     if piece.finish_reason is not None:
@@ -95,13 +108,16 @@ class Generator:
                         yield piece
                     if piece.finish_reason is not None:
                         return
-        except (RequestError, EngineGone) as error:
+        except (RequestError, EngineAsleep, EngineGone) as error:
             finish_reason = "error"
+            if isinstance(error, EngineAsleep):
+                raise RequestError(503, ASLEEP) from error
             if isinstance(error, EngineGone):
                 raise RequestError(*FAILURES["engine_stopped"]) from error
             raise
         finally:
-            self._log(choice, finish_reason)
+            if self.is_logged:
+                self._log(choice, finish_reason)
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
         choice.cached_tokens = event.num_cached_tokens
@@ -145,11 +161,15 @@ class Generator:
             "cache_hit": choice.cached_tokens,
             "finish_reason": finish_reason,
         }
+        if choice.record.late_phase is not None:
+            line |= {"finish_reason": "timeout", "phase": choice.record.late_phase}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
 
-def _raise_failure(event: TokenEvent) -> None:
+def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:
+    if record.late_phase is not None:
+        raise too_late(record.late_phase)
     if event.finish_reason in ("error", "abort"):
         raise RequestError(*FAILURES[event.failure or "engine_stopped"])
 

@@ -1,8 +1,9 @@
 """The engine's metrics, fed from step reports and finished requests."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,6 +20,7 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.preflight import Sizing
+from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"
@@ -50,14 +52,20 @@ REJECTED = {"queue_full": "max_num_queued_reqs"}
 class RequestRecord:
     """What the engine does not know of a request. arrival_s: at the server, before tokenising.
 
-    is_stopped: a stop string ended it; the engine sees an abort.
+    is_stopped: a stop string ended it; the engine sees an abort. late_phase: how far it was at its
+    deadline, which ended it.
     """
 
     arrival_s: float
     max_tokens: int
     num_choices: int = 1
+    deadline_s: float | None = None
     last_token_s: float | None = None
     is_stopped: bool = False
+    late_phase: Phase | None = None
+
+    def is_late(self, now_s: float) -> bool:
+        return self.deadline_s is not None and now_s >= self.deadline_s
 
 
 class EngineMetrics:
@@ -76,14 +84,23 @@ class EngineMetrics:
             for spec in specs
         }
         self._stats: SchedulerStats | None = None
-        self._of(wire.SLEEP_STATE, sleep_state="awake").set(1)
+        self.set_sleep(None)
         self._expose_cache_config(config, sizing)
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
 
+    def set_startup(self, phases_s: Mapping[str, float]) -> None:
+        for phase, seconds in phases_s.items():
+            self._of(wire.STARTUP_SECONDS, phase=phase).set(seconds)
+
     def set_draining(self) -> None:
         self._of(wire.DRAINING).set(1)
+
+    def set_sleep(self, level: Literal[1, 2] | None) -> None:
+        """None: awake."""
+        for state, own in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
+            self._of(wire.SLEEP_STATE, sleep_state=state).set(level == own)
 
     def rejected(self, reason: str) -> None:
         self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
@@ -119,6 +136,9 @@ class EngineMetrics:
             else:
                 self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
             record.last_token_s = event.now_s
+        if event.finish_reason == "abort" and record.is_late(event.now_s):
+            record.late_phase = phase_of(event)
+            self._of(wire.REQUEST_TIMEOUTS, phase=record.late_phase).inc()
         if event.failure in REJECTED:
             self.rejected(REJECTED[event.failure])
         elif event.finish_reason is not None:

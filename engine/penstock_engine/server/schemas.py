@@ -1,6 +1,8 @@
 """Requests of the OpenAI-compatible routes, checked and capped before any work is done."""
 
+import logging
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -15,6 +17,10 @@ from pydantic import (
 from pydantic_core import from_json
 
 from penstock_engine.server.errors import RequestError, from_validation
+from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
+from penstock_engine.server.tools import MAX_CALLS, MAX_TOOLS, CallParam, ToolChoice, ToolParam
+
+logger = logging.getLogger(__name__)
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -41,6 +47,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "ec_transfer_params": ({},),
     "function_call": ("none", "auto"),
     "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
     "logprob_token_ids": ([],),
@@ -49,17 +59,14 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "mm_processor_kwargs": ({},),
     "modalities": (["text"],),
     "prediction": (),
-    "priority": (0,),
     "prompt_embeds": (),
     "reasoning_effort": (),
     "repetition_detection": (),
-    "response_format": ({"type": "text"},),
     "return_mm_kwargs": (False,),
     "return_prompt_text": (False,),
     "return_token_offsets": (False,),
     "routed_experts_prompt_start": (),
     "stream_interval": (1,),
-    "structured_outputs": (),
     "suffix": ("",),
     "thinking_token_budget": (),
     "tool_choice": ("none", "auto"),
@@ -73,7 +80,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-# Parameters that have no bearing on the answer of an engine without tools, users and accounts.
+# Parameters that have no bearing on the answer of an engine without users and accounts; those of
+# tools and reasoning have none on a completion.
 WITHOUT_EFFECT = frozenset(
     {
         "include_reasoning", "metadata", "parallel_tool_calls", "prompt_cache_key",
@@ -81,6 +89,9 @@ WITHOUT_EFFECT = frozenset(
         "store", "user",
     }
 )  # fmt: skip
+
+# Fields of a message that would be words to the model, and that this engine has no words for.
+UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
 
 
 def _as_list(value: Any) -> Any:
@@ -113,16 +124,19 @@ LogitBias = Annotated[dict[int, float], PlainValidator(_by_token)]
 
 
 class StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
 
 
 class GenerationRequest(BaseModel):
-    """What completions and chat completions share. None: the default of OpenAI's API."""
+    """What completions and chat completions share. None: the default of OpenAI's API.
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    As lenient as vLLM: "5" is taken for 5, and parameters that nobody knows are left out.
+    """
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     model: str | None = None
     request_id: str | None = Field(default=None, pattern=r"\A[A-Za-z0-9._-]{1,128}\z")
@@ -153,12 +167,17 @@ class GenerationRequest(BaseModel):
     skip_special_tokens: bool = True
     stream: bool = False
     stream_options: StreamOptions | None = None
+    priority: int = Field(default=0, ge=-(2**31), lt=2**31)
     cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @model_validator(mode="after")
     def _check_together(self) -> "GenerationRequest":
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is only allowed with stream: true")
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise ValueError("response_format and structured_outputs exclude each other")
         if self.stream and self.prompt_logprobs is not None:
             raise ValueError("prompt_logprobs is only allowed with stream: false")
         return self
@@ -224,32 +243,64 @@ class CompletionRequest(GenerationRequest):
 
 
 class TextPart(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
     type: Literal["text"]
     text: str
 
 
 class Message(BaseModel):
-    """extra: clients send back all fields of an answer, so those without a value are let through."""
+    """extra: clients send back all fields of an answer. Those that mean something to the model are
+    refused when they have a value."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: str | None = Field(default=None, max_length=256)
+    tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
+    tool_call_id: str | None = Field(default=None, max_length=256)
+    reasoning: str | None = None
+    reasoning_content: str | None = None  # its older name
+
+    @model_validator(mode="after")
+    def _check_calls(self) -> "Message":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("tool_calls is only allowed with role: assistant")
+        if self.role == "tool" and not self.tool_call_id:
+            raise ValueError("a message of role tool needs the tool_call_id that it answers")
+        return self
 
     @model_validator(mode="after")
     def _refuse_extras(self) -> "Message":
-        for name, value in (self.model_extra or {}).items():
-            if value not in (None, [], {}, ""):
+        extra = self.model_extra or {}
+        for name in UNSUPPORTED_IN_MESSAGES:
+            if extra.get(name) not in (None, [], {}, ""):
                 raise ValueError(f"{name} is not supported by this engine")
         return self
 
     def for_template(self) -> dict[str, Any]:
         content = self.content or ""
         text = content if isinstance(content, str) else "".join(part.text for part in content)
-        return {"role": self.role, "content": text} | ({"name": self.name} if self.name else {})
+        reasoning = self.reasoning or self.reasoning_content
+        optional = {
+            "name": self.name,
+            "tool_calls": [call.model_dump() for call in self.tool_calls or ()],
+            "tool_call_id": self.tool_call_id,
+            "reasoning": reasoning,
+            "reasoning_content": reasoning,  # what most templates call it
+        }
+        given = {name: value for name, value in optional.items() if value}
+        return {"role": self.role, "content": text} | given
+
+
+class TemplateOptions(BaseModel):
+    """What a chat template can be told. Others could be anything that a template reads."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -259,6 +310,19 @@ class ChatCompletionRequest(GenerationRequest):
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     echo: Literal[False] = False
+    tools: list[ToolParam] = Field(default=[], max_length=MAX_TOOLS)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    include_reasoning: bool = True
+    chat_template_kwargs: TemplateOptions = TemplateOptions()
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> "ChatCompletionRequest":
+        if len({tool.function.name for tool in self.tools}) != len(self.tools):
+            raise ValueError("the names of tools must differ")
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
+            raise ValueError("tool_choice needs tools")
+        return self
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatCompletionRequest":
@@ -275,12 +339,31 @@ class ChatCompletionRequest(GenerationRequest):
     def num_logprobs(self) -> int | None:
         return self.top_logprobs if self.logprobs else None
 
+    @property
+    def asked_tool_choice(self) -> ToolChoice:
+        return (self.tool_choice or "auto") if self.tools else "none"
+
 
 Request = TypeVar("Request", bound=GenerationRequest)
+Model = TypeVar("Model", bound=BaseModel)
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
-def parse(schema: type[Request], raw: bytes) -> Request:
+def parse(schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = NO_DEFAULTS) -> Request:
     """The checked request of a body. Raises RequestError with the name of what is wrong."""
+    return request_of(schema, read_object(raw), defaults)
+
+
+def request_of(
+    schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
+) -> Request:
+    """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
+    return checked(schema, {**defaults, **_known(body, schema)})
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Raises RequestError for what is no JSON object."""
     try:
         # Refuses NaN, deep nesting, huge numbers and lone surrogates.
         body = from_json(raw, allow_inf_nan=False)
@@ -288,15 +371,21 @@ def parse(schema: type[Request], raw: bytes) -> Request:
         raise RequestError(400, "the body is not valid JSON") from error
     if not isinstance(body, dict):
         raise RequestError(400, "the body must be a JSON object")
+    return body
+
+
+def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
+    """Raises RequestError with the name of the field that is wrong."""
     try:
-        return schema.model_validate(_known(body, schema))
+        return schema.model_validate(body)
     except ValidationError as error:
         raise from_validation(error) from error
 
 
 def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
-    """The parameters that the engine has. Raises RequestError for one that would be ignored."""
+    """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
     known: dict[str, Any] = {}
+    unknown: list[str] = []
     for name, value in body.items():
         if name in schema.model_fields:
             if value is not None:  # null asks for the default
@@ -307,7 +396,9 @@ def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str
                     400, f"{name} is not supported by this engine: leave it out", param=name
                 )
         elif name not in WITHOUT_EFFECT:
-            raise RequestError(400, f"unknown parameter: {name[:64]}", param=name[:64])
+            unknown.append(name[:64])
+    if unknown:
+        logger.debug("ignored, since nobody knows them: %s", unknown[:16])
     return known
 
 
