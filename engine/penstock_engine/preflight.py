@@ -14,6 +14,7 @@ from penstock_engine import device
 from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.shard import shards
 from penstock_engine.weights import MAX_HEADER_BYTES, checkpoint_files, parts_of, renamed
 
 MIB = 2**20
@@ -21,6 +22,10 @@ MIB = 2**20
 # Interpreter, torch and server, beside weights, KV cache and activations: 590 MiB were measured at
 # the start and 620 MiB under load with the CUDA build of torch, 255 MiB of them mapped files.
 PROGRAM_BYTES = 640 * MIB
+
+# What one more rank needs beside it: 286 MiB were measured at the start, and 243 MiB of mapped files
+# that it shares with rank 0.
+WORKER_BYTES = 320 * MIB
 
 # A KV cache smaller than this is not worth starting with.
 MIN_KV_BYTES = 16 * MIB
@@ -42,7 +47,11 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How a model fits, with its draft model. weights_bytes: as held in memory, in `dtype`."""
+    """How a model fits, with its draft model. weights_bytes: as held in memory, in `dtype`.
+
+    weights_bytes and kv_bytes_per_token are those of all ranks together where they share one
+    memory, on the CPU, and those of the rank that has most where each has a device of its own.
+    """
 
     model: ModelConfig
     device: str
@@ -91,7 +100,8 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     Raises ModelError, which says what to change. device_name: cpu or cuda; on cuda the device's
     own memory counts, and memory_limit_bytes does not.
     """
-    model, num_parameters = check_model(config.model_dir)
+    model, parameters = check_model(config.model_dir)
+    parts = shards(model, config.layout)
     dtype = device.choose_dtype(config.dtype, device_name)
     item_bytes = device.DTYPE_BYTES[dtype]
     is_fitted = config.max_model_len == FIT
@@ -104,12 +114,14 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
             f"spec.engine.maxModelLen is {max_model_len}, but the model was made for "
             f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
         )
-    weights_bytes = num_parameters * item_bytes
-    per_token = model.kv_bytes_per_token(item_bytes)
+    rank_weights_bytes = [part.held(parameters) * item_bytes for part in parts]
+    rank_per_token = [part.kv_bytes_per_token(item_bytes) for part in parts]
     if config.draft_model_dir is not None:
         draft, num_draft_parameters = _check_draft(config.draft_model_dir, model, max_model_len)
-        weights_bytes += num_draft_parameters * item_bytes
-        per_token += draft.kv_bytes_per_token(item_bytes)
+        rank_weights_bytes[0] += num_draft_parameters * item_bytes
+        rank_per_token[0] += draft.kv_bytes_per_token(item_bytes)
+    together = sum if device_name == "cpu" else max
+    weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
     wanted_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
         wanted_bytes = config.num_gpu_blocks_override * config.block_size * per_token
@@ -131,7 +143,7 @@ def _check_draft(
     draft_dir: Path, model: ModelConfig, max_model_len: int
 ) -> tuple[ModelConfig, int]:
     """The draft model's config and its number of parameters. Raises ModelError."""
-    draft, num_parameters = check_model(draft_dir)
+    draft, parameters = check_model(draft_dir)
     if draft.vocab_size != model.vocab_size:
         raise ModelError(
             "DraftMismatch",
@@ -144,7 +156,7 @@ def _check_draft(
             f"the draft model was made for {draft.max_model_len} tokens: set max_model_len to at "
             f"most that",
         )
-    return draft, num_parameters
+    return draft, sum(parameters.values())
 
 
 def _num_blocks(
@@ -191,13 +203,16 @@ def _free_bytes(
         num_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
         vocab_size=model.vocab_size,
     )
-    base_bytes += PROGRAM_BYTES if device_name == "cpu" else 0
+    num_ranks = config.layout.num_ranks
+    if device_name == "cpu":
+        base_bytes = num_ranks * base_bytes + PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES
     free_bytes = device.kv_memory_bytes(
         device_name,
         memory_limit_bytes=memory_limit_bytes,
         utilization=config.gpu_memory_utilization,
         weights_bytes=weights_bytes,
         base_bytes=base_bytes,
+        num_devices=num_ranks,
     )
     if free_bytes >= (wanted_bytes or MIN_KV_BYTES):
         return free_bytes
@@ -212,8 +227,8 @@ def _free_bytes(
     )
 
 
-def check_model(model_dir: Path) -> tuple[ModelConfig, int]:
-    """The model and its number of parameters.
+def check_model(model_dir: Path) -> tuple[ModelConfig, dict[str, int]]:
+    """The model, and how many numbers each tensor of its checkpoint has.
 
     Raises ModelError when a file is missing, cut or of another model.
     """
@@ -223,7 +238,7 @@ def check_model(model_dir: Path) -> tuple[ModelConfig, int]:
         shapes |= _shapes(path)
     _check_shapes(shapes, model)
     _check_tokenizer(model_dir / "tokenizer.json", model)
-    return model, sum(math.prod(shape) for shape in shapes.values())
+    return model, {name: math.prod(shape) for name, shape in shapes.items()}
 
 
 def _weight_files(model_dir: Path) -> list[Path]:

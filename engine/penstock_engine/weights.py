@@ -60,8 +60,12 @@ class Cut:
     portions: tuple[Portion, ...]
 
     @property
-    def is_all(self) -> bool:
-        return all(len(portion) == portion.whole for portion in self.portions)
+    def num_kept(self) -> int:
+        return sum(map(len, self.portions))
+
+    @property
+    def num_whole(self) -> int:
+        return sum(portion.whole for portion in self.portions)
 
     def axis(self, shape: Sequence[int]) -> int:
         """Of a vector of outputs, a matrix, or a stack of matrices."""
@@ -70,7 +74,7 @@ class Cut:
     def whole_shape(self, shape: Sequence[int]) -> list[int]:
         """Of the tensor from which this cuts one of `shape`."""
         sizes = list(shape)
-        sizes[self.axis(shape)] = sum(portion.whole for portion in self.portions)
+        sizes[self.axis(shape)] = self.num_whole
         return sizes
 
     def of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -234,7 +238,7 @@ def _kept(
         _check_shape(whole, tensor.shape, expected)
         if len(shape) == 3:
             tensor = tensor[experts.kept.start : experts.kept.stop]
-        return [tensor] if cut is None or cut.is_all else cut.of(tensor)
+        return [tensor] if cut is None or cut.num_kept == cut.num_whole else cut.of(tensor)
     views: list[torch.Tensor] = []
     for part, portion in zip(parts_of(name, names), cut.portions, strict=True):
         part_cut = Cut(cut.dim, (portion,))

@@ -7,9 +7,8 @@ ranks       stage by stage: 0 1 | 2 3 is a pipeline of two, each stage cut in tw
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
@@ -74,16 +73,16 @@ class Shard:
                 return None if path[-1] == "bias" else Cut(1, portions)
         return None
 
-    def share(self, tensor_name: str) -> Fraction:
-        """How much of a tensor of the checkpoint is here."""
+    def held(self, sizes: Mapping[str, int]) -> int:
+        """How much of a checkpoint is here. sizes: of its tensors, by name, in any unit."""
         ours = {theirs: name for name, theirs in self.config.family.names.items()}
-        path = [ours.get(part, part) for part in tensor_name.split(".")]
-        if not self._has_module(path):
-            return Fraction(0)
-        cut = self.cut(".".join(path))
-        if cut is None:
-            return Fraction(1)
-        return Fraction(sum(map(len, cut.portions)), sum(p.whole for p in cut.portions))
+        held = 0
+        for name, size in sizes.items():
+            path = [ours.get(part, part) for part in name.split(".")]
+            if self._has_module(path):
+                cut = self.cut(".".join(path))
+                held += size if cut is None else cut.num_kept * size // cut.num_whole
+        return held
 
     def _portion(self, product: str, *, is_expert: bool) -> Portion | None:
         match product:
