@@ -13,6 +13,7 @@ from typer import BadParameter, Option
 
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.models.shard import Layout
+from penstock_engine.quantization.rounding import Quantization
 
 # A context length that is worked out: the longest for which the KV cache has room.
 FIT = -1
@@ -104,6 +105,13 @@ class EngineConfig:
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], Option(help="Of weights and KV cache.")
     ] = "auto"
+    quantization: Annotated[
+        Quantization | None,
+        Option(
+            help="Hold weights rounded to 8 or 4 bits. A checkpoint that is quantised (AWQ, GPTQ, "
+            "FP8, compressed-tensors) is read as it is, without this."
+        ),
+    ] = None
     enable_prefix_caching: Annotated[
         bool, Option(help="Share blocks between requests that begin alike.")
     ] = True
@@ -114,6 +122,15 @@ class EngineConfig:
             metavar="JSON",
             help='{"method": "ngram" | "suffix" | "draft_model", "num_speculative_tokens": 4, ...}',
         ),
+    ] = None
+    kv_offloading_size: Annotated[
+        float | None, Option(min=0, help="GiB of host memory for blocks evicted from the KV cache.")
+    ] = None
+    enable_lora: Annotated[bool, Option("--enable-lora", help="Serve LoRA adapters.")] = False
+    max_loras: Annotated[int, Option(min=1, help="Adapters that run at once.")] = 8
+    max_lora_rank: Annotated[int, Option(min=1, max=512, help="Of any adapter.")] = 16
+    max_cpu_loras: Annotated[
+        int | None, Option(min=1, help="Adapters kept in host memory. Default: --max-loras.")
     ] = None
     seed: Annotated[int, Option(help="For what is drawn without a seed of its own.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
@@ -133,6 +150,11 @@ class EngineConfig:
         return Layout(
             self.tensor_parallel_size, self.pipeline_parallel_size, self.enable_expert_parallel
         )
+
+    @property
+    def max_host_loras(self) -> int:
+        """Adapters in memory: those that run are among them."""
+        return max(self.max_loras, self.max_cpu_loras or 0)
 
     @property
     def draft_model_dir(self) -> Path | None:
@@ -228,6 +250,13 @@ class ServeOptions:
     enable_force_include_usage: Annotated[
         bool, Option(help="End every stream with its usage, asked for or not.")
     ] = False
+    lora_modules: Annotated[
+        list[str], Option(metavar="NAME=FOLDER", help="An adapter to start with; may be repeated.")
+    ] = field(default_factory=list)
+    lora_dir: Annotated[
+        Path | None,
+        Option(help="Where adapters that are loaded later must lie; without it none can be."),
+    ] = None
     enable_sleep_mode: Annotated[
         bool, Option(help="Routes that put the engine to sleep and wake it.")
     ] = False
@@ -256,3 +285,9 @@ class ServeOptions:
             raise BadParameter("--api-key must not be empty")
         if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
             raise BadParameter("--ssl-keyfile and --ssl-certfile go together")
+        if not all(name and folder for name, _, folder in self.named_adapters):
+            raise BadParameter("--lora-modules must be NAME=FOLDER")
+
+    @property
+    def named_adapters(self) -> list[tuple[str, str, str]]:
+        return [entry.partition("=") for entry in self.lora_modules]

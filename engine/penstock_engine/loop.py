@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from penstock_engine.core.errors import RunnerLost
 from penstock_engine.core.events import TokenEvent
@@ -15,6 +15,8 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import Sampled, Step
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +49,8 @@ class _Abort:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    function: Callable[[], None]
-    done: Future[None]
+    function: Callable[[], Any]
+    done: Future[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,10 @@ class EngineLoop:
 
         return self._call(take_up)
 
+    def ask(self, function: Callable[[Any], T]) -> Future[T]:
+        """What `function` makes of the runner, between two steps. Thread-safe, does not wait."""
+        return self._call(lambda: function(self._runner))
+
     def stats(self) -> SchedulerStats:
         """As of the last report."""
         return self._stats
@@ -170,8 +176,8 @@ class EngineLoop:
         if events:
             self._report(events, 0, self._clock())
 
-    def _call(self, function: Callable[[], None]) -> Future[None]:
-        done: Future[None] = Future()
+    def _call(self, function: Callable[[], T]) -> Future[T]:
+        done: Future[T] = Future()
         self._inbox.put(_Call(function, done))
         if not self.alive:
             self._drain_inbox()
@@ -246,12 +252,12 @@ class EngineLoop:
                 message.done.set_exception(RuntimeError("the engine loop has ended"))
 
 
-def _fulfil(done: Future[None], function: Callable[[], None]) -> None:
+def _fulfil(done: Future[T], function: Callable[[], T]) -> None:
     if not done.set_running_or_notify_cancel():
         return
     try:
-        function()
+        result = function()
     except Exception as error:  # noqa: BLE001 - the caller's to judge
         done.set_exception(error)
     else:
-        done.set_result(None)
+        done.set_result(result)

@@ -11,11 +11,12 @@ import torch
 from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.group import ALONE, Group
+from penstock_engine.loading import load_weights
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.shard import Shard, whole
-from penstock_engine.weights import load_weights
+from penstock_engine.quantization.rounding import Quantization
 
 
 class Stages(Protocol):
@@ -50,10 +51,10 @@ class PagedModel:
         block_size: int,
         max_num_tokens: int,
         num_host_blocks: int = 0,
-        has_adapters: bool = False,
+        max_adapters: int = 0,
         stages: Stages | None = None,
     ) -> None:
-        """max_num_tokens: of one pass. num_host_blocks: room for blocks beside the device's.
+        """max_num_tokens, max_adapters: of one pass. num_host_blocks: room beside the device's.
 
         stages: None where the model has all its layers here.
         """
@@ -73,7 +74,7 @@ class PagedModel:
             torch.zeros(host_shape, dtype=dtype, pin_memory=device == "cuda")
             for _ in range(len(shard.layers) if num_host_blocks else 0)
         ]
-        self.adapters = Adapters(model, config, device) if has_adapters else None
+        self.adapters = Adapters(model, config, device, max_adapters) if max_adapters else None
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
 
@@ -88,8 +89,9 @@ class PagedModel:
         block_size: int,
         max_num_tokens: int,
         max_model_len: int,
+        quantization: Quantization | None = None,
         num_host_blocks: int = 0,
-        has_adapters: bool = False,
+        max_adapters: int = 0,
         shard: Shard | None = None,
         group: Group = ALONE,
         stages: Stages | None = None,
@@ -100,6 +102,7 @@ class PagedModel:
         """
         shard = shard or whole(ModelConfig.load(model_dir))
         config = shard.config
+        scheme = config.scheme(quantization, dtype)
         torch_dtype: torch.dtype = getattr(torch, dtype)
         model = DecoderForCausalLM(
             config,
@@ -109,7 +112,7 @@ class PagedModel:
             shard=shard,
             group=group,
         )
-        load_weights(model, model_dir, config.family.names, torch_dtype, device)
+        load_weights(model, model_dir, config.family.names, torch_dtype, device, scheme)
         return cls(
             model,
             config,
@@ -119,7 +122,7 @@ class PagedModel:
             block_size=block_size,
             max_num_tokens=max_num_tokens,
             num_host_blocks=num_host_blocks,
-            has_adapters=has_adapters,
+            max_adapters=max_adapters,
             stages=stages,
         )
 

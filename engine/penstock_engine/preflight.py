@@ -4,7 +4,6 @@
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,15 @@ from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import shards
-from penstock_engine.weights import MAX_HEADER_BYTES, checkpoint_files, parts_of, renamed
+from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.quantization.stored import Header
+from penstock_engine.weights import (
+    checkpoint_files,
+    parts_of,
+    read_headers,
+    renamed,
+    shapes_and_bytes,
+)
 
 MIB = 2**20
 
@@ -30,8 +37,6 @@ WORKER_BYTES = 320 * MIB
 # A KV cache smaller than this is not worth starting with.
 MIN_KV_BYTES = 16 * MIB
 
-ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-
 # What the user of an InferenceService changes, where the message does not say it.
 HINTS = {
     "ModelNotFound": "set spec.model.uri to a folder that exists",
@@ -40,6 +45,8 @@ HINTS = {
     "BadConfig": "set spec.model.uri to a model with a config.json that can be served",
     "BadWeights": "copy the complete model to the place that spec.model.uri names",
     "WeightsMismatch": "set spec.model.uri to weights and config.json of one and the same model",
+    "QuantizedAlready": "leave --quantization out",
+    "UnsupportedQuantization": "set spec.model.uri to a checkpoint that can be read",
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
 }
@@ -49,6 +56,7 @@ HINTS = {
 class Sizing:
     """How a model fits, with its draft model. weights_bytes: as held in memory, in `dtype`.
 
+    num_host_blocks: room in host memory for blocks evicted from the others.
     weights_bytes and kv_bytes_per_token are those of all ranks together where they share one
     memory, on the CPU, and those of the rank that has most where each has a device of its own.
     """
@@ -61,6 +69,7 @@ class Sizing:
     block_size: int
     weights_bytes: int
     kv_bytes_per_token: int
+    num_host_blocks: int = 0
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -100,9 +109,9 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     Raises ModelError, which says what to change. device_name: cpu or cuda; on cuda the device's
     own memory counts, and memory_limit_bytes does not.
     """
-    model, parameters = check_model(config.model_dir)
-    parts = shards(model, config.layout)
     dtype = device.choose_dtype(config.dtype, device_name)
+    model, tensor_bytes = check_model(config.model_dir, config.quantization, dtype)
+    parts = shards(model, config.layout)
     item_bytes = device.DTYPE_BYTES[dtype]
     is_fitted = config.max_model_len == FIT
     max_model_len = (
@@ -114,19 +123,25 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
             f"spec.engine.maxModelLen is {max_model_len}, but the model was made for "
             f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
         )
-    rank_weights_bytes = [part.held(parameters) * item_bytes for part in parts]
+    rank_weights_bytes = [part.held(tensor_bytes) for part in parts]
     rank_per_token = [part.kv_bytes_per_token(item_bytes) for part in parts]
     if config.draft_model_dir is not None:
-        draft, num_draft_parameters = _check_draft(config.draft_model_dir, model, max_model_len)
-        rank_weights_bytes[0] += num_draft_parameters * item_bytes
+        draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
+        rank_weights_bytes[0] += draft_bytes
         rank_per_token[0] += draft.kv_bytes_per_token(item_bytes)
     together = sum if device_name == "cpu" else max
     weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
     wanted_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
         wanted_bytes = config.num_gpu_blocks_override * config.block_size * per_token
+    num_host_blocks = int((config.kv_offloading_size or 0) * 2**30) // (
+        per_token * config.block_size
+    )
+    fixed_bytes = weights_bytes + _adapter_bytes(config, model, device_name, item_bytes)
+    if device_name == "cpu":
+        fixed_bytes += num_host_blocks * config.block_size * per_token
     free_bytes = _free_bytes(
-        config, model, device_name, memory_limit_bytes, weights_bytes, wanted_bytes
+        config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes
     )
     if is_fitted:
         block_bytes = per_token * config.block_size
@@ -135,15 +150,25 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
-        per_token,
+        per_token, num_host_blocks,
     )  # fmt: skip
 
 
+def _adapter_bytes(
+    config: EngineConfig, model: ModelConfig, device_name: str, item_bytes: int
+) -> int:
+    """On this device, when there are as many adapters as may be, of the largest rank."""
+    if not config.enable_lora:
+        return 0
+    count = config.max_host_loras if device_name == "cpu" else config.max_loras
+    return count * model.num_adapter_parameters(config.max_lora_rank) * item_bytes
+
+
 def _check_draft(
-    draft_dir: Path, model: ModelConfig, max_model_len: int
+    draft_dir: Path, dtype: str, model: ModelConfig, max_model_len: int
 ) -> tuple[ModelConfig, int]:
-    """The draft model's config and its number of parameters. Raises ModelError."""
-    draft, parameters = check_model(draft_dir)
+    """The draft model's config and the bytes of its weights. Raises ModelError."""
+    draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
     if draft.vocab_size != model.vocab_size:
         raise ModelError(
             "DraftMismatch",
@@ -156,7 +181,7 @@ def _check_draft(
             f"the draft model was made for {draft.max_model_len} tokens: set max_model_len to at "
             f"most that",
         )
-    return draft, sum(parameters.values())
+    return draft, sum(tensor_bytes.values())
 
 
 def _num_blocks(
@@ -227,18 +252,22 @@ def _free_bytes(
     )
 
 
-def check_model(model_dir: Path) -> tuple[ModelConfig, dict[str, int]]:
-    """The model, and how many numbers each tensor of its checkpoint has.
+def check_model(
+    model_dir: Path, quantization: Quantization | None = None, dtype: str = "float32"
+) -> tuple[ModelConfig, dict[str, int]]:
+    """The model and the bytes of its tensors, held in dtype or as quantization says.
 
     Raises ModelError when a file is missing, cut or of another model.
     """
     model = ModelConfig.load(model_dir)
-    shapes: dict[str, list[int]] = {}
+    headers: dict[str, Header] = {}
     for path in _weight_files(model_dir):
-        shapes |= _shapes(path)
+        headers |= read_headers(path)
+    scheme = model.scheme(quantization, dtype)
+    shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
     _check_shapes(shapes, model)
     _check_tokenizer(model_dir / "tokenizer.json", model)
-    return model, {name: math.prod(shape) for name, shape in shapes.items()}
+    return model, num_bytes
 
 
 def _weight_files(model_dir: Path) -> list[Path]:
@@ -256,60 +285,20 @@ def _weight_files(model_dir: Path) -> list[Path]:
         ) from error
 
 
-def _shapes(path: Path) -> dict[str, list[int]]:
-    """Tensor shapes by name, from a safetensors header that fits its file to the byte."""
-    try:
-        num_file_bytes = path.stat().st_size
-        with path.open("rb") as file:
-            num_header_bytes = int.from_bytes(file.read(8), "little")
-            if num_header_bytes > MAX_HEADER_BYTES:
-                raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
-            header = json.loads(file.read(num_header_bytes))
-        shapes, end = _read_header(header)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError("BadWeights", f"{path.name} is not a safetensors file") from error
-    if num_file_bytes != 8 + num_header_bytes + end:
-        raise ModelError(
-            "BadWeights",
-            f"{path.name} has {num_file_bytes} bytes, but its header says "
-            f"{8 + num_header_bytes + end}",
-        )
-    return shapes
-
-
-def _read_header(header: Mapping[str, Any]) -> tuple[dict[str, list[int]], int]:
-    """(shapes, where the last tensor ends). Raises ModelError for numbers that cannot be served."""
-    shapes: dict[str, list[int]] = {}
-    end = 0
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        if entry["dtype"] not in ITEM_BYTES:
-            raise ModelError("BadWeights", f"tensor {name} has {entry['dtype']} numbers")
-        start, stop = entry["data_offsets"]
-        if stop - start != math.prod(entry["shape"]) * ITEM_BYTES[entry["dtype"]]:
-            raise ModelError("BadWeights", f"tensor {name} is not as long as its shape says")
-        shapes[name] = entry["shape"]
-        end = max(end, stop)
-    return shapes, end
-
-
-def _check_shapes(shapes: Mapping[str, list[int]], model: ModelConfig) -> None:
+def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig) -> None:
     """The tensors that show a foreign config.json: first and last, width, heads, vocabulary."""
     names = model.family.names
     last = f"model.layers.{model.num_layers - 1}.self_attn"
     width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-    vocabulary = [model.vocab_size, model.hidden_size]
+    vocabulary = (model.vocab_size, model.hidden_size)
     expected = {"model.embed_tokens.weight": vocabulary}
     if (whole := renamed(f"{last}.qkv_proj.weight", names)) in shapes:
-        expected[whole] = [width + 2 * kv_width, model.hidden_size]
+        expected[whole] = (width + 2 * kv_width, model.hidden_size)
     else:
         for part, rows in zip(
             parts_of(f"{last}.qkv_proj.weight", names), (width, kv_width, kv_width), strict=True
         ):
-            expected[part] = [rows, model.hidden_size]
+            expected[part] = (rows, model.hidden_size)
     if not model.tie_word_embeddings:
         expected["lm_head.weight"] = vocabulary
     for name, shape in expected.items():
@@ -318,7 +307,8 @@ def _check_shapes(shapes: Mapping[str, list[int]], model: ModelConfig) -> None:
         if shapes[name] != shape:
             raise ModelError(
                 "WeightsMismatch",
-                f"config.json says that {name} is {shape}, but the weights say {shapes[name]}",
+                f"config.json says that {name} is {list(shape)}, but the weights say "
+                f"{list(shapes[name])}",
             )
 
 

@@ -18,6 +18,7 @@ from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
 from penstock_engine.parallel.model import ParallelModel
+from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.sampling.logprobs import token_logprobs
 from penstock_engine.sampling.sampler import sample
 
@@ -48,14 +49,16 @@ class Runner:
         max_num_batched_tokens: int,
         max_model_len: int,
         draft_model_dir: Path | None = None,
+        quantization: Quantization | None = None,
         num_host_blocks: int = 0,
-        has_adapters: bool = False,
+        max_adapters: int = 0,
         layout: Layout = ONE_RANK,
         on_weights: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
 
+        quantization: of the model; a draft model stays as it is.
         layout: where it has several ranks, the others' processes are started, and end with this
         runner. A draft model is rank 0's alone.
         on_weights: called, on another thread, when all is read and the warm-up begins.
@@ -66,7 +69,9 @@ class Runner:
         products: with two cores, a small model would take twice as long for a step.
         """
 
-        def load_one(folder: Path, has_adapters: bool = False) -> PagedModel:
+        def load_one(
+            folder: Path, quantization: Quantization | None = None, max_adapters: int = 0
+        ) -> PagedModel:
             return PagedModel.load(
                 folder,
                 device=device,
@@ -75,14 +80,15 @@ class Runner:
                 block_size=block_size,
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
+                quantization=quantization,
                 num_host_blocks=num_host_blocks,
-                has_adapters=has_adapters,
+                max_adapters=max_adapters,
             )
 
         num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // layout.num_ranks)
 
         def load_spread() -> ParallelModel:
-            if has_adapters:
+            if max_adapters:
                 raise ModelError("CannotSplit", "a model with adapters cannot be spread yet")
             part = Part(
                 rank=0,
@@ -94,17 +100,22 @@ class Runner:
                 block_size=block_size,
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
+                quantization=quantization,
                 num_host_blocks=num_host_blocks,
                 num_threads=num_threads_each,
             )
             return ParallelModel.load(part, on_lost)
 
+        def load_model() -> PagedModel | ParallelModel:
+            if layout.num_ranks > 1:
+                return load_spread()
+            return load_one(model_dir, quantization, max_adapters)
+
         def load_all() -> "Runner":
             if device == "cpu":
                 torch.set_num_threads(num_threads_each)
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            is_whole = layout.num_ranks == 1
-            runner = cls(load_one(model_dir, has_adapters) if is_whole else load_spread(), draft)
+            runner = cls(load_model(), draft)
             on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
@@ -133,7 +144,7 @@ class Runner:
 
     @property
     def adapters(self) -> Adapters:
-        """Only where the runner was loaded with has_adapters."""
+        """Only where the runner was loaded with max_adapters."""
         adapters = self._model.adapters
         assert adapters is not None, "the runner was loaded without adapters"
         return adapters

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.stored import Header, Headers, Scheme
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
+
 
 # What safetensors itself accepts as the largest header.
 MAX_HEADER_BYTES = 100_000_000
@@ -30,79 +30,20 @@ PACKED: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
 }
 
+# The decoder's products, which are most of its numbers. Embedding, norms, head and routers are not
+# among them: they are small, or more is lost by rounding them.
+PRODUCTS = (
+    "o_proj", "up_proj", "down_proj", *PACKED, *(part for parts in PACKED.values() for part in parts)
+)  # fmt: skip
+
+# Of the number types of safetensors; only floating ones can be weights as they stand.
+FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+ITEM_BYTES = FLOAT_BYTES | {
+    "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
-
-
-@dataclass(frozen=True, slots=True)
-class Portion:
-    """What is kept of `whole` things."""
-
-    kept: range
-    whole: int
-
-    def __len__(self) -> int:
-        return len(self.kept)
-
-    def times(self, size: int) -> Portion:
-        """The same, counted in things of which each of these has `size`."""
-        return Portion(range(self.kept.start * size, self.kept.stop * size), self.whole * size)
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What a model has of a matrix: portions of the parts that lie one after another in it.
-
-    dim: along which they lie, 0 outputs, 1 inputs.
-    """
-
-    dim: int
-    portions: tuple[Portion, ...]
-
-    @property
-    def num_kept(self) -> int:
-        return sum(map(len, self.portions))
-
-    @property
-    def num_whole(self) -> int:
-        return sum(portion.whole for portion in self.portions)
-
-    def axis(self, shape: Sequence[int]) -> int:
-        """Of a vector of outputs, a matrix, or a stack of matrices."""
-        return self.dim + max(0, len(shape) - 2)
-
-    def whole_shape(self, shape: Sequence[int]) -> list[int]:
-        """Of the tensor from which this cuts one of `shape`."""
-        sizes = list(shape)
-        sizes[self.axis(shape)] = self.num_whole
-        return sizes
-
-    def of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Views of the portions."""
-        axis = self.axis(tensor.shape)
-        parts = tensor.split_with_sizes([portion.whole for portion in self.portions], axis)
-        return [
-            part.narrow(axis, portion.kept.start, len(portion))
-            for part, portion in zip(parts, self.portions, strict=True)
-        ]
-
-
-class Holding(Protocol):
-    """What a model has of its checkpoint."""
-
-    @property
-    def experts(self) -> Portion: ...
-
-    def cut(self, name: str) -> Cut | None:
-        """Of the tensor of a parameter, by its name. None: all of it."""
-        ...
-
-
-class Loadable(Protocol):
-    @property
-    def shard(self) -> Holding: ...
-
-    def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
 
 
 class Checkpoint:
@@ -159,93 +100,66 @@ def checkpoint_files(model_dir: Path) -> list[Path]:
     return [model_dir / name for name in names]
 
 
-def num_parameters(model_dir: Path) -> int:
-    """Numbers in all tensors of the checkpoint, from the headers of its files alone."""
-    return sum(_num_parameters(path) for path in checkpoint_files(model_dir))
-
-
-def _num_parameters(path: Path) -> int:
+def read_headers(path: Path) -> dict[str, Header]:
+    """The tensors of a file by name, unread. Raises ModelError unless they fill it to the byte."""
     try:
+        num_file_bytes = path.stat().st_size
         with path.open("rb") as file:
             num_header_bytes = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(num_header_bytes, MAX_HEADER_BYTES)))
-        shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
-        return sum(math.prod(shape) for shape in shapes)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ModelError("BadWeights", f"{path.name} is damaged or incomplete") from error
+            if num_header_bytes > MAX_HEADER_BYTES:
+                raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
+            entries = json.loads(file.read(num_header_bytes))
+        headers, end = _read_entries(entries)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError("BadWeights", f"{path.name} is not a safetensors file") from error
+    if num_file_bytes != 8 + num_header_bytes + end:
+        raise ModelError(
+            "BadWeights",
+            f"{path.name} has {num_file_bytes} bytes, but its header says "
+            f"{8 + num_header_bytes + end}",
+        )
+    return headers
 
 
-def load_weights(
-    model: Loadable,
-    model_dir: Path,
-    names: Mapping[str, str],
-    dtype: torch.dtype,
-    device: str,
-) -> None:
-    """Gives every parameter of a model built on the meta device its values. Raises ModelError.
+def _read_entries(entries: Mapping[str, Any]) -> tuple[dict[str, Header], int]:
+    """(tensors, where the last of them ends). Raises ModelError for unknown number types."""
+    headers: dict[str, Header] = {}
+    end = 0
+    for name, entry in entries.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in ITEM_BYTES:
+            raise ModelError("BadWeights", f"tensor {name} has {entry['dtype']} numbers")
+        start, stop = entry["data_offsets"]
+        if stop - start != math.prod(entry["shape"]) * ITEM_BYTES[entry["dtype"]]:
+            raise ModelError("BadWeights", f"tensor {name} is not as long as its shape says")
+        headers[name] = Header(entry["dtype"], tuple(entry["shape"]))
+        end = max(end, stop)
+    return headers, end
 
-    names: parts of parameter names that the checkpoint spells otherwise than the model does.
-    Of what the model's shard leaves to others no page is read, but for those it shares with what
-    it has. A tensor that is a parameter as it stands, or some rows of it, remains a view of its
-    mapped file, unless it has to be converted. What is copied is read through mappings of their
-    own, which end here: their pages would else stay resident beside the copy for as long as any
-    view of the file lives.
+
+def shapes_and_bytes(
+    headers: Headers, scheme: Scheme | None, item_bytes: int
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """Shapes of the weights, and the bytes that load_weights holds of them, by name.
+
+    item_bytes: of the model's number type. Raises ModelError for what cannot be a weight.
     """
-    import torch
-    from torch import nn
-
-    shard = model.shard
-
-    def kept(file: Checkpoint, name: str, shape: Sequence[int]) -> list[torch.Tensor]:
-        return _kept(file, name, names, shape, shard.cut(name), shard.experts)
-
-    def copied(name: str, target: torch.Tensor) -> None:
-        parts = [part.to(device, dtype) for part in kept(passing, name, target.shape)]
-        torch.cat(parts, dim=max(0, target.dim() - 2), out=target)
-
-    with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
-        for module_name, module in model.named_modules():
-            for leaf, parameter in module.named_parameters(recurse=False):
-                name = f"{module_name}.{leaf}"
-                is_whole = renamed(name, names) in lasting
-                views = kept(lasting, name, parameter.shape) if is_whole else []
-                if len(views) == 1 and views[0].is_contiguous():
-                    tensor = views[0].to(device, dtype)
-                else:
-                    tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
-                    if parameter.dim() == 3 and not is_whole:
-                        for expert, target in zip(shard.experts.kept, tensor, strict=True):
-                            copied(f"{module_name}.{expert}.{leaf}.weight", target)
-                    else:
-                        copied(name, tensor)
-                setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))
-
-
-def _kept(
-    file: Checkpoint,
-    name: str,
-    names: Mapping[str, str],
-    shape: Sequence[int],
-    cut: Cut | None,
-    experts: Portion,
-) -> list[torch.Tensor]:
-    """Views of what, row after row, is a parameter of this shape. Raises ModelError."""
-    if (whole := renamed(name, names)) in file or cut is None:
-        tensor = file.get(whole)
-        expected = [*shape] if cut is None else cut.whole_shape(shape)
-        if len(shape) == 3:
-            expected[0] = experts.whole
-        _check_shape(whole, tensor.shape, expected)
-        if len(shape) == 3:
-            tensor = tensor[experts.kept.start : experts.kept.stop]
-        return [tensor] if cut is None or cut.num_kept == cut.num_whole else cut.of(tensor)
-    views: list[torch.Tensor] = []
-    for part, portion in zip(parts_of(name, names), cut.portions, strict=True):
-        part_cut = Cut(cut.dim, (portion,))
-        tensor = file.get(part)
-        _check_shape(part, tensor.shape, part_cut.whole_shape(shape))
-        views += part_cut.of(tensor)
-    return views
+    stored = {} if scheme is None else scheme.stored(headers)
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {f"{m}.weight": (s.num_outputs, s.num_inputs) for m, s in stored.items()}
+    num_bytes = {f"{m}.weight": s.held_bytes(item_bytes) for m, s in stored.items()}
+    for name, header in headers.items():
+        module, _, leaf = name.rpartition(".")
+        if module in stored and leaf != "bias":
+            continue
+        if header.dtype not in FLOAT_BYTES:
+            raise ModelError("BadWeights", f"tensor {name} has {header.dtype} numbers")
+        shapes[name] = header.shape
+        num_bytes[name] = math.prod(header.shape) * item_bytes
+    return shapes, num_bytes
 
 
 def parts_of(name: str, names: Mapping[str, str]) -> list[str]:
@@ -258,12 +172,3 @@ def parts_of(name: str, names: Mapping[str, str]) -> list[str]:
 
 def renamed(name: str, names: Mapping[str, str]) -> str:
     return ".".join(names.get(part, part) for part in name.split("."))
-
-
-def _check_shape(name: str, actual: Sequence[int], expected: Sequence[int]) -> None:
-    if list(actual) != list(expected):
-        raise ModelError(
-            "BadWeights",
-            f"{name} has shape {list(actual)} in the checkpoint, "
-            f"but the config says {list(expected)}",
-        )

@@ -281,6 +281,14 @@ STARTUP_SECONDS = MetricSpec(
     "weights, warm_up, listen.",
     (*LABELS, "phase"),
 )
+KV_EXHAUSTED = MetricSpec(
+    "penstock:kv_exhausted_total",
+    "counter",
+    "What was done for want of free KV blocks: requests that had to wait (wait) or were refused "
+    "(reject), blocks whose contents were dropped (evict) or kept in host memory (offload), running "
+    "requests that gave theirs up to compute them again (recompute).",
+    (*LABELS, "action"),
+)
 DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
 )
@@ -294,7 +302,34 @@ METRICS: tuple[MetricSpec, ...] = (
     REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
-    PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
+    KV_EXHAUSTED, PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
+)  # fmt: skip
+
+LORA_INFO = MetricSpec(
+    "vllm:lora_requests_info",
+    "gauge",
+    "Running stats on lora requests.",
+    ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+)
+LORA_RESIDENT = MetricSpec(
+    "penstock:lora_resident", "gauge", "1 while the adapter is in memory.", (*LABELS, "adapter")
+)
+ADAPTER_REQUESTS = MetricSpec(
+    "penstock:adapter_requests_total",
+    "counter",
+    "Requests that ended, by adapter and reason.",
+    (*LABELS, "adapter", "finished_reason"),
+)
+ADAPTER_TOKENS = MetricSpec(
+    "penstock:adapter_tokens_total",
+    "counter",
+    "Prompt and generated tokens of requests that ended, by adapter.",
+    (*LABELS, "adapter", "kind"),
+)
+
+# Exposed only by an engine that serves adapters; a series exists from an adapter's first event on.
+ADAPTER_METRICS: tuple[MetricSpec, ...] = (
+    LORA_INFO, LORA_RESIDENT, ADAPTER_REQUESTS, ADAPTER_TOKENS,
 )  # fmt: skip
 
 # Exposed only by an engine that speculates, as vLLM does.
@@ -304,6 +339,7 @@ SPECULATION_METRICS: tuple[MetricSpec, ...] = (
 
 # Values that a label takes, so that every series exists from the start.
 LABEL_VALUES: dict[str, tuple[str, ...]] = {
+    KV_EXHAUSTED.name: ("evict", "offload", "recompute", "reject", "wait"),
     WAITING_BY_REASON.name: ("capacity", "deferred"),
     SLEEP_STATE.name: ("awake", "discard_all", "weights_offloaded"),
     PROMPT_TOKENS_CACHED_BY_SOURCE.name: ("device", "disk", "external_unspecified", "host", "p2p"),

@@ -209,7 +209,7 @@ def test_old_and_new_spellings_of_rope(rope: dict[str, Any], max_model_len: int)
         ({"head_dim": 31}, "BadConfig", "even"),
         ({"hidden_act": "relu"}, "BadConfig", "relu"),
         ({"architectures": [["LlamaForCausalLM"]]}, "UnsupportedArchitecture", "Llama"),
-        ({"quantization_config": {"quant_method": "awq"}}, "BadConfig", "quantized"),
+        ({"quantization_config": {"quant_method": "new"}}, "UnsupportedQuantization", "new"),
         ({"use_bidirectional_attention": True}, "BadConfig", "use_bidirectional_attention"),
         ({"qk_layernorm": True}, "BadConfig", "qk_layernorm"),
         ({"layer_types": ["full_attention"]}, "BadConfig", "2 layers"),

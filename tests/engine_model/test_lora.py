@@ -54,10 +54,10 @@ def merge(adapter_dir: Path, model_dir: Path, out: Path) -> Path:
     return out
 
 
-def load(model_dir: Path, *, has_adapters: bool) -> Runner:
+def load(model_dir: Path, *, max_adapters: int) -> Runner:
     return Runner.load(
         model_dir, device="cpu", dtype="float32", max_num_batched_tokens=40,
-        has_adapters=has_adapters, **SIZES,
+        max_adapters=max_adapters, **SIZES,
     )  # fmt: skip
 
 
@@ -94,21 +94,20 @@ def test_each_sequence_gets_its_own_model(
     qwen3_dir: Path, adapter_dirs: dict[str, Path], tmp_path: Path, max_adapters: int
 ) -> None:
     """In one batch, on the same prompt: the prefix cache must keep them apart as well."""
-    runner = load(qwen3_dir, has_adapters=True)
-    expected = {"": generate(load(qwen3_dir, has_adapters=False), [""])[0]}
+    runner = load(qwen3_dir, max_adapters=max_adapters)
+    expected = {"": generate(load(qwen3_dir, max_adapters=0), [""])[0]}
     for name, folder in adapter_dirs.items():
-        adapter = read_adapter(
-            folder, runner.adapters.targets, max_rank=8, dtype=torch.float32, device="cpu"
-        )
+        adapter = read_adapter(folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
         runner.adapters.add(name, adapter)
-        merged = load(merge(folder, qwen3_dir, tmp_path / name), has_adapters=False)
+        merged = load(merge(folder, qwen3_dir, tmp_path / name), max_adapters=0)
         expected[name] = generate(merged, [""])[0]
     assert len({tuple(tokens) for tokens in expected.values()}) == 4
     order = ["all", "", "mlp", "attention", "all", "mlp", ""]
     outputs = generate(runner, order, max_adapters)
     assert outputs == [expected[name] for name in order]
+    assert len(runner.adapters.active) == max_adapters
     runner.adapters.remove("all")
-    assert generate(runner, ["all"])[0] == expected[""]
+    assert "all" not in runner.adapters.active
 
 
 @pytest.mark.parametrize(
@@ -150,8 +149,8 @@ def test_foreign_and_broken_files_are_refused(qwen3_dir: Path, tmp_path: Path) -
 
 
 def refusal(model_dir: Path, folder: Path, reason: str) -> str:
-    targets = load(model_dir, has_adapters=True).adapters.targets
+    targets = load(model_dir, max_adapters=1).adapters.targets
     with pytest.raises(ModelError) as refused:
-        read_adapter(folder, targets, max_rank=8, dtype=torch.float32, device="cpu")
+        read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
     assert refused.value.reason == reason
     return str(refused.value)

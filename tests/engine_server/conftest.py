@@ -20,6 +20,7 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.loop import StepRunner
 from penstock_engine.make_model.make import make
 from penstock_engine.preflight import size
+from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.metrics import EngineMetrics
@@ -122,9 +123,14 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
             )
         )
         bridges.append(Bridge(scheduler, load(), metrics, frozenset(), load))
+        adapters = AdapterRegistry(
+            bridges[-1], config, metrics, targets={}, dtype="float32", root=None,
+            taken_names=["small"], in_memory={},
+        )  # fmt: skip
         served = Served(
-            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, Random(0), None
-        )
+            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, adapters,
+            Random(0), None,
+        )  # fmt: skip
         transport = httpx.ASGITransport(app=build_app(served))
         return httpx.AsyncClient(transport=transport, base_url="http://engine")
 

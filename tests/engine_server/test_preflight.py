@@ -123,7 +123,9 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "no layers": (config_with(num_hidden_layers=0), "BadConfig", URI),
     "heads that do not divide": (config_with(num_key_value_heads=3), "BadConfig", URI),
-    "quantised by config": (config_with(quantization_config={"bits": 4}), "BadConfig", URI),
+    "quantised in an unknown way": (
+        config_with(quantization_config={"bits": 4}), "UnsupportedQuantization", URI
+    ),
     "unknown kind of layer": (config_with(layer_types=["chunked_attention"] * 4), "BadConfig", URI),
     "unknown rope": (config_with(rope_parameters={"rope_type": "x"}), "BadConfig", URI),
     "no weights": (without("model.safetensors"), "NoSafetensors", URI),

@@ -64,3 +64,11 @@ class SchedulerStats:
     rejections: int
     evicted_blocks: int
     saved_blocks: int
+
+    @property
+    def dropped_blocks(self) -> int:
+        return self.evicted_blocks - self.saved_blocks
+
+    @property
+    def prompt_tokens_from_device(self) -> int:
+        return self.prompt_tokens_cached - self.prompt_tokens_from_host

@@ -10,18 +10,21 @@ The ranks of a group have either a part of each expert's width, or some experts 
 compute the router; what their experts give is summed.
 """
 
+from collections.abc import Sequence
+
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from penstock_engine.layers.group import ALONE, Group
-from penstock_engine.layers.linear import Linear
+from penstock_engine.layers.linear import Linear, multiply
 from penstock_engine.layers.mlp import ACTIVATIONS
+from penstock_engine.quantization.hold import HeldWeight
 
 
 class Experts(nn.Module):
     """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate].
 
+    Where they are held in fewer bits, each is a list of one weight for each expert.
     first: the number that the first of these experts has among all.
     """
 
@@ -35,10 +38,12 @@ class Experts(nn.Module):
         first: int = 0,
     ) -> None:
         super().__init__()
-        self.gate_up_proj = nn.Parameter(
+        self.gate_up_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
             torch.empty(num_experts, 2 * intermediate_size, hidden_size)
         )
-        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden_size, intermediate_size))
+        self.down_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
+            torch.empty(num_experts, hidden_size, intermediate_size)
+        )
         self._activate = ACTIVATIONS[activation]
         self._first = first
 
@@ -61,8 +66,8 @@ class Experts(nn.Module):
         return output.to(x.dtype)
 
     def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
-        gate, up = F.linear(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
-        return F.linear(self._activate(gate) * up, self.down_proj[expert])
+        gate, up = multiply(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
+        return multiply(self._activate(gate) * up, self.down_proj[expert])
 
 
 class MixtureOfExperts(nn.Module):

@@ -7,6 +7,7 @@ The plain product stays one product over the whole batch, so sequences of many a
 none, share a step.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -80,13 +81,21 @@ class AdaptedLinear(nn.Module):
 
 
 class Adapters:
-    """The adapters of one model: its products wrapped once, adapters added and removed by name."""
+    """The adapters of one model: its products wrapped once, adapters added and removed by name.
 
-    def __init__(self, model: nn.Module, config: ModelConfig, device: str) -> None:
+    All that were added are in the host's memory. Those of the step at hand are on the device, and
+    as many others as have been there last. On the CPU both are the same memory.
+    """
+
+    def __init__(self, model: nn.Module, config: ModelConfig, device: str, max_active: int) -> None:
+        """max_active: on the device at once, and so in one step."""
         self._config = config
         self._device = device
+        self._max_active = max_active
         self._selection = Selection()
         self._products: list[AdaptedLinear] = []
+        self._added: dict[str, Adapter] = {}
+        self._active: OrderedDict[str, None] = OrderedDict()
         self.targets: dict[str, tuple[int, int]] = {}
         for path, module in list(model.named_modules()):
             for leaf, child in list(module.named_children()):
@@ -96,14 +105,41 @@ class Adapters:
                     setattr(module, leaf, product)
                     self._products.append(product)
 
+    @property
+    def active(self) -> list[str]:
+        """On the device, the least recently used first."""
+        return list(self._active)
+
     def select(self, sequences: Sequence[ScheduledSequence]) -> None:
+        """Before a step: at most max_active adapters, all of them added."""
         self._selection.select(sequences, self._device)
+        names = [name for name, _ in self._selection.parts]
+        for name in names:
+            if name not in self._active:
+                self._activate(name, keep=names)
+            self._active.move_to_end(name)
 
     def add(self, name: str, adapter: Adapter) -> None:
-        for product in self._products:
-            product.add(name, adapter.factors)
+        """adapter: in the host's memory."""
+        self._added[name] = adapter
 
     def remove(self, name: str) -> None:
+        self._added.pop(name, None)
+        self._deactivate(name)
+
+    def _activate(self, name: str, keep: Sequence[str]) -> None:
+        if len(self._active) >= self._max_active:
+            self._deactivate(next(other for other in self._active if other not in keep))
+        factors = {
+            target: Factors(pair.a.to(self._device), pair.b.to(self._device))
+            for target, pair in self._added[name].factors.items()
+        }
+        for product in self._products:
+            product.add(name, factors)
+        self._active[name] = None
+
+    def _deactivate(self, name: str) -> None:
+        self._active.pop(name, None)
         for product in self._products:
             product.remove(name)
 

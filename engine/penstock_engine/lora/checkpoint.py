@@ -65,9 +65,10 @@ def read_adapter(
     *,
     max_rank: int,
     dtype: torch.dtype,
-    device: str,
 ) -> Adapter:
-    """targets: (outputs, inputs) of each product of the model that can be adapted, by name.
+    """Into the host's memory.
+
+    targets: (outputs, inputs) of each product of the model that can be adapted, by name.
 
     Raises ModelError (AdapterNotFound, BadAdapter, AdapterMismatch), which says what to change.
     """
@@ -85,8 +86,8 @@ def read_adapter(
                 _check_shape(target, "A", file.get_slice(a_name).get_shape(), [rank, inputs])
                 _check_shape(target, "B", file.get_slice(b_name).get_shape(), [outputs, rank])
             for target, (a_name, b_name) in names.items():
-                b = file.get_tensor(b_name).to(device, torch.float32) * scale
-                a = file.get_tensor(a_name).to(device, dtype)
+                b = file.get_tensor(b_name).to(torch.float32) * scale
+                a = file.get_tensor(a_name).to(dtype, copy=True)  # else a view of the file
                 factors[target] = Factors(a, b.to(dtype))
     except FileNotFoundError as error:
         raise ModelError("AdapterNotFound", f"the folder has no {WEIGHTS_NAME}") from error

@@ -11,6 +11,10 @@ from penstock_engine.models.fields import bad, count, number, optional_number
 from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
 from penstock_engine.models.registry import FAMILIES, Biased, Family
 from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
+from penstock_engine.quantization.formats.parse import parse_format
+from penstock_engine.quantization.rounding import Quantization, Rounding
+from penstock_engine.quantization.stored import Scheme
+from penstock_engine.weights import PRODUCTS
 
 Activation = Literal["silu", "gelu", "gelu_new", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")
@@ -31,6 +35,7 @@ class ModelConfig:
     """ropes: the rotation of each kind of layer that the model has.
 
     attention_softcap, logits_softcap: x becomes softcap * tanh(x / softcap); None: it stays x.
+    quantization: the format of a checkpoint that is quantised.
     """
 
     architecture: str
@@ -54,6 +59,7 @@ class ModelConfig:
     ropes: Mapping[LayerKind, RopeConfig]
     max_model_len: int
     eos_token_ids: frozenset[int]
+    quantization: Scheme | None
 
     @property
     def num_layers(self) -> int:
@@ -67,9 +73,33 @@ class ModelConfig:
         chosen = self.experts.num_experts_per_token * self.experts.intermediate_size
         return max(chosen, self.intermediate_size)
 
+    def num_adapter_parameters(self, rank: int) -> int:
+        """Of a LoRA adapter that changes every product of attention and of a dense MLP."""
+        hidden, heads = self.hidden_size, self.num_heads * self.head_dim
+        kv = self.num_kv_heads * self.head_dim
+        attention = 2 * (hidden + heads) + 2 * (hidden + kv)
+        mlp = 3 * (hidden + self.intermediate_size)
+        return self.num_layers * rank * (attention + mlp)
+
     def kv_bytes_per_token(self, dtype_bytes: int) -> int:
         """Keys and values of one position in all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
+
+    def scheme(self, quantization: Quantization | None, dtype: str) -> Scheme | None:
+        """How its products are held: as the checkpoint has them, or rounded. None: in dtype.
+
+        dtype: of the model, by torch's name. Raises ModelError where both are asked for.
+        """
+        if quantization is None or self.quantization is not None:
+            if quantization is not None:
+                raise ModelError(
+                    "QuantizedAlready",
+                    f"the checkpoint is quantised already, so it cannot be rounded to "
+                    f"{quantization}",
+                )
+            return self.quantization
+        products = frozenset(self.family.names.get(name, name) for name in PRODUCTS)
+        return Rounding(quantization, dtype, products)
 
     @classmethod
     def load(cls, model_dir: Path) -> "ModelConfig":
@@ -120,6 +150,7 @@ class ModelConfig:
             ropes=ropes,
             max_model_len=max_model_len(ropes),
             eos_token_ids=_token_ids(raw) | _token_ids(generation),
+            quantization=parse_format(raw),
         )
 
 
@@ -148,8 +179,6 @@ def _architecture(raw: Mapping[str, Any]) -> str:
 
 def _refuse_unsupported(raw: Mapping[str, Any], family: Family) -> None:
     """What would change the mathematics, and therefore must not be passed over in silence."""
-    if raw.get("quantization_config"):
-        raise bad("quantized weights (quantization_config) are not supported")
     for key in ("use_bidirectional_attention", "qk_layernorm"):
         if raw.get(key):
             raise bad(f"{key} is not supported, only false")

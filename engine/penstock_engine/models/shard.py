@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.cut import Cut, Portion
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
-from penstock_engine.weights import PACKED, Cut, Portion
+from penstock_engine.weights import PACKED
 
 # Products of which a rank has some inputs and all outputs: theirs are sums over the ranks.
 SUMMED = ("o_proj", "down_proj")

@@ -19,6 +19,7 @@ from typing import Literal
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.models.shard import Layout
+from penstock_engine.quantization.rounding import Quantization
 
 HEADER = struct.Struct("=cI")
 # A hundred times what a step has to say of a million tokens.
@@ -41,6 +42,7 @@ class Part:
     block_size: int
     max_num_tokens: int
     max_model_len: int
+    quantization: Quantization | None
     num_host_blocks: int
     num_threads: int
     store_port: int = 0

@@ -35,6 +35,7 @@ def load_part(part: Part, ranks: Ranks) -> PagedModel:
         block_size=part.block_size,
         max_num_tokens=part.max_num_tokens,
         max_model_len=part.max_model_len,
+        quantization=part.quantization,
         num_host_blocks=part.num_host_blocks,
         shard=shards(ModelConfig.load(model_dir), part.layout)[part.rank],
         group=ranks.group or ALONE,

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
+from penstock_engine.server.adapter_routes import adapter_routes
 from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
 from penstock_engine.server.errors import RequestError
@@ -43,7 +44,10 @@ def build_app(served: Served) -> ASGIApp:
             "parent": None,
             "max_model_len": served.sizing.max_model_len,
         }
-        return {"object": "list", "data": [{"id": name} | common for name in served.model_names]}
+        own = [{"id": name} | common for name in served.model_names]
+        parent = {"parent": served.model_name}
+        adapted = [{"id": name} | common | parent for name in served.adapters.names]
+        return {"object": "list", "data": own + adapted}
 
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
@@ -68,6 +72,8 @@ def build_app(served: Served) -> ASGIApp:
         return await exchange(served, http, dialect)
 
     app.include_router(tokenization(served))
+    if served.config.enable_lora:
+        app.include_router(adapter_routes(served.adapters))
     if served.options.enable_sleep_mode:
         app.include_router(sleeping(served))
     return _for_pages(Door(app, served), served.options)

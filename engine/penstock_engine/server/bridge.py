@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
@@ -13,6 +13,8 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+
+T = TypeVar("T")
 
 WATCH_INTERVAL_S = 0.5
 SLEEP_POLL_S = 0.02
@@ -95,6 +97,17 @@ class Bridge:
         await asyncio.wrap_future(self._engine.resume(self._load))
         self._is_asleep = False
 
+    async def ask(self, function: Callable[[Any], T]) -> T:
+        """What `function` makes of the runner, on the engine's thread between two steps.
+
+        Raises EngineAsleep, EngineGone.
+        """
+        if self._is_asleep:
+            raise EngineAsleep
+        if not self.alive:
+            raise EngineGone
+        return await asyncio.wrap_future(self._engine.ask(function))
+
     async def reset_prefix_cache(self) -> None:
         await asyncio.wrap_future(self._engine.reset_prefix_cache())
 
@@ -109,6 +122,7 @@ class Bridge:
 
     async def generate(
         self,
+        sequence_id: str,
         prompt: list[int],
         sampling: SamplingParams,
         record: RequestRecord,
@@ -116,8 +130,12 @@ class Bridge:
         cache_salt: str,
         priority: int,
         constraint: Constraint | None,
+        adapter: str,
+        fork_of: str,
     ) -> AsyncGenerator[TokenEvent]:
         """The events of one sequence, to its end: at the record's deadline, if not before.
+
+        fork_of: the id of a sequence with the same prompt, or "".
 
         Closing the iterator aborts the sequence.
 
@@ -127,13 +145,12 @@ class Bridge:
             raise EngineAsleep
         if not self.alive:
             raise EngineGone
-        sequence_id = uuid.uuid4().hex
         live = self._live[sequence_id] = _Live(record, len(prompt))
         self._num_queued_tokens += len(prompt)
         self._engine.submit(
             Sequence(
                 sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt,
-                constraint, priority,
+                constraint, priority, adapter, fork_of,
             )
         )  # fmt: skip
         late = None

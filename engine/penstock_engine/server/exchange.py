@@ -47,9 +47,10 @@ async def _respond(
     await constrain(choices, form, served.grammars)
     generator = Generator(
         bridge=served.bridge,
+        adapters=served.adapters,
         tokenizer=served.tokenizer,
         request=request,
-        model=served.model_name,
+        model=served.adapters.label(request.model) or served.model_name,
         request_id=request.request_id or http.scope["request_id"],
         shows_special=form.shows_special,
         is_logged=served.options.enable_log_requests,

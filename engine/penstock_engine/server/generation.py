@@ -2,6 +2,7 @@
 
 import json
 import sys
+import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
+from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.bridge import Bridge, EngineAsleep, EngineGone
 from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
@@ -44,13 +46,19 @@ class Piece:
 
 @dataclass(slots=True)
 class Choice:
-    """What one choice is made from, and how far it is. number: among the n of its prompt."""
+    """What one choice is made from, and how far it is.
+
+    number: among the n of its prompt. fork_of: the sequence of the first of them, whose prompt
+    this one need not compute again, or "".
+    """
 
     index: int
     number: int
     prompt: list[int]
     sampling: SamplingParams
     record: RequestRecord
+    fork_of: str = ""
+    sequence_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
     constraint: Constraint | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
@@ -64,6 +72,7 @@ class Generator:
     on standard output for each choice."""
 
     bridge: Bridge
+    adapters: AdapterRegistry
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
@@ -84,18 +93,25 @@ class Generator:
             include_stop=request.include_stop_str_in_output,
             skip_special_tokens=request.skip_special_tokens and not self.shows_special,
         )
-        events = self.bridge.generate(
-            choice.prompt,
-            choice.sampling,
-            record,
-            cache_salt=request.cache_salt or "",
-            priority=request.priority,
-            constraint=choice.constraint,
-        )
         finish_reason = "abort"
         held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet
         try:
-            async with aclosing(events):
+            async with (
+                self.adapters.hold(request.model) as adapter,
+                aclosing(
+                    self.bridge.generate(
+                        choice.sequence_id,
+                        choice.prompt,
+                        choice.sampling,
+                        record,
+                        cache_salt=request.cache_salt or "",
+                        priority=request.priority,
+                        constraint=choice.constraint,
+                        adapter=adapter,
+                        fork_of=choice.fork_of,
+                    )
+                ) as events,
+            ):
                 async for event in events:
                     _raise_failure(event, record)
                     held = (*held, self._piece(event, choice, text))

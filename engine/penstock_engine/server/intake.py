@@ -72,19 +72,24 @@ def take_in(
         if max(prompt) >= vocab_size:
             raise RequestError(400, f"the model has no such token in {param}", param=param)
         max_tokens = _max_tokens(served, request, len(prompt), param)
+        first = ""
         for number in range(request.n):
             sampling = sampling_params(
                 request, served.tokenizer,
                 max_tokens=max_tokens, seed=(seed + number) % MAX_SEED, vocab_size=vocab_size,
             )  # fmt: skip
-            record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s)
-            choices.append(Choice(len(choices), number, prompt, sampling, record))
+            adapter = served.adapters.label(request.model)
+            record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s, adapter)
+            choice = Choice(len(choices), number, prompt, sampling, record, fork_of=first)
+            # Those that tell of the prompt's probabilities all have to compute it.
+            first = first or ("" if sampling.prompt_logprobs is not None else choice.sequence_id)
+            choices.append(choice)
     form = answer_form(request, prompts[0], served.tokenizer, served.options)
     return request, choices, form
 
 
 def check_model_name(served: Served, name: str | None) -> None:
-    if name not in (None, *served.model_names):
+    if name not in (None, *served.model_names, *served.adapters.names):
         raise RequestError(404, f"The model `{name}` does not exist.", param="model")
 
 

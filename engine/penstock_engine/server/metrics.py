@@ -39,7 +39,13 @@ COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
     (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
     (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
-    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_cached"),
+    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_from_device"),
+    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "host"}, "prompt_tokens_from_host"),
+    (wire.KV_EXHAUSTED, {"action": "wait"}, "waits_for_blocks"),
+    (wire.KV_EXHAUSTED, {"action": "reject"}, "rejections"),
+    (wire.KV_EXHAUSTED, {"action": "recompute"}, "preemptions"),
+    (wire.KV_EXHAUSTED, {"action": "evict"}, "dropped_blocks"),
+    (wire.KV_EXHAUSTED, {"action": "offload"}, "saved_blocks"),
     (wire.SPEC_DRAFTS, {}, "drafts"),
     (wire.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )
@@ -60,6 +66,7 @@ class RequestRecord:
     max_tokens: int
     num_choices: int = 1
     deadline_s: float | None = None
+    adapter: str = ""
     last_token_s: float | None = None
     is_stopped: bool = False
     late_phase: Phase | None = None
@@ -79,6 +86,10 @@ class EngineMetrics:
             specs += wire.SPECULATION_METRICS
             positions = range(speculation.num_speculative_tokens)
             values[wire.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
+        self._max_adapters = config.max_loras if config.enable_lora else 0
+        if config.enable_lora:
+            specs += wire.ADAPTER_METRICS
+            values |= {spec.name: () for spec in wire.ADAPTER_METRICS}
         self._metrics: dict[str, Any] = {
             spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
@@ -102,6 +113,14 @@ class EngineMetrics:
         for state, own in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
             self._of(wire.SLEEP_STATE, sleep_state=state).set(level == own)
 
+    def set_adapter(self, name: str, *, in_memory: bool) -> None:
+        if in_memory:
+            self._of(wire.LORA_RESIDENT, adapter=name).set(1)
+        else:
+            self._metrics[wire.LORA_RESIDENT.name].remove_by_labels(
+                self._labels | {"adapter": name}
+            )
+
     def rejected(self, reason: str) -> None:
         self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
 
@@ -109,7 +128,8 @@ class EngineMetrics:
         stats, before = report.stats, self._stats
         self._of(wire.RUNNING).set(stats.running)
         self._of(wire.WAITING).set(stats.waiting)
-        self._of(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting)
+        self._of(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting - stats.deferred)
+        self._of(wire.WAITING_BY_REASON, reason="deferred").set(stats.deferred)
         self._of(wire.KV_USAGE).set(stats.kv_usage)
         self._of(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
@@ -127,7 +147,19 @@ class EngineMetrics:
             gained = now_right - before_right
             self._of(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
             self._of(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
+        if self._max_adapters:
+            self._observe_adapters(stats)
         self._stats = stats
+
+    def _observe_adapters(self, stats: SchedulerStats) -> None:
+        """vLLM's way: the names are labels, the value says when they were right."""
+        info = self._metrics[wire.LORA_INFO.name]
+        info.clear()
+        info.labels(
+            max_lora=str(self._max_adapters),
+            running_lora_adapters=",".join(map(_name_of, stats.running_adapters)),
+            waiting_lora_adapters=",".join(map(_name_of, stats.waiting_adapters)),
+        ).set_to_current_time()
 
     def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
         if event.token_ids:
@@ -144,8 +176,18 @@ class EngineMetrics:
         elif event.finish_reason is not None:
             reason = "stop" if record.is_stopped else event.finish_reason
             self._of(wire.REQUEST_SUCCESS, finished_reason=reason).inc()
+            if record.adapter:
+                self._adapter_finished(event, record.adapter, reason)
             if reason in ("stop", "length"):
                 self._finished(event, record)
+
+    def _adapter_finished(self, event: TokenEvent, adapter: str, reason: str) -> None:
+        self._of(wire.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
+        for kind, count in (
+            ("prompt", event.num_prompt_tokens),
+            ("generation", event.num_output_tokens),
+        ):
+            self._of(wire.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
 
     def _finished(self, event: TokenEvent, record: RequestRecord) -> None:
         assert event.scheduled_s is not None, "a sequence that ended well was never scheduled"
@@ -216,3 +258,7 @@ class EngineMetrics:
         }
         labels = {name: str(known.get(name)) for name in wire.CACHE_CONFIG.labels}
         self._metrics[wire.CACHE_CONFIG.name].labels(**labels).set(1)
+
+
+def _name_of(identity: str) -> str:
+    return identity.rpartition("#")[0]

@@ -15,11 +15,14 @@ from penstock_engine import device
 from penstock_engine.config import FIT, EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.preflight import Sizing, size
 from penstock_engine.runner import Runner
+from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge, now_s
 from penstock_engine.server.defaults import generation_defaults
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.served import Served
 from penstock_engine.server.startup import StartUp
@@ -67,8 +70,16 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
     metrics = EngineMetrics(options.served_model_names[0], config, sizing)
     start_up.ended("config")
 
+    targets: dict[str, tuple[int, int]] = {}
+    in_memory: dict[str, Adapter] = {}
+
     def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
-        return _load(config, sizing, on_weights, lambda: bridge.lose())
+        runner = _load(config, sizing, on_weights, lambda: bridge.lose())
+        if config.enable_lora:
+            targets.update(runner.adapters.targets)
+            for identity, adapter in list(in_memory.items()):
+                runner.adapters.add(identity, adapter)
+        return runner
 
     # No name here holds the runner: asleep, the engine lets go of it.
     bridge = Bridge(
@@ -76,8 +87,12 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
         sizing.model.eos_token_ids, load,
     )  # fmt: skip
     start_up.ended("warm_up")
+    adapters = AdapterRegistry(
+        bridge, config, metrics, targets=targets, dtype=sizing.dtype, root=options.lora_dir,
+        taken_names=options.served_model_names, in_memory=in_memory,
+    )  # fmt: skip
     served = Served(
-        options, config, sizing, tokenizer, bridge, metrics,
+        options, config, sizing, tokenizer, bridge, metrics, adapters,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
         grammars=grammars, defaults=defaults,
     )  # fmt: skip
@@ -92,6 +107,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
             "room for", sizing.max_model_len, sizing.model.max_model_len,
         )  # fmt: skip
     try:
+        await _load_adapters(adapters, options)
         await _listen(served, start_up)
     finally:
         await bridge.close()
@@ -106,6 +122,15 @@ def _grammars(tokenizer: Tokenizer, sizing: Sizing) -> GrammarCompiler | None:
     except ValueError:
         logger.warning("no structured output: the tokenizer does not tell how its tokens are spelt")
         return None
+
+
+async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> None:
+    """Those of the command line. Raises ModelError."""
+    for name, _, folder in options.named_adapters:
+        try:
+            await adapters.load(name, Path(folder))
+        except (ModelError, RequestError) as error:
+            raise ModelError("BadAdapter", f"--lora-modules {name}: {error}") from error
 
 
 def _chat_template(given: str | None) -> str | None:
@@ -129,6 +154,8 @@ def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
         max_num_queued_seqs=config.max_num_queued_reqs,
         policy=config.scheduling_policy,
         speculation=config.speculative_config,
+        num_host_blocks=sizing.num_host_blocks,
+        max_adapters=config.max_loras if config.enable_lora else 0,
     )
 
 
@@ -148,6 +175,9 @@ def _load(
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=sizing.max_model_len,
         draft_model_dir=config.draft_model_dir,
+        num_host_blocks=sizing.num_host_blocks,
+        max_adapters=config.max_loras if config.enable_lora else 0,
+        quantization=config.quantization,
         layout=config.layout,
         on_weights=on_weights,
         on_lost=on_lost,

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.preflight import Sizing
+from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.defaults import GenerationDefaults
 from penstock_engine.server.errors import RequestError
@@ -29,6 +30,7 @@ class Served:
     tokenizer: Tokenizer
     bridge: Bridge
     metrics: EngineMetrics
+    adapters: AdapterRegistry
     seeds: random.Random
     grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)

@@ -21,7 +21,7 @@ def of_calls(
 ) -> Grammar:
     """One call, or several when is_many; `otherwise` says what the answer may be instead of calls.
 
-    Text may also come before calls, and then what opens a call decides that it is one. Raises
+    "text" may also come before calls, and then what opens a call decides that it is one. Raises
     GrammarRefused.
     """
     opening = spell(form.opening, specials)
@@ -38,7 +38,8 @@ def of_calls(
     if otherwise is None:
         start = calls if form.bare else f"{opening} {calls}"
     elif isinstance(otherwise, Grammar):
-        start = f"({otherwise.start}) | {calls if form.bare else f'{opening} {calls}'}"
+        # With the opening where there is one: bare calls and a JSON answer could begin alike.
+        start = f"({otherwise.start}) | {opening} {calls}"
         rules.append(otherwise.rules)
         parts += otherwise.parts
     elif form.bare:

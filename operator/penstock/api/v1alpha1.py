@@ -6,13 +6,11 @@ formats.
 """
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
-from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema
+from pydantic import Field
 
-from penstock.api.rules import Obeys, Rule, check, matches, validations
+from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 
 GROUP = "serving.penstock.dev"
@@ -22,33 +20,6 @@ PLURAL = "inferenceservices"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 CLAIM_PATTERN = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$"
-
-
-class Model(BaseModel):
-    """RULES: what must hold between the fields."""
-
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
-    RULES: ClassVar[tuple[Rule, ...]] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_nulls(cls, data: Any) -> Any:
-        """The API server takes the null of a field that it knows for a field that is not there."""
-        if isinstance(data, dict):
-            known = {field.alias for field in cls.model_fields.values()}
-            return {k: v for k, v in data.items() if v is not None or k not in known}
-        return data
-
-    @model_validator(mode="after")
-    def _obeys(self) -> Self:
-        check(self.RULES, self)
-        return self
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        return {**handler(schema), **(validations(cls.RULES) if cls.RULES else {})}
 
 
 class ModelSource(Model):
