@@ -16,6 +16,7 @@ from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout, shards
 from penstock_engine.paged_model import PagedModel
+from penstock_engine.quantization.rounding import Quantization
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 24
@@ -65,7 +66,9 @@ class ThreadStages:
         return x.copy_(self._inbox.get(timeout=TIMEOUT_S))
 
 
-def load(model_dir: Path, layout: Layout) -> list[PagedModel]:
+def load(
+    model_dir: Path, layout: Layout, quantization: Quantization | None = None
+) -> list[PagedModel]:
     tables = [Table(layout.tensor) for _ in range(layout.pipeline)]
     queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(layout.num_ranks)]
     models = []
@@ -77,6 +80,7 @@ def load(model_dir: Path, layout: Layout) -> list[PagedModel]:
             PagedModel.load(
                 model_dir, device="cpu", dtype="float32", num_blocks=NUM_BLOCKS,
                 block_size=BLOCK_SIZE, max_num_tokens=64, max_model_len=128, shard=shard,
+                quantization=quantization,
                 group=ThreadGroup(place, tables[stage]),
                 stages=ring if layout.pipeline > 1 else None,
             )
@@ -127,12 +131,14 @@ def layouts(family: str) -> list[Layout]:
     return [*tensor, Layout(1, 2), Layout(2, 3), *experts]
 
 
+@pytest.mark.parametrize("quantization", [None, "int8", "int4"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parts_compute_what_the_whole_computes(
-    family: str, family_dir: Callable[[str], Path]
+    family: str, quantization: Quantization | None, family_dir: Callable[[str], Path]
 ) -> None:
-    expected = compute(load(family_dir(family), ONE_RANK), 1)
+    """Weights of few bits, too: they are rounded first and cut then."""
+    expected = compute(load(family_dir(family), ONE_RANK, quantization), 1)
     for layout in layouts(family):
-        outputs = compute(load(family_dir(family), layout), layout.tensor)
+        outputs = compute(load(family_dir(family), layout, quantization), layout.tensor)
         for output, wanted in zip(outputs, expected, strict=True):
             torch.testing.assert_close(output, wanted, atol=2e-4, rtol=2e-4, msg=str(layout))
