@@ -74,7 +74,7 @@ class PagedModel:
             torch.zeros(host_shape, dtype=dtype, pin_memory=device == "cuda")
             for _ in range(len(shard.layers) if num_host_blocks else 0)
         ]
-        self.adapters = Adapters(model, config, device, max_adapters) if max_adapters else None
+        self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
 

@@ -160,7 +160,9 @@ def _adapter_bytes(
     """On this device, when there are as many adapters as may be, of the largest rank."""
     if not config.enable_lora:
         return 0
-    count = config.max_host_loras if device_name == "cpu" else config.max_loras
+    count = config.max_loras
+    if device_name == "cpu":
+        count = config.max_host_loras * config.layout.num_ranks
     return count * model.num_adapter_parameters(config.max_lora_rank) * item_bytes
 
 

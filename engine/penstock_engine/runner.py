@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from penstock_engine.core.errors import ModelError
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLogprobs
 from penstock_engine.device import num_threads
@@ -17,7 +16,7 @@ from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
-from penstock_engine.parallel.model import ParallelModel
+from penstock_engine.parallel.model import ParallelModel, SpreadAdapters
 from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.sampling.logprobs import token_logprobs
 from penstock_engine.sampling.sampler import sample
@@ -88,8 +87,6 @@ class Runner:
         num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // layout.num_ranks)
 
         def load_spread() -> ParallelModel:
-            if max_adapters:
-                raise ModelError("CannotSplit", "a model with adapters cannot be spread yet")
             part = Part(
                 rank=0,
                 layout=layout,
@@ -102,6 +99,7 @@ class Runner:
                 max_model_len=max_model_len,
                 quantization=quantization,
                 num_host_blocks=num_host_blocks,
+                max_adapters=max_adapters,
                 num_threads=num_threads_each,
             )
             return ParallelModel.load(part, on_lost)
@@ -143,7 +141,7 @@ class Runner:
             self._model.close()
 
     @property
-    def adapters(self) -> Adapters:
+    def adapters(self) -> Adapters | SpreadAdapters:
         """Only where the runner was loaded with max_adapters."""
         adapters = self._model.adapters
         assert adapters is not None, "the runner was loaded without adapters"

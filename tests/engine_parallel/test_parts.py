@@ -1,7 +1,7 @@
 """The parts of a model, each on a thread of its own, compute together what the whole computes."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,6 +13,7 @@ from greedy_equality import FAMILIES
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout, shards
 from penstock_engine.paged_model import PagedModel
@@ -80,7 +81,7 @@ def load(
             PagedModel.load(
                 model_dir, device="cpu", dtype="float32", num_blocks=NUM_BLOCKS,
                 block_size=BLOCK_SIZE, max_num_tokens=64, max_model_len=128, shard=shard,
-                quantization=quantization,
+                quantization=quantization, max_adapters=1,
                 group=ThreadGroup(place, tables[stage]),
                 stages=ring if layout.pipeline > 1 else None,
             )
@@ -88,17 +89,17 @@ def load(
     return models
 
 
-def chunk(start: int, num_tokens: int, first_block: int) -> ScheduledSequence:
+def chunk(start: int, num_tokens: int, first_block: int, adapter: str = "") -> ScheduledSequence:
     tokens = tuple((7 * first_block + 13 * i) % 512 for i in range(start, start + num_tokens))
     blocks = tuple(range(first_block, first_block + 6))
     sampling = SamplingParams(max_tokens=1)
-    return ScheduledSequence("", start, tokens, blocks, False, sampling, (), 0)
+    return ScheduledSequence("", start, tokens, blocks, False, sampling, (), 0, adapter=adapter)
 
 
-# Two prompts, then a token of each beside a chunk of a third.
+# Two prompts, then a token of each beside a chunk of a third. One of them has an adapter.
 PASSES = (
-    [chunk(0, 21, 1), chunk(0, 40, 7)],
-    [chunk(21, 1, 1), chunk(40, 1, 7), chunk(0, 30, 13)],
+    [chunk(0, 21, 1), chunk(0, 40, 7, "a")],
+    [chunk(21, 1, 1), chunk(40, 1, 7, "a"), chunk(0, 30, 13)],
 )
 
 
@@ -134,11 +135,22 @@ def layouts(family: str) -> list[Layout]:
 @pytest.mark.parametrize("quantization", [None, "int8", "int4"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parts_compute_what_the_whole_computes(
-    family: str, quantization: Quantization | None, family_dir: Callable[[str], Path]
+    family: str,
+    quantization: Quantization | None,
+    family_dir: Callable[[str], Path],
+    make_adapter: Callable[[Mapping[str, tuple[int, int]]], Adapter],
 ) -> None:
     """Weights of few bits, too: they are rounded first and cut then."""
-    expected = compute(load(family_dir(family), ONE_RANK, quantization), 1)
+
+    def logits(layout: Layout) -> list[torch.Tensor]:
+        models = load(family_dir(family), layout, quantization)
+        for model in models:
+            assert model.adapters is not None
+            model.adapters.add("a", make_adapter(model.adapters.targets))
+        return compute(models, layout.tensor)
+
+    expected = logits(ONE_RANK)
     for layout in layouts(family):
-        outputs = compute(load(family_dir(family), layout, quantization), layout.tensor)
+        outputs = logits(layout)
         for output, wanted in zip(outputs, expected, strict=True):
             torch.testing.assert_close(output, wanted, atol=2e-4, rtol=2e-4, msg=str(layout))

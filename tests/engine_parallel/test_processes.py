@@ -1,7 +1,7 @@
 """Real processes: what they compute, who can reach them, and how they end."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from penstock_engine.core.errors import ModelError, RunnerLost
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
 
 # So few blocks that some are evicted to the host, and some sequences preempted.
 SIZES: dict[str, Any] = {
     "num_blocks": 20, "block_size": 8, "max_num_seqs": 8, "max_num_batched_tokens": 32,
-    "max_model_len": 128, "num_host_blocks": 16,
+    "max_model_len": 128, "num_host_blocks": 16, "max_adapters": 1,
 }  # fmt: skip
 MIB = 2**20
 END_TIMEOUT_S = 10
@@ -31,8 +32,13 @@ def load(model_dir: Path, layout: Layout, **more: Any) -> Runner:
     return Runner.load(model_dir, device="cpu", dtype="float32", layout=layout, **SIZES, **more)
 
 
-def generate(runner: Runner, **sampling: Any) -> tuple[dict[str, list[int]], dict[str, int]]:
-    """Every output of two rounds of the same prompts, and how many blocks were moved how."""
+def generate(
+    runner: Runner, adapter: str = "", **sampling: Any
+) -> tuple[dict[str, list[int]], dict[str, int]]:
+    """Every output of two rounds of the same prompts, and how many blocks were moved how.
+
+    adapter: of every other one.
+    """
     scheduler = Scheduler(SchedulerConfig(**SIZES))
     outputs: dict[str, list[int]] = {}
     moved = dict.fromkeys(("saves", "restores"), 0)
@@ -41,7 +47,11 @@ def generate(runner: Runner, **sampling: Any) -> tuple[dict[str, list[int]], dic
             prompt = [(7 * index * i + i) % 512 for i in range(3 + 11 * index)]
             params = SamplingParams(max_tokens=12, ignore_eos=True, seed=index, **sampling)
             name = f"{turn}/{index}"
-            scheduler.add(Sequence(name, prompt, params, frozenset(), 0.0))
+            scheduler.add(
+                Sequence(
+                    name, prompt, params, frozenset(), 0.0, adapter=adapter if index % 2 else ""
+                )
+            )
             outputs[name] = []
         while (step := scheduler.schedule(0.0)) is not None:
             moved = {kind: count + len(getattr(step.moves, kind)) for kind, count in moved.items()}
@@ -66,18 +76,30 @@ def all_end(processes: list[psutil.Process]) -> bool:
     ids=str,
 )
 def test_processes_draw_what_one_does(
-    family_dir: Callable[[str], Path], family: str, layout: Layout
+    family_dir: Callable[[str], Path],
+    make_adapter: Callable[[Mapping[str, tuple[int, int]]], Adapter],
+    family: str,
+    layout: Layout,
 ) -> None:
-    """Greedily and not, with blocks that go to the host and come back on every rank."""
+    """Greedily and not, adapted and not, with blocks that go to the host and come back."""
     alone = load(family_dir(family), ONE_RANK)
     spread = load(family_dir(family), layout)
-    for sampling in ({"temperature": 0.0}, {"temperature": 0.9, "top_p": 0.9, "logprobs": 2}):
+    for runner in (alone, spread):
+        runner.adapters.add("a", make_adapter(runner.adapters.targets))
+    plain, _ = generate(alone, temperature=0.0)
+    for sampling in (
+        {"temperature": 0.0, "adapter": "a"},
+        {"temperature": 0.9, "top_p": 0.9, "logprobs": 2},
+    ):
         outputs, moved = generate(spread, **sampling)
         assert outputs == generate(alone, **sampling)[0]
         assert min(moved.values()) > 0
+        assert outputs != plain
+    spread.adapters.remove("a")
+    assert spread.adapters.active == []
     processes = workers()
     assert len(processes) == layout.num_ranks - 1
-    del spread
+    del spread, runner  # all references
     assert all_end(processes)
 
 

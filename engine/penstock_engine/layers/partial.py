@@ -19,8 +19,15 @@ class SummedLinear(Linear):
         super().__init__(num_inputs, num_outputs, bias=bias and group.rank == 0)
         self._group = group
 
+    def term(self, x: torch.Tensor) -> torch.Tensor:
+        """What this rank has of the sum."""
+        return super().forward(x)
+
+    def total(self, term: torch.Tensor) -> torch.Tensor:
+        return self._group.sum(term)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self._group.sum(super().forward(x))
+        return self.total(self.term(x))
 
 
 class SplitEmbedding(Embedding):

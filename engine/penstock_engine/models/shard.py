@@ -76,14 +76,18 @@ class Shard:
 
     def held(self, sizes: Mapping[str, int]) -> int:
         """How much of a checkpoint is here. sizes: of its tensors, by name, in any unit."""
-        ours = {theirs: name for name, theirs in self.config.family.names.items()}
         held = 0
         for name, size in sizes.items():
-            path = [ours.get(part, part) for part in name.split(".")]
-            if self._has_module(path):
-                cut = self.cut(".".join(path))
+            if (own := self.own_name(name)) is not None:
+                cut = self.cut(own)
                 held += size if cut is None else cut.num_kept * size // cut.num_whole
         return held
+
+    def own_name(self, name: str) -> str | None:
+        """Of a tensor of the checkpoint, as the model spells it. None: it belongs to others."""
+        ours = {theirs: name for name, theirs in self.config.family.names.items()}
+        path = [ours.get(part, part) for part in name.split(".")]
+        return ".".join(path) if self._has_module(path) else None
 
     def _portion(self, product: str, *, is_expert: bool) -> Portion | None:
         match product:

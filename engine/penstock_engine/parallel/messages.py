@@ -1,10 +1,12 @@
 """What rank 0 and its workers tell each other, each message a type of its own.
 
-    rank 0 -> worker    Part, once; then Move, Forward and Logits, in the order of its own calls
+    rank 0 -> worker    Part, once; then AddAdapter, RemoveAdapter, Move, Forward and Logits, in the
+                        order in which it does the same itself
     worker -> rank 0    Report: joining, then ready or failed; nothing afterwards
 
-On the wire: one byte for the type, four for the length, then JSON, or, for what is sent in every
-step, 32-bit numbers in the machine's order. A closed socket is the end, for both sides.
+On the wire: one byte for the type, four for the length, then JSON; for what is sent in every step,
+32-bit numbers in the machine's order; for tensors, safetensors. A closed socket is the end, for both
+sides.
 """
 
 import itertools
@@ -14,10 +16,15 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization
 
@@ -44,6 +51,7 @@ class Part:
     max_model_len: int
     quantization: Quantization | None
     num_host_blocks: int
+    max_adapters: int
     num_threads: int
     store_port: int = 0
 
@@ -58,13 +66,24 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class AddAdapter:
+    name: str
+    adapter: Adapter
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveAdapter:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     moves: Moves
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Arrives with what a model needs of its sequences: start, tokens, blocks."""
+    """Arrives with what a model needs of its sequences: start, tokens, blocks, adapter."""
 
     sequences: Sequence[ScheduledSequence]
 
@@ -76,7 +95,7 @@ class Logits:
     num_rows: int
 
 
-Message = Part | Report | Move | Forward | Logits
+Message = Part | Report | AddAdapter | RemoveAdapter | Move | Forward | Logits
 
 
 class Channel:
@@ -113,6 +132,10 @@ def encode(message: Message) -> bytes:
             kind, payload = b"P", json.dumps(asdict(message)).encode()
         case Report():
             kind, payload = b"R", json.dumps(asdict(message)).encode()
+        case AddAdapter(name, adapter):
+            kind, payload = b"A", _pack_adapter(name, adapter)
+        case RemoveAdapter(name):
+            kind, payload = b"D", name.encode()
         case Move(moves):
             kind, payload = b"M", _pack_moves(moves)
         case Forward(sequences):
@@ -133,44 +156,63 @@ def decode(kind: bytes, payload: bytes) -> Message:
                 return Report(**json.loads(payload))
             case b"F":
                 return Forward(tuple(_unpack_chunks(payload)))
+            case b"A":
+                return _unpack_adapter(payload)
+            case b"D":
+                return RemoveAdapter(payload.decode())
             case b"M":
                 return Move(_unpack_moves(payload))
             case b"L":
                 return Logits(*struct.unpack("=I", payload))
             case _:
                 raise ValueError(f"there is no message of type {kind!r}")
-    except (TypeError, KeyError, struct.error) as error:
+    except (TypeError, LookupError, struct.error, SafetensorError) as error:
         raise ValueError(f"a message of type {kind!r} cannot be read") from error
 
 
+def _pack_adapter(name: str, adapter: Adapter) -> bytes:
+    tensors: dict[str, torch.Tensor] = {}
+    for target, pair in adapter.factors.items():
+        tensors |= {f"{target}.a": pair.a, f"{target}.b": pair.b}
+    return _pack_json([name, adapter.rank]) + save(tensors)
+
+
+def _unpack_adapter(payload: bytes) -> AddAdapter:
+    (name, rank), rest = _unpack_json(payload)
+    tensors = load(rest)
+    targets = {target.removesuffix(".a") for target in tensors if target.endswith(".a")}
+    factors = {t: Factors(tensors[f"{t}.a"], tensors[f"{t}.b"]) for t in targets}
+    return AddAdapter(name, Adapter(rank, factors))
+
+
 def _pack_chunks(sequences: Sequence[ScheduledSequence]) -> bytes:
-    """Of each: start, number of tokens, number of blocks, tokens, blocks."""
+    """The adapters' names; of each chunk: start, numbers of adapter, tokens and blocks; these."""
+    adapters = list(dict.fromkeys(sequence.adapter for sequence in sequences))
     numbers = array("i")
     for sequence in sequences:
-        head = (sequence.start, len(sequence.token_ids), len(sequence.block_table))
-        numbers.extend(head)
+        place = adapters.index(sequence.adapter)
+        lengths = (len(sequence.token_ids), len(sequence.block_table))
+        numbers.extend((sequence.start, place, *lengths))
         numbers.extend(sequence.token_ids)
         numbers.extend(sequence.block_table)
-    return numbers.tobytes()
+    return _pack_json(adapters) + numbers.tobytes()
 
 
 def _unpack_chunks(payload: bytes) -> Iterator[ScheduledSequence]:
-    numbers = _numbers(payload)
+    adapters, rest = _unpack_json(payload)
+    numbers = _numbers(rest)
     place = 0
     while place < len(numbers):
-        start, num_tokens, num_blocks = numbers[place : place + 3]
-        tokens = place + 3
+        start, adapter, num_tokens, num_blocks = numbers[place : place + 4]
+        tokens = place + 4
         blocks = tokens + num_tokens
         place = blocks + num_blocks
         if not tokens < blocks <= place <= len(numbers):
             raise ValueError("a chunk is longer than its message")
-        yield _chunk(start, tuple(numbers[tokens:blocks]), tuple(numbers[blocks:place]))
-
-
-def _chunk(
-    start: int, token_ids: tuple[int, ...], block_table: tuple[int, ...]
-) -> ScheduledSequence:
-    return ScheduledSequence("", start, token_ids, block_table, False, UNSAMPLED, (), 0)
+        yield ScheduledSequence(
+            "", start, tuple(numbers[tokens:blocks]), tuple(numbers[blocks:place]), False,
+            UNSAMPLED, (), 0, adapter=adapters[adapter],
+        )  # fmt: skip
 
 
 def _pack_moves(moves: Moves) -> bytes:
@@ -191,3 +233,15 @@ def _numbers(payload: bytes) -> "array[int]":  # not at run time: Python 3.11
     numbers = array("i")
     numbers.frombytes(payload)
     return numbers
+
+
+def _pack_json(value: list[Any]) -> bytes:
+    text = json.dumps(value).encode()
+    return struct.pack("=I", len(text)) + text
+
+
+def _unpack_json(payload: bytes) -> tuple[list[Any], bytes]:
+    """The value, and what follows it."""
+    (length,) = struct.unpack_from("=I", payload)
+    value = json.loads(payload[4 : 4 + length])
+    return value, payload[4 + length :]

@@ -16,10 +16,20 @@ import torch
 from penstock_engine.core.errors import RunnerLost
 from penstock_engine.core.step import NO_MOVES, Moves, ScheduledSequence
 from penstock_engine.layers.group import ALONE
+from penstock_engine.lora.adapted import Adapters
+from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import shards
 from penstock_engine.paged_model import PagedModel
-from penstock_engine.parallel.messages import Forward, Logits, Move, Part
+from penstock_engine.parallel.messages import (
+    AddAdapter,
+    Forward,
+    Logits,
+    Message,
+    Move,
+    Part,
+    RemoveAdapter,
+)
 from penstock_engine.parallel.ranks import Ranks, join, leave, open_store
 from penstock_engine.parallel.workers import Workers
 
@@ -37,6 +47,7 @@ def load_part(part: Part, ranks: Ranks) -> PagedModel:
         max_model_len=part.max_model_len,
         quantization=part.quantization,
         num_host_blocks=part.num_host_blocks,
+        max_adapters=part.max_adapters,
         shard=shards(ModelConfig.load(model_dir), part.layout)[part.rank],
         group=ranks.group or ALONE,
         stages=ranks.stages,
@@ -49,8 +60,6 @@ class ParallelModel:
     Ranks keep in step or not at all: what fails on one of them ends the workers, and from then on
     every call raises RunnerLost. The workers end with close(), or with the last reference.
     """
-
-    adapters = None
 
     def __init__(self, model: PagedModel, part: Part, ranks: Ranks, workers: Workers) -> None:
         self.device = model.device
@@ -86,29 +95,35 @@ class ParallelModel:
     def move(self, moves: Moves) -> None:
         """As PagedModel.move. Raises RunnerLost."""
         if moves != NO_MOVES:
-            with self._in_step():
-                self._workers.send(Move(moves), self._layout.num_ranks)
+            with self.told(Move(moves)):
                 self._model.move(moves)
 
     def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """As PagedModel.forward. Raises RunnerLost."""
-        with self._in_step():
-            self._workers.send(Forward(sequences), self._layout.num_ranks)
+        with self.told(Forward(sequences)):
             return self._model.forward(sequences)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As PagedModel.logits. Raises RunnerLost."""
-        with self._in_step():
+        with self.told(Logits(len(hidden)), self._layout.tensor):
             if self._group is not None:
-                self._workers.send(Logits(len(hidden)), self._layout.tensor)
                 hidden = self._group.broadcast(hidden)
             return self._model.logits(hidden)
 
+    @property
+    def adapters(self) -> "SpreadAdapters | None":
+        return None if self._model.adapters is None else SpreadAdapters(self, self._model.adapters)
+
     @contextmanager
-    def _in_step(self) -> Iterator[None]:
+    def told(self, message: Message, num_ranks: int | None = None) -> Iterator[None]:
+        """Around what rank 0 does while the others, or those below num_ranks, do what message says.
+
+        Raises RunnerLost, which is what every failure in here amounts to.
+        """
         if self._is_lost:
             raise RunnerLost("the ranks of the model have ended")
         try:
+            self._workers.send(message, num_ranks or self._layout.num_ranks)
             yield
         except Exception as error:
             self._is_lost = True
@@ -117,6 +132,30 @@ class ParallelModel:
                 f"the ranks of the model are out of step; by rank, those that have ended by "
                 f"themselves have the exit statuses {statuses}"
             ) from error
+
+
+class SpreadAdapters:
+    """The adapters of all ranks: each takes of them what belongs to its part."""
+
+    def __init__(self, model: ParallelModel, own: Adapters) -> None:
+        """own: rank 0's."""
+        self._model = model
+        self._own = own
+        self.targets = own.targets
+
+    @property
+    def active(self) -> list[str]:
+        return self._own.active
+
+    def add(self, name: str, adapter: Adapter) -> None:
+        """As Adapters.add. Raises RunnerLost."""
+        with self._model.told(AddAdapter(name, adapter)):
+            self._own.add(name, adapter)
+
+    def remove(self, name: str) -> None:
+        """As Adapters.remove. Raises RunnerLost."""
+        with self._model.told(RemoveAdapter(name)):
+            self._own.remove(name)
 
 
 def _end(workers: Workers) -> None:

@@ -18,7 +18,16 @@ import torch
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.paged_model import PagedModel
-from penstock_engine.parallel.messages import Channel, Forward, Logits, Move, Part, Report
+from penstock_engine.parallel.messages import (
+    AddAdapter,
+    Channel,
+    Forward,
+    Logits,
+    Move,
+    Part,
+    RemoveAdapter,
+    Report,
+)
 from penstock_engine.parallel.model import load_part
 from penstock_engine.parallel.ranks import ProcessGroup, join, reach_store
 
@@ -71,6 +80,10 @@ def work(channel: Channel, part: Part) -> None:
 def serve(channel: Channel, model: PagedModel, group: ProcessGroup | None) -> None:
     while True:
         match channel.receive():
+            case AddAdapter(name, adapter) if model.adapters is not None:
+                model.adapters.add(name, adapter)
+            case RemoveAdapter(name) if model.adapters is not None:
+                model.adapters.remove(name)
             case Move(moves):
                 model.move(moves)
             case Forward(sequences):
