@@ -29,7 +29,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 ModelDir = Annotated[Path, typer.Argument(help="The model's folder.")]
 
 # Flags that take more than one value in vLLM's way: `--api-key one two`.
-SEVERAL = ("--api-key", "--served-model-name")
+SEVERAL = ("--api-key", "--lora-modules", "--served-model-name")
 
 Command = Callable[..., None]
 

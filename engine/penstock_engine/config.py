@@ -103,7 +103,8 @@ class EngineConfig:
         float, Option(min=0.01, max=1, help="Part of the memory to use.")
     ] = 0.9
     dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"], Option(help="Of weights and KV cache.")
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option(help="Of weights, activations and KV cache."),
     ] = "auto"
     quantization: Annotated[
         Quantization | None,
@@ -112,6 +113,10 @@ class EngineConfig:
             "FP8, compressed-tensors) is read as it is, without this."
         ),
     ] = None
+    kv_cache_dtype: Annotated[
+        Literal["auto", "int8", "fp8", "fp8_e4m3"],
+        Option(help="Hold keys and values rounded to 8 bits; auto: as they are."),
+    ] = "auto"
     enable_prefix_caching: Annotated[
         bool, Option(help="Share blocks between requests that begin alike.")
     ] = True
@@ -260,6 +265,10 @@ class ServeOptions:
     enable_sleep_mode: Annotated[
         bool, Option(help="Routes that put the engine to sleep and wake it.")
     ] = False
+    otlp_traces_endpoint: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where spans go, as http://collector:4318/v1/traces."),
+    ] = None
     uvicorn_log_level: Annotated[
         Literal["critical", "error", "warning", "info", "debug", "trace"],
         Option(help="Of the HTTP server."),

@@ -11,6 +11,7 @@ import torch
 from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.group import ALONE, Group
+from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.loading import load_weights
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
@@ -47,6 +48,7 @@ class PagedModel:
         *,
         device: str,
         dtype: torch.dtype,
+        kv_dtype: torch.dtype,
         num_blocks: int,
         block_size: int,
         max_num_tokens: int,
@@ -67,13 +69,18 @@ class PagedModel:
         self._stages = stages
         shard = model.shard
         shape = (2, num_blocks, block_size, len(shard.kv_heads), config.head_dim)
-        # Zeros: padding reads blocks never written, and even a weight of 0 does not undo a NaN.
-        self._caches = [torch.zeros(shape, dtype=dtype, device=device) for _ in shard.layers]
-        host_shape = (2, num_host_blocks, *shape[2:])
-        self._host_caches = [
-            torch.zeros(host_shape, dtype=dtype, pin_memory=device == "cuda")
-            for _ in range(len(shard.layers) if num_host_blocks else 0)
+        self._is_rounded = kv_dtype != dtype
+        self._caches = [
+            KVCache.zeros(shape, kv_dtype, is_scaled=self._is_rounded, device=device)
+            for _ in shard.layers
         ]
+        self._host_caches = [
+            KVCache.zeros(
+                (2, num_host_blocks, *shape[2:]), kv_dtype, is_scaled=self._is_rounded,
+                device="cpu", pin_memory=device == "cuda",
+            )
+            for _ in range(len(shard.layers) if num_host_blocks else 0)
+        ]  # fmt: skip
         self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
@@ -90,15 +97,16 @@ class PagedModel:
         max_num_tokens: int,
         max_model_len: int,
         quantization: Quantization | None = None,
+        kv_dtype: str | None = None,
         num_host_blocks: int = 0,
         max_adapters: int = 0,
         shard: Shard | None = None,
         group: Group = ALONE,
         stages: Stages | None = None,
     ) -> "PagedModel":
-        """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
+        """device: cpu or cuda; dtype: float32, bfloat16 or float16; kv_dtype: None: as dtype.
 
-        shard: what of the model is here; None: all of it.
+        shard: what of the model is here; None: all of it. Raises ModelError.
         """
         shard = shard or whole(ModelConfig.load(model_dir))
         config = shard.config
@@ -118,6 +126,7 @@ class PagedModel:
             config,
             device=device,
             dtype=torch_dtype,
+            kv_dtype=getattr(torch, kv_dtype or dtype),
             num_blocks=num_blocks,
             block_size=block_size,
             max_num_tokens=max_num_tokens,
@@ -128,7 +137,7 @@ class PagedModel:
 
     def move(self, moves: Moves) -> None:
         """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
-        for cache, host in zip_longest(self._caches, self._host_caches):
+        for cache, host in zip_longest(_parts(self._caches), _parts(self._host_caches)):
             for block, slot in moves.saves:
                 host[:, slot].copy_(cache[:, block])
             for slot, block in moves.restores:
@@ -148,9 +157,10 @@ class PagedModel:
         attend = StepAttention(
             [Span(s.start, s.end, s.block_table) for s in sequences],
             slots,
-            cache_shape=self._caches[0].shape,
+            cache_shape=self._caches[0].numbers.shape,
             dtype=self._dtype,
             use_kernels=self._use_kernels,
+            is_rounded=self._is_rounded,
         )
         stages, hidden = self._stages, None
         if stages is not None and not stages.is_first:
@@ -189,6 +199,10 @@ class PagedModel:
                 staged[2] = np.array(sequence.block_table)[blocks] * self._block_size + offsets
             row += sequence.num_tokens
         return torch.from_numpy(self._staging[:, :row]).to(self.device)
+
+
+def _parts(caches: Sequence[KVCache]) -> list[torch.Tensor]:
+    return [part for cache in caches for part in cache.parts]
 
 
 def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:

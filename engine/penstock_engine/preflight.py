@@ -54,8 +54,9 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How a model fits, with its draft model. weights_bytes: as held in memory, in `dtype`.
+    """How a model fits, with its draft model. weights_bytes: as held in memory.
 
+    dtype, kv_dtype: of what is computed and of the KV cache, by torch's names.
     num_host_blocks: room in host memory for blocks evicted from the others.
     weights_bytes and kv_bytes_per_token are those of all ranks together where they share one
     memory, on the CPU, and those of the rank that has most where each has a device of its own.
@@ -69,7 +70,8 @@ class Sizing:
     block_size: int
     weights_bytes: int
     kv_bytes_per_token: int
-    num_host_blocks: int = 0
+    num_host_blocks: int
+    kv_dtype: str
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -123,12 +125,14 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
             f"spec.engine.maxModelLen is {max_model_len}, but the model was made for "
             f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
         )
+    kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
+    kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
     rank_weights_bytes = [part.held(tensor_bytes) for part in parts]
-    rank_per_token = [part.kv_bytes_per_token(item_bytes) for part in parts]
+    rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
     if config.draft_model_dir is not None:
         draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
         rank_weights_bytes[0] += draft_bytes
-        rank_per_token[0] += draft.kv_bytes_per_token(item_bytes)
+        rank_per_token[0] += draft.kv_bytes_per_token(*kv_bytes)
     together = sum if device_name == "cpu" else max
     weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
     wanted_bytes = config.kv_cache_memory_bytes
@@ -150,7 +154,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
-        per_token, num_host_blocks,
+        per_token, num_host_blocks, kv_dtype,
     )  # fmt: skip
 
 

@@ -49,6 +49,7 @@ class Runner:
         max_model_len: int,
         draft_model_dir: Path | None = None,
         quantization: Quantization | None = None,
+        kv_dtype: str | None = None,
         num_host_blocks: int = 0,
         max_adapters: int = 0,
         layout: Layout = ONE_RANK,
@@ -57,7 +58,8 @@ class Runner:
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
 
-        quantization: of the model; a draft model stays as it is.
+        quantization: of the model; a draft model stays as it is. kv_dtype: int8, float8_e4m3fn, or
+        None for dtype.
         layout: where it has several ranks, the others' processes are started, and end with this
         runner. A draft model is rank 0's alone.
         on_weights: called, on another thread, when all is read and the warm-up begins.
@@ -80,6 +82,7 @@ class Runner:
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
                 quantization=quantization,
+                kv_dtype=kv_dtype,
                 num_host_blocks=num_host_blocks,
                 max_adapters=max_adapters,
             )
@@ -98,6 +101,7 @@ class Runner:
                 max_num_tokens=max_num_batched_tokens,
                 max_model_len=max_model_len,
                 quantization=quantization,
+                kv_dtype=kv_dtype,
                 num_host_blocks=num_host_blocks,
                 max_adapters=max_adapters,
                 num_threads=num_threads_each,

@@ -1,8 +1,10 @@
 import pytest
 import torch
 
+from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.layers import softcap
 from penstock_engine.layers.attention import AttentionShape, Span, StepAttention, buckets
+from penstock_engine.layers.kv_cache import KVCache
 
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, GROUP, HEAD_DIM = 4, 400, 2, 3, 16
 SHAPE = torch.Size((2, NUM_BLOCKS, BLOCK_SIZE, KV_HEADS, HEAD_DIM))
@@ -55,23 +57,38 @@ SHAPES = [
     ],
     ids=["one", "decodes", "prompt", "chunks", "mixed"],
 )
-def test_a_mixed_batch_equals_one_token_at_a_time(ranges: list[tuple[int, int]]) -> None:
-    """Every token of every sequence as if it were alone; layers of all shapes share a step."""
+@pytest.mark.parametrize("kv_dtype", [torch.float32, torch.int8, torch.float8_e4m3fn])
+def test_a_mixed_batch_equals_one_token_at_a_time(
+    ranges: list[tuple[int, int]], kv_dtype: torch.dtype
+) -> None:
+    """Every token of every sequence as if it were alone; layers of all shapes share a step.
+
+    A cache of fewer bits is what all tokens see, of themselves too.
+    """
     torch.manual_seed(len(ranges))
     spans = random_spans(ranges)
     num_tokens = sum(span.num_tokens for span in spans)
     slots = torch.tensor([slot(s, p) for s in spans for p in range(s.start, s.end)])
-    attend = StepAttention(spans, slots, cache_shape=SHAPE, dtype=torch.float32, use_kernels=False)
+    is_rounded = kv_dtype != torch.float32
+    attend = StepAttention(
+        spans, slots, cache_shape=SHAPE, dtype=torch.float32, use_kernels=False,
+        is_rounded=is_rounded,
+    )  # fmt: skip
     for shape in SHAPES:
-        cache = torch.randn(SHAPE)
+        full = torch.randn(SHAPE)
+        cache = KVCache(*quantize_kv(full, kv_dtype)) if is_rounded else KVCache(full, None)
         q = torch.randn(num_tokens, KV_HEADS * GROUP, HEAD_DIM)
         k, v = torch.randn(2, num_tokens, KV_HEADS, HEAD_DIM)
         actual = attend(q, k, v, cache, shape)
-        assert torch.equal(cache[0].flatten(0, 1)[slots], k)
-        assert torch.equal(cache[1].flatten(0, 1)[slots], v)
+        full = cache.numbers.float()
+        if cache.scales is not None:
+            full *= cache.scales[..., None]
+        tolerance = 0.07 if is_rounded else 0
+        torch.testing.assert_close(full[0].flatten(0, 1)[slots], k, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(full[1].flatten(0, 1)[slots], v, atol=tolerance, rtol=tolerance)
         row = 0
         for span in spans:
-            keys, values = cache[:, list(span.block_table)].flatten(1, 2)
+            keys, values = full[:, list(span.block_table)].flatten(1, 2)
             for position in range(span.start, span.end):
                 seen = slice(0, position + 1)
                 expected = one_token(q[row], keys[seen], values[seen], shape)

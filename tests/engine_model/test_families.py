@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.loading import load_weights
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
@@ -43,7 +44,7 @@ def engine_logits(model_dir: Path, dtype: torch.dtype = torch.float32) -> torch.
     load_weights(model, model_dir, config.family.names, dtype, "cpu")
     num_blocks = -(-len(PROMPT) // BLOCK_SIZE)
     shape = torch.Size((2, num_blocks, BLOCK_SIZE, config.num_kv_heads, config.head_dim))
-    caches = [torch.zeros(shape, dtype=dtype) for _ in config.layers]
+    caches = [KVCache(torch.zeros(shape, dtype=dtype), None) for _ in config.layers]
     first = len(PROMPT) - 10
     parts = []
     for start, end in [(0, first), *((i, i + 1) for i in range(first, len(PROMPT)))]:

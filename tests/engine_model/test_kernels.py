@@ -3,9 +3,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 KERNEL_TESTS = Path(__file__).parent / "kernels"
 
 
+@pytest.mark.timeout(900)
 def test_kernels_equal_their_references_under_the_interpreter() -> None:
     """In a process of its own: Triton decides at its import whether it interprets."""
     result = subprocess.run(
@@ -30,7 +33,7 @@ def test_kernels_compile_for_cuda(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert result.stdout.strip() == "compiled", result.stderr[-5000:]
+    assert result.stdout.endswith("compiled\n"), result.stderr[-5000:]
 
 
 def test_a_cpu_engine_does_not_import_triton() -> None:

@@ -27,7 +27,7 @@ from penstock_engine.parallel.messages import (
 
 PART = Part(
     rank=1, layout=Layout(2, 3, True), model_dir="/models/ä", device="cpu", dtype="float32",
-    num_blocks=7, block_size=16, max_num_tokens=5, max_model_len=99, quantization="int8",
+    num_blocks=7, block_size=16, max_num_tokens=5, max_model_len=99, quantization="int8", kv_dtype=None,
     num_host_blocks=2, max_adapters=1,
     num_threads=1, store_port=4711,
 )  # fmt: skip

@@ -100,7 +100,9 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
     """Serves whatever runner `load` makes, with a context of 64 tokens in 16 blocks."""
     bridges: list[Bridge] = []
 
-    def start(load: Callable[[], StepRunner], **flags: Any) -> httpx.AsyncClient:
+    def start(
+        load: Callable[[], StepRunner], tracer: Any = None, **flags: Any
+    ) -> httpx.AsyncClient:
         names = EngineConfig.__slots__
         changes = {name: value for name, value in flags.items() if name in names}
         config = EngineConfig(
@@ -129,7 +131,7 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
         )  # fmt: skip
         served = Served(
             options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, adapters,
-            Random(0), None,
+            Random(0), None, tracer=tracer,
         )  # fmt: skip
         transport = httpx.ASGITransport(app=build_app(served))
         return httpx.AsyncClient(transport=transport, base_url="http://engine")

@@ -34,6 +34,7 @@ SHORT = {"prompt": "The engine", "max_tokens": 2}
         ("--max_model_len 5 --a_b=c_d", "--max-model-len 5 --a-b=c_d"),
         ("--api-key a b --port 1", "--api-key a --api-key b --port 1"),
         ("--api_key a --api-key=b c", "--api-key a --api-key=b --api-key c"),
+        ("--lora-modules a=b c=d", "--lora-modules a=b --lora-modules c=d"),
         ("m --served-model-name x y", "m --served-model-name x --served-model-name y"),
         ("--uds /tmp/a_b --seed -1", "--uds /tmp/a_b --seed -1"),
     ],

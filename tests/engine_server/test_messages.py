@@ -142,7 +142,9 @@ def test_reasoning_text_and_calls_are_blocks() -> None:
     message = {"reasoning": "hm", "content": "I look.", "tool_calls": [call]}
     usage = {"prompt_tokens": 9, "completion_tokens": 5}
     choice = {"message": message, "finish_reason": "tool_calls"}
-    told = MessagesDialect("m").whole({"id": "chatcmpl-1", "choices": [choice], "usage": usage})
+    told = MessagesDialect().whole(
+        {"id": "chatcmpl-1", "model": "m", "choices": [choice], "usage": usage}
+    )
     assert told["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": ""},
         {"type": "text", "text": "I look."},
@@ -176,7 +178,7 @@ async def test_streamed_blocks_open_and_close_in_turn() -> None:
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
         yield SSE_DONE
 
-    text = b"".join([event async for event in MessagesDialect("m").events(stream())])
+    text = b"".join([event async for event in MessagesDialect().events(stream())])
     told = [
         (event["type"], event.get("index"), event.get("content_block") or event.get("delta"))
         for event in events_of(text.decode())
@@ -206,7 +208,7 @@ async def test_a_stream_that_breaks_ends_with_an_error() -> None:
         yield b'data: {"error": {"message": "stopping", "code": 503}}\n\n'
         yield SSE_DONE
 
-    text = b"".join([event async for event in MessagesDialect("m").events(stream())])
+    text = b"".join([event async for event in MessagesDialect().events(stream())])
     assert events_of(text.decode())[-1] == {
         "type": "error",
         "error": {"type": "overloaded_error", "message": "stopping"},

@@ -238,6 +238,44 @@ def test_blocks_fill_what_is_left_and_no_more(model_dir: Path) -> None:
     assert half.kv_bytes_per_token * 2 == small.kv_bytes_per_token
 
 
+@pytest.mark.parametrize(
+    ("dtype", "kv_cache_dtype", "factor"),
+    [
+        ("float32", "int8", 128 / 36),
+        ("float32", "fp8", 128 / 36),
+        ("bfloat16", "fp8_e4m3", 64 / 36),
+    ],
+)
+def test_rounded_keys_and_values_leave_room_for_more(
+    model_dir: Path, dtype: Any, kv_cache_dtype: Any, factor: float
+) -> None:
+    """Four bytes of scale beside the 32 numbers of a head; beside 128, the factor is 3.9 or 1.9."""
+    config = EngineConfig(
+        model_dir=model_dir, dtype=dtype, max_num_seqs=1000, kv_cache_memory_bytes=64 * MIB
+    )
+    full, rounded = (
+        size(c, device_name="cpu", memory_limit_bytes=4 * GIB)
+        for c in (config, replace(config, kv_cache_dtype=kv_cache_dtype))
+    )
+    assert full.kv_bytes_per_token == pytest.approx(rounded.kv_bytes_per_token * factor)
+    assert rounded.kv_capacity_tokens / full.kv_capacity_tokens == pytest.approx(factor, rel=0.01)
+    assert full.kv_dtype == dtype
+    assert rounded.kv_dtype == ("int8" if kv_cache_dtype == "int8" else "float8_e4m3fn")
+
+
+def test_rounded_weights_leave_room_for_more(model_dir: Path) -> None:
+    config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=1000)
+    full, int8, int4 = (
+        size(replace(config, quantization=q), device_name="cpu", memory_limit_bytes=2 * GIB)
+        for q in (None, "int8", "int4")
+    )
+    assert int4.weights_bytes < int8.weights_bytes < full.weights_bytes
+    assert int4.kv_capacity_tokens > int8.kv_capacity_tokens > full.kv_capacity_tokens
+    saved_bytes = full.weights_bytes - int8.weights_bytes
+    grown_bytes = (int8.num_blocks - full.num_blocks) * 16 * full.kv_bytes_per_token
+    assert abs(grown_bytes - saved_bytes) < MIB
+
+
 def test_on_an_accelerator_only_the_files_are_judged(model_dir: Path) -> None:
     verdict = preflight(EngineConfig(model_dir=model_dir, device="cuda"), memory_limit_bytes=MIB)
     assert verdict["ok"]

@@ -184,7 +184,7 @@ async def test_streamed_items_open_and_close_in_turn() -> None:
             yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
         yield SSE_DONE
 
-    form = ResponsesDialect("m", "7", 0)
+    form = ResponsesDialect("7", 0)
     form.read(json.dumps(BODY).encode(), {})
     events = events_of(b"".join([e async for e in form.events(stream())]).decode())
     kinds = [event["type"].removeprefix("response.") for event in events]
@@ -213,7 +213,7 @@ async def test_a_stream_that_breaks_has_failed() -> None:
         yield b'data: {"error": {"message": "stopping", "code": 503}}\n\n'
         yield SSE_DONE
 
-    form = ResponsesDialect("m", "7", 0)
+    form = ResponsesDialect("7", 0)
     form.read(json.dumps(BODY).encode(), {})
     events = events_of(b"".join([e async for e in form.events(stream())]).decode())
     assert events[-1]["type"] == "response.failed"

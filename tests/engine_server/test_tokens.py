@@ -70,7 +70,7 @@ def test_what_only_begins_like_a_stop_string_is_let_go(tokenizer: Tokenizer) -> 
     assert "".join(pieces) == "aa"
     text = TextStream(tokenizer, ["end of story"])
     assert "".join(stream(text, tokenizer.encode("it is the end"))) == "it is the end"
-    assert not text.stop is not None
+    assert text.stop is None
 
 
 def test_stop_strings_do_not_count_before_min_tokens(tokenizer: Tokenizer) -> None:

@@ -6,39 +6,68 @@ A slot is a position of the pool: block * block_size + offset within the block.
 
 import torch
 
+from penstock_engine.kernels.kv_quant import LARGEST, encode_e4m3, encode_int8, quantize_kv
 from penstock_engine.kernels.runtime import jit, next_power_of_2, tl
 
 
 def kv_write_reference(
-    keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    cache: torch.Tensor,
+    slots: torch.Tensor,
+    kv_scales: torch.Tensor | None = None,
 ) -> None:
     """keys, values: [tokens, kv_heads, head_dim]; slots: int64 [tokens], no slot twice.
 
-    cache: [2, blocks, block_size, kv_heads, head_dim], changed in place.
+    cache: [2, blocks, block_size, kv_heads, head_dim], of the type of keys, or int8 or
+    float8_e4m3fn with kv_scales: float32 [2, blocks, block_size, kv_heads]. Both change in place.
     """
-    pool = cache.view(2, -1, *keys.shape[1:])
-    pool[0].index_copy_(0, slots, keys)
-    pool[1].index_copy_(0, slots, values)
+    for index, rows in enumerate((keys, values)):
+        pool = cache[index].flatten(0, 1)
+        if kv_scales is None:
+            pool.index_copy_(0, slots, rows)
+            continue
+        quantized, scales = quantize_kv(rows, cache.dtype)
+        pool.view(torch.uint8).index_copy_(0, slots, quantized.view(torch.uint8))
+        kv_scales[index].flatten(0, 1).index_copy_(0, slots, scales)
 
 
 def kv_write(
-    keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    cache: torch.Tensor,
+    slots: torch.Tensor,
+    kv_scales: torch.Tensor | None = None,
 ) -> None:
-    """As kv_write_reference. The last two dimensions of keys and values must be dense."""
+    """As kv_write_reference, but skips slots below 0: the padding of a CUDA graph.
+
+    The last two dimensions of keys and values must be dense.
+    """
     num_tokens, num_kv_heads, head_dim = keys.shape
     assert cache.is_contiguous()
     assert keys.stride()[1:] == values.stride()[1:] == (head_dim, 1)
-    row_size = num_kv_heads * head_dim
+    assert (kv_scales is None) == (cache.dtype == keys.dtype)
+    assert kv_scales is None or kv_scales.is_contiguous()
+    if cache.dtype == torch.float8_e4m3fn:
+        cache = cache.view(torch.uint8)  # encode_e4m3 makes the bits, on any device
+        largest = LARGEST[torch.float8_e4m3fn]
+    else:
+        largest = LARGEST.get(cache.dtype, 0.0)
     _kernel[(num_tokens,)](
         keys,
         values,
         cache[0],
         cache[1],
+        None if kv_scales is None else kv_scales[0],
+        None if kv_scales is None else kv_scales[1],
         slots,
         keys.stride(0),
         values.stride(0),
-        ROW_SIZE=row_size,
-        ROW_PAD=next_power_of_2(row_size),
+        NUM_KV_HEADS=num_kv_heads,
+        HEADS_PAD=next_power_of_2(num_kv_heads),
+        HEAD_DIM=head_dim,
+        HEAD_PAD=next_power_of_2(head_dim),
+        LARGEST=largest,
     )
 
 
@@ -48,17 +77,42 @@ def _kernel(
     values,
     key_pool,
     value_pool,
+    key_scales,
+    value_scales,
     slots,
     key_stride,
     value_stride,
-    ROW_SIZE: tl.constexpr,
-    ROW_PAD: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    HEADS_PAD: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HEAD_PAD: tl.constexpr,
+    LARGEST: tl.constexpr,  # number of the cache's type; 0: stored as it is
 ):
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token).to(tl.int64)
-    column = tl.arange(0, ROW_PAD)
-    is_real = column < ROW_SIZE
-    key = tl.load(keys + token * key_stride + column, mask=is_real)
-    value = tl.load(values + token * value_stride + column, mask=is_real)
-    tl.store(key_pool + slot * ROW_SIZE + column, key, mask=is_real)
-    tl.store(value_pool + slot * ROW_SIZE + column, value, mask=is_real)
+    if slot < 0:
+        return
+    head = tl.arange(0, HEADS_PAD)
+    dim = tl.arange(0, HEAD_PAD)
+    is_head = head < NUM_KV_HEADS
+    mask = is_head[:, None] & (dim < HEAD_DIM)[None, :]
+    offset = head[:, None] * HEAD_DIM + dim[None, :]
+    key = tl.load(keys + token * key_stride + offset, mask=mask, other=0.0)
+    value = tl.load(values + token * value_stride + offset, mask=mask, other=0.0)
+    if LARGEST > 0:
+        key, key_scale = _quantize(key, LARGEST)
+        value, value_scale = _quantize(value, LARGEST)
+        tl.store(key_scales + slot * NUM_KV_HEADS + head, key_scale, mask=is_head)
+        tl.store(value_scales + slot * NUM_KV_HEADS + head, value_scale, mask=is_head)
+    row = slot * (NUM_KV_HEADS * HEAD_DIM) + offset
+    tl.store(key_pool + row, key, mask=mask)
+    tl.store(value_pool + row, value, mask=mask)
+
+
+@jit
+def _quantize(x, LARGEST: tl.constexpr):
+    """x: [heads, dim] -> int8 or the bits of e4m3 [heads, dim], float32 scales [heads]."""
+    x = x.to(tl.float32)
+    scale = tl.maximum(tl.max(tl.abs(x), 1) * (1 / LARGEST), 1e-30)
+    steps = tl.div_rn(x, tl.broadcast_to(scale[:, None], x.shape))
+    return encode_int8(steps) if LARGEST == 127.0 else encode_e4m3(steps), scale

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["dot", "jit", "next_power_of_2", "tl"]
+__all__ = ["dot", "jit", "loop_bound", "next_power_of_2", "sigmoid", "tl"]
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -47,6 +47,27 @@ def _dot_interpreted(a, b):
 
 # The interpreter would multiply the bits of bfloat16 numbers as if they were integers.
 dot = _dot_interpreted if IS_INTERPRETED else _dot
+
+
+@jit
+def _loop_bound(bound):
+    return bound
+
+
+def _loop_bound_interpreted(bound):
+    return int(bound.handle.data.item()) if isinstance(bound, tl.tensor) else int(bound)
+
+
+# Triton 3.6's interpreter cannot count to a number that was loaded: numpy 2.4 refuses its arrays
+# of one element as integers.
+loop_bound = _loop_bound_interpreted if IS_INTERPRETED else _loop_bound
+
+
+@jit
+def sigmoid(x):
+    """Without an exponential that overflows, of which the interpreter would warn."""
+    e = tl.exp(-tl.abs(x))
+    return tl.where(x >= 0, 1.0, e) / (1.0 + e)
 
 
 def next_power_of_2(n: int) -> int:

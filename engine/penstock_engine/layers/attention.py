@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from penstock_engine.kernels.kv_write import kv_write, kv_write_reference
 from penstock_engine.kernels.paged_decode import paged_decode
+from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.softcap import softcapped, softcapped_chunk
 
 # Below this length, padding costs less than one more call.
@@ -67,7 +68,7 @@ class RowAttention(Protocol):
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        cache: torch.Tensor,
+        cache: KVCache,
         shape: AttentionShape,
     ) -> torch.Tensor:
         """All of shape [rows, heads or kv_heads, head_dim]; cache holds k and v already."""
@@ -85,10 +86,13 @@ class StepAttention:
         cache_shape: torch.Size,
         dtype: torch.dtype,
         use_kernels: bool,
+        is_rounded: bool = False,
     ) -> None:
         """spans: single tokens by rising end, then chunks. slots: int64 [tokens].
 
         cache_shape: of one layer's cache, [2, blocks, block_size, kv_heads, head_dim].
+        is_rounded: by the cache, keys and values are. Each token then sees them as the cache has
+        them, its own too, so that nothing depends on how a prompt is cut into chunks.
         use_kernels: Triton's, on CUDA; PaddedDecode takes their place on the CPU.
         """
         self._spans = spans
@@ -96,6 +100,7 @@ class StepAttention:
         self._cache_shape = cache_shape
         self._dtype = dtype
         self._use_kernels = use_kernels
+        self._is_rounded = is_rounded
         self._write = kv_write if use_kernels else kv_write_reference
         self._longest = max(span.end for span in spans)
         self._plans: dict[int | None, list[tuple[slice, RowAttention]]] = {}
@@ -105,14 +110,14 @@ class StepAttention:
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        cache: torch.Tensor,
+        cache: KVCache,
         shape: AttentionShape,
     ) -> torch.Tensor:
         """q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim], written to the cache.
 
         Returns [tokens, heads, head_dim].
         """
-        self._write(k, v, cache, self._slots)
+        self._write(k, v, cache.numbers, self._slots, cache.scales)
         window_tokens = shape.window_tokens
         if window_tokens is not None and window_tokens >= self._longest:
             window_tokens = None
@@ -138,7 +143,12 @@ class StepAttention:
         for span in self._spans[num_singles:]:
             rows = slice(row, row + span.num_tokens)
             chunk = ChunkAttention(
-                span, window_tokens, self._cache_shape, self._dtype, self._slots.device
+                span,
+                window_tokens,
+                self._cache_shape,
+                self._dtype,
+                self._slots.device,
+                is_rounded=self._is_rounded,
             )
             parts.append((rows, chunk))
             row = rows.stop
@@ -159,7 +169,7 @@ class KernelDecode:
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        cache: torch.Tensor,
+        cache: KVCache,
         shape: AttentionShape,
     ) -> torch.Tensor:
         limits: dict[str, Any] = {}
@@ -168,8 +178,9 @@ class KernelDecode:
         if shape.softcap is not None:
             limits["softcap"] = shape.softcap
         return paged_decode(
-            q, cache, self._tables, self._lengths, shape.scale, self._max_length, **limits
-        )
+            q, cache.numbers, self._tables, self._lengths, shape.scale, self._max_length,
+            kv_scales=cache.scales, **limits,
+        )  # fmt: skip
 
 
 class PaddedDecode:
@@ -206,16 +217,12 @@ class PaddedDecode:
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        cache: torch.Tensor,
+        cache: KVCache,
         shape: AttentionShape,
     ) -> torch.Tensor:
         num_rows, _, num_kv_heads, head_dim = self._shape
-        k, v = (
-            torch.index_select(pool.flatten(1), 0, self._blocks, out=gathered)
-            .view(self._shape)
-            .transpose(1, 2)
-            for pool, gathered in zip(cache, self._gathered, strict=True)
-        )
+        cache.gather(self._blocks, self._gathered)
+        k, v = (gathered.view(self._shape).transpose(1, 2) for gathered in self._gathered)
         grouped = q.view(num_rows, num_kv_heads, -1, head_dim)
         mask = self._mask[:, None, None]
         if shape.softcap is not None:
@@ -234,9 +241,11 @@ class ChunkAttention:
         cache_shape: torch.Size,
         dtype: torch.dtype,
         device: torch.device,
+        *,
+        is_rounded: bool,
     ) -> None:
         block_size = cache_shape[2]
-        self._is_first = span.start == 0
+        self._is_first = span.start == 0 and not is_rounded
         self._mask: torch.Tensor | None = None
         if self._is_first and (window_tokens is None or span.num_tokens <= window_tokens):
             return
@@ -259,12 +268,11 @@ class ChunkAttention:
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        cache: torch.Tensor,
+        cache: KVCache,
         shape: AttentionShape,
     ) -> torch.Tensor:
         if not self._is_first:
-            for pool, gathered in zip(cache, self._gathered, strict=True):
-                torch.index_select(pool, 0, self._blocks, out=gathered)
+            cache.gather(self._blocks, self._gathered)
             k, v = self._gathered.flatten(1, 2)[:, : self._num_keys]
         if shape.softcap is not None:
             return softcapped_chunk(q, k, v, self._mask, shape.scale, shape.softcap)

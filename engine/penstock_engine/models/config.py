@@ -81,9 +81,10 @@ class ModelConfig:
         mlp = 3 * (hidden + self.intermediate_size)
         return self.num_layers * rank * (attention + mlp)
 
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Keys and values of one position in all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
+    def kv_bytes_per_token(self, number_bytes: int, scale_bytes: int = 0) -> int:
+        """Keys and values of one position in all layers. scale_bytes: of those of one head."""
+        head_bytes = self.head_dim * number_bytes + scale_bytes
+        return 2 * self.num_layers * self.num_kv_heads * head_bytes
 
     def scheme(self, quantization: Quantization | None, dtype: str) -> Scheme | None:
         """How its products are held: as the checkpoint has them, or rounded. None: in dtype.

@@ -19,6 +19,7 @@ from torch import nn
 
 from penstock_engine.layers.attention import AttentionShape, StepAttention
 from penstock_engine.layers.group import ALONE, Group
+from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.mlp import GatedMLP, PlainMLP
 from penstock_engine.layers.moe import MixtureOfExperts
@@ -90,7 +91,7 @@ class Attention(nn.Module):
         self._has_qk_norm = config.family.qk_norm
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
         heads = self.qkv_proj(x).view(len(x), -1, self._head_dim)
@@ -113,7 +114,7 @@ class PreNormLayer(nn.Module):
         self.mlp = make_mlp(shard, layer, group)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
         x = x + self.mlp(self.post_attention_layernorm(x))
@@ -134,7 +135,7 @@ class SandwichLayer(nn.Module):
         self.post_feedforward_layernorm = make_norm(config)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         attended = self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
         x = x + self.post_attention_layernorm(attended)
@@ -153,7 +154,7 @@ class ParallelLayer(nn.Module):
         self.mlp = make_mlp(shard, layer, group)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         normed = self.input_layernorm(x)
         output: torch.Tensor = self.self_attn(normed, cos_sin, cache, attend) + self.mlp(normed) + x
@@ -229,7 +230,7 @@ class DecoderForCausalLM(nn.Module):
         self,
         token_ids: torch.Tensor,
         positions: torch.Tensor,
-        caches: Sequence[torch.Tensor],
+        caches: Sequence[KVCache],
         attend: StepAttention,
         received: torch.Tensor | None = None,
     ) -> torch.Tensor:

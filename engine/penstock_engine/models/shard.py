@@ -57,9 +57,10 @@ class Shard:
         """Embedding, last norm and head."""
         return self.layers.start == 0
 
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Keys and values of one position in the layers and heads that are here."""
-        return 2 * len(self.layers) * len(self.kv_heads) * self.config.head_dim * dtype_bytes
+    def kv_bytes_per_token(self, number_bytes: int, scale_bytes: int = 0) -> int:
+        """As ModelConfig's, in the layers and heads that are here."""
+        head_bytes = self.config.head_dim * number_bytes + scale_bytes
+        return 2 * len(self.layers) * len(self.kv_heads) * head_bytes
 
     def cut(self, name: str) -> Cut | None:
         """What is here of the tensor of a parameter, by its name. None: all of it."""

@@ -50,6 +50,7 @@ class Part:
     max_num_tokens: int
     max_model_len: int
     quantization: Quantization | None
+    kv_dtype: str | None
     num_host_blocks: int
     max_adapters: int
     num_threads: int

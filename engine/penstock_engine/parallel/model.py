@@ -46,6 +46,7 @@ def load_part(part: Part, ranks: Ranks) -> PagedModel:
         max_num_tokens=part.max_num_tokens,
         max_model_len=part.max_model_len,
         quantization=part.quantization,
+        kv_dtype=part.kv_dtype,
         num_host_blocks=part.num_host_blocks,
         max_adapters=part.max_adapters,
         shard=shards(ModelConfig.load(model_dir), part.layout)[part.rank],

@@ -2,17 +2,12 @@
 
 import torch
 
+from penstock_engine.quantization.float8 import FACTOR, small_float16
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.weight import QuantizedWeight, on_cpu_in_bfloat16
 
 # torch's kernel reads so many inputs at a time.
 KERNEL_INPUTS = 32
-
-# e4m3 as the bits of a float16: the sign that int8 to int16 spread over the upper half stays at
-# bit 15 only, and the exponent, biased by 8 less, makes each number 256 times too small.
-FLOAT16_SHIFT = 7
-FLOAT16_MASK = 0xBFFF - 0x10000
-FLOAT16_FACTOR = 256.0
 
 
 class EightBitWeight(QuantizedWeight):
@@ -72,12 +67,11 @@ class Int8Weight(EightBitWeight):
 
 
 class Float8Weight(EightBitWeight):
-    """float8_e4m3fn, kept as its bytes: torch converts it number by number, ten times slower."""
+    """float8_e4m3fn, kept as its bytes."""
 
     def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype) -> None:
-        scales = matrix.scales.float() * FLOAT16_FACTOR
+        scales = matrix.scales.float() * FACTOR
         super().__init__(matrix, matrix.codes.view(torch.int8), scales.to(dtype))
 
     def _fill(self, buffer: torch.Tensor, rows: slice) -> None:
-        bits = self.codes[rows].to(torch.int16).bitwise_left_shift_(FLOAT16_SHIFT)
-        buffer.copy_(bits.bitwise_and_(FLOAT16_MASK).view(torch.float16))
+        buffer.copy_(small_float16(self.codes[rows]))

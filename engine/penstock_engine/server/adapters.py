@@ -19,7 +19,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.lora.checkpoint import Adapter, read_adapter
 from penstock_engine.runner import Runner
-from penstock_engine.server.bridge import Bridge, EngineAsleep
+from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 
@@ -183,10 +183,9 @@ class AdapterRegistry:
         await self._ask(lambda runner: runner.adapters.remove(known.identity))
 
     async def _ask(self, function: Any) -> Any:
-        try:
-            return await self._bridge.ask(function)
-        except EngineAsleep:
-            return None  # a runner that is loaded anew is given what is in memory then
+        if self._bridge.is_asleep:
+            return None  # the runner that it wakes with is given what is in memory then
+        return await self._bridge.ask(function)
 
     async def _active(self) -> set[str]:
         def active(runner: Runner) -> set[str]:

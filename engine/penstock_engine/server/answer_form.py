@@ -99,6 +99,8 @@ async def constrain(
 def _with_calls(
     form: AnswerForm, request: ChatCompletionRequest, tokenizer: Tokenizer, options: ServeOptions
 ) -> AnswerForm:
+    if not request.tools and request.tool_choice not in (None, "none", "auto"):
+        raise RequestError(400, "tool_choice needs tools", param="tool_choice")
     asked = request.asked_tool_choice
     if asked == "none":
         return form
@@ -156,7 +158,8 @@ def _with_reasoning(
     tokenizer: Tokenizer,
     options: ServeOptions,
 ) -> AnswerForm:
-    if options.reasoning_parser is None:
+    told = request.chat_template_kwargs
+    if options.reasoning_parser is None or False in (told.enable_thinking, told.thinking):
         return form
     tail = tokenizer.decode(prompt[-PROMPT_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
     if tail.endswith(THOUGHT):

@@ -1,6 +1,7 @@
 """The engine's HTTP routes."""
 
 import time
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
 from penstock_engine.server.adapter_routes import adapter_routes
+from penstock_engine.server.description import description
 from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
 from penstock_engine.server.errors import RequestError
@@ -30,7 +32,8 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 def build_app(served: Served) -> ASGIApp:
-    app = FastAPI(title="Penstock engine", openapi_url=None)
+    app = FastAPI(title="Penstock engine", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.openapi = partial(description, served.options, served.config)  # type: ignore[method-assign]
     _add_errors(app)
     _add_state(app, served)
 
@@ -59,7 +62,7 @@ def build_app(served: Served) -> ASGIApp:
 
     @app.post("/v1/messages")
     async def messages(http: Request) -> Response:
-        return await exchange(served, http, MessagesDialect(served.model_name))
+        return await exchange(served, http, MessagesDialect())
 
     @app.post("/v1/messages/count_tokens")
     async def count_tokens(http: Request) -> Response:
@@ -67,8 +70,7 @@ def build_app(served: Served) -> ASGIApp:
 
     @app.post("/v1/responses")
     async def responses(http: Request) -> Response:
-        created_s = int(time.time())
-        dialect = ResponsesDialect(served.model_name, http.scope["request_id"], created_s)
+        dialect = ResponsesDialect(http.scope["request_id"], int(time.time()))
         return await exchange(served, http, dialect)
 
     app.include_router(tokenization(served))

@@ -12,6 +12,8 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
+from penstock_engine.server.deadlines import too_late
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 
 T = TypeVar("T")
@@ -20,12 +22,14 @@ WATCH_INTERVAL_S = 0.5
 SLEEP_POLL_S = 0.02
 
 
-class EngineAsleep(Exception):
+def asleep() -> RequestError:
     """The engine has let go of its memory, and takes nothing until it is woken."""
+    return RequestError(503, "the engine is asleep: try again")
 
 
-class EngineGone(Exception):
+def gone() -> RequestError:
     """The engine's thread has ended; nothing will come of a request any more."""
+    return RequestError(503, "the engine is stopping: try again")
 
 
 @dataclass(slots=True)
@@ -100,12 +104,12 @@ class Bridge:
     async def ask(self, function: Callable[[Any], T]) -> T:
         """What `function` makes of the runner, on the engine's thread between two steps.
 
-        Raises EngineAsleep, EngineGone.
+        Raises RequestError when it sleeps or has ended.
         """
         if self._is_asleep:
-            raise EngineAsleep
+            raise asleep()
         if not self.alive:
-            raise EngineGone
+            raise gone()
         return await asyncio.wrap_future(self._engine.ask(function))
 
     async def reset_prefix_cache(self) -> None:
@@ -137,14 +141,15 @@ class Bridge:
 
         fork_of: the id of a sequence with the same prompt, or "".
 
-        Closing the iterator aborts the sequence.
-
-        Raises EngineAsleep, EngineGone.
+        Closing the iterator aborts the sequence. Raises RequestError for what cannot even begin.
         """
         if self._is_asleep:
-            raise EngineAsleep
+            raise asleep()
         if not self.alive:
-            raise EngineGone
+            raise gone()
+        if record.is_late(now_s()):
+            self._metrics.timed_out(record, "queued")
+            raise too_late("queued")
         live = self._live[sequence_id] = _Live(record, len(prompt))
         self._num_queued_tokens += len(prompt)
         self._engine.submit(
@@ -163,7 +168,7 @@ class Bridge:
             while not is_finished:
                 event = await live.events.get()
                 if event is None:
-                    raise EngineGone
+                    raise gone()
                 is_finished = event.finish_reason is not None
                 yield event
         finally:

@@ -36,6 +36,7 @@ class Chunk:
     """One event of a chat stream with one choice. error: the body of what ended it early."""
 
     id: str
+    model: str
     parts: list[Part]
     finish_reason: str | None
     stop_reason: str | int | None
@@ -55,6 +56,7 @@ def _chunk(body: Json) -> Chunk:
     choice: Json = next(iter(body.get("choices", ())), {})
     return Chunk(
         id=body.get("id", ""),
+        model=body.get("model", ""),
         parts=list(parts(choice.get("delta", {}), choice.get("logprobs"))),
         finish_reason=choice.get("finish_reason"),
         stop_reason=choice.get("stop_reason"),

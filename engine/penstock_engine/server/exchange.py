@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
@@ -12,9 +13,10 @@ from penstock_engine.server.bridge import now_s
 from penstock_engine.server.deadlines import deadline_s
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.generation import Generator
+from penstock_engine.server.generation import Choice, Generator
 from penstock_engine.server.intake import read_body, take_in
-from penstock_engine.server.schemas import ChatCompletionRequest
+from penstock_engine.server.request_log import log_line, write
+from penstock_engine.server.schemas import ChatCompletionRequest, GenerationRequest
 from penstock_engine.server.served import Served
 from penstock_engine.server.streaming import EventStream, unless_gone
 
@@ -45,15 +47,16 @@ async def _respond(
     )
     served.admit_tokens(sum(len(choice.prompt) for choice in choices))
     await constrain(choices, form, served.grammars)
+    request_id = request.request_id or http.scope["request_id"]
     generator = Generator(
         bridge=served.bridge,
         adapters=served.adapters,
         tokenizer=served.tokenizer,
         request=request,
         model=served.adapters.label(request.model) or served.model_name,
-        request_id=request.request_id or http.scope["request_id"],
+        request_id=request_id,
         shows_special=form.shows_special,
-        is_logged=served.options.enable_log_requests,
+        on_end=list(_witnesses(served, http, request, request_id)),
     )
     answer = Answer(
         "chat" if isinstance(request, ChatCompletionRequest) else "completion",
@@ -73,3 +76,17 @@ async def _respond(
         await events.aclose()
         raise
     return EventStream(first, events)
+
+
+def _witnesses(
+    served: Served, http: Request, request: GenerationRequest, request_id: str
+) -> Iterator[Callable[[Choice, str], None]]:
+    """Who is told how each choice ended: the log, and the collector of traces."""
+    model = served.model_name
+    if served.options.enable_log_requests:
+        yield lambda choice, reason: write(log_line(model, request_id, choice, reason))
+    if served.tracer is not None:
+        tracer, context = served.tracer, served.tracer.context(http.headers)
+        yield lambda choice, reason: tracer.ended(
+            context, request_id, model, request, choice, reason
+        )

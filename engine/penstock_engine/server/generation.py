@@ -1,9 +1,7 @@
 """One choice of an answer: from a prompt to pieces of text with an end."""
 
-import json
-import sys
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -12,7 +10,7 @@ from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
 from penstock_engine.server.adapters import AdapterRegistry
-from penstock_engine.server.bridge import Bridge, EngineAsleep, EngineGone
+from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
@@ -26,8 +24,6 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }
-
-ASLEEP = "the engine is asleep: try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +60,13 @@ class Choice:
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
     prompt_logprobs: tuple[TokenLogprobs, ...] = field(default=(), init=False)
+    last_event: TokenEvent | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. shows_special: whether tags in the text are special tokens. is_logged: a line
-    on standard output for each choice."""
+    """Makes choices. shows_special: whether tags in the text are special tokens. on_end: told of
+    each choice that has ended, and why: by a finish reason, "abort" or "error"."""
 
     bridge: Bridge
     adapters: AdapterRegistry
@@ -78,7 +75,7 @@ class Generator:
     model: str
     request_id: str
     shows_special: bool = False
-    is_logged: bool = True
+    on_end: Sequence[Callable[[Choice, str], None]] = ()
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
         """To the end of the choice. Raises RequestError when the engine refuses or fails.
@@ -113,6 +110,7 @@ class Generator:
                 ) as events,
             ):
                 async for event in events:
+                    choice.last_event = event
                     _raise_failure(event, record)
                     held = (*held, self._piece(event, choice, text))
                     piece = joined(held)
@@ -124,16 +122,12 @@ class Generator:
                         yield piece
                     if piece.finish_reason is not None:
                         return
-        except (RequestError, EngineAsleep, EngineGone) as error:
+        except RequestError:
             finish_reason = "error"
-            if isinstance(error, EngineAsleep):
-                raise RequestError(503, ASLEEP) from error
-            if isinstance(error, EngineGone):
-                raise RequestError(*FAILURES["engine_stopped"]) from error
             raise
         finally:
-            if self.is_logged:
-                self._log(choice, finish_reason)
+            for tell in self.on_end:
+                tell(choice, finish_reason)
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
         choice.cached_tokens = event.num_cached_tokens
@@ -158,29 +152,6 @@ class Generator:
             "stop" if text.stop is not None else event.finish_reason,
             _stop_reason(event, choice, text),
         )
-
-    def _log(self, choice: Choice, finish_reason: str) -> None:
-        """One JSON line for each finished choice, without its text."""
-        ttft_s = tpot_s = None
-        first_s, last_s = choice.first_token_s, choice.record.last_token_s
-        if first_s is not None:
-            ttft_s = first_s - choice.record.arrival_s
-        if first_s is not None and last_s is not None and choice.completion_tokens > 1:
-            tpot_s = (last_s - first_s) / (choice.completion_tokens - 1)
-        line = {
-            "request_id": self.request_id,
-            "model": self.model,
-            "prompt_tokens": len(choice.prompt),
-            "completion_tokens": choice.completion_tokens,
-            "ttft_ms": None if ttft_s is None else round(ttft_s * 1e3, 2),
-            "tpot_ms": None if tpot_s is None else round(tpot_s * 1e3, 2),
-            "cache_hit": choice.cached_tokens,
-            "finish_reason": finish_reason,
-        }
-        if choice.record.late_phase is not None:
-            line |= {"finish_reason": "timeout", "phase": choice.record.late_phase}
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
 
 
 def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:

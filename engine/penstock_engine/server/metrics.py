@@ -121,6 +121,10 @@ class EngineMetrics:
                 self._labels | {"adapter": name}
             )
 
+    def timed_out(self, record: RequestRecord, phase: Phase) -> None:
+        record.late_phase = phase
+        self._of(wire.REQUEST_TIMEOUTS, phase=phase).inc()
+
     def rejected(self, reason: str) -> None:
         self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
 
@@ -169,8 +173,7 @@ class EngineMetrics:
                 self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
             record.last_token_s = event.now_s
         if event.finish_reason == "abort" and record.is_late(event.now_s):
-            record.late_phase = phase_of(event)
-            self._of(wire.REQUEST_TIMEOUTS, phase=record.late_phase).inc()
+            self.timed_out(record, phase_of(event))
         if event.failure in REJECTED:
             self.rejected(REJECTED[event.failure])
         elif event.finish_reason is not None:
@@ -240,7 +243,7 @@ class EngineMetrics:
         known: dict[str, object] = {
             "_block_size_resolved": True,
             "block_size": config.block_size,
-            "cache_dtype": sizing.dtype,
+            "cache_dtype": sizing.kv_dtype,
             "effective_attention_block_size": config.block_size,
             "enable_prefix_caching": config.enable_prefix_caching,
             "engine": ENGINE_INDEX,

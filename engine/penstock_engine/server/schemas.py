@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from penstock_engine.server.errors import RequestError, from_validation
 from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
-from penstock_engine.server.tools import MAX_CALLS, MAX_TOOLS, CallParam, ToolChoice, ToolParam
+from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "continue_final_message": (False,),
     "documents": ([],),
     "ec_transfer_params": ({},),
@@ -69,8 +68,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "stream_interval": (1,),
     "suffix": ("",),
     "thinking_token_budget": (),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "truncate_prompt_tokens": (),
     "truncation_side": (),
     "use_beam_search": (False,),
@@ -80,11 +77,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-# Parameters that have no bearing on the answer of an engine without users and accounts; those of
-# tools and reasoning have none on a completion.
+# Parameters that have no bearing on the answer of an engine without users and accounts.
 WITHOUT_EFFECT = frozenset(
     {
-        "include_reasoning", "metadata", "parallel_tool_calls", "prompt_cache_key",
+        "metadata", "prompt_cache_key",
         "safety_identifier", "service_tier", "session_id", "spaces_between_special_tokens",
         "store", "user",
     }
@@ -100,7 +96,9 @@ def _as_list(value: Any) -> Any:
 
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 StopStrings = Annotated[
-    list[StopString], BeforeValidator(_as_list), Field(max_length=MAX_STOP_STRINGS)
+    list[StopString],
+    BeforeValidator(_as_list, json_schema_input_type=StopString | list[StopString]),
+    Field(max_length=MAX_STOP_STRINGS),
 ]
 TokenId = Annotated[int, Field(ge=0)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
@@ -120,7 +118,9 @@ def _by_token(value: Any) -> dict[int, float]:
     return biases
 
 
-LogitBias = Annotated[dict[int, float], PlainValidator(_by_token)]
+LogitBias = Annotated[
+    dict[int, float], PlainValidator(_by_token, json_schema_input_type=dict[str, float])
+]
 
 
 class StreamOptions(BaseModel):
@@ -139,7 +139,7 @@ class GenerationRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     model: str | None = None
-    request_id: str | None = Field(default=None, pattern=r"\A[A-Za-z0-9._-]{1,128}\z")
+    request_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,128}$")
     max_tokens: int | None = Field(default=None, ge=1)
     min_tokens: int | None = Field(default=None, ge=0)
     temperature: float | None = Field(default=None, ge=0, le=100)
@@ -224,7 +224,12 @@ def _is_tokens(value: Any) -> bool:
 
 class CompletionRequest(GenerationRequest):
     add_special_tokens: bool = True
-    prompt: Annotated[list[Prompt], PlainValidator(_prompts)]
+    prompt: Annotated[
+        list[Prompt],
+        PlainValidator(
+            _prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
+        ),
+    ]
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
 
     @model_validator(mode="after")
@@ -310,19 +315,11 @@ class ChatCompletionRequest(GenerationRequest):
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
     echo: Literal[False] = False
-    tools: list[ToolParam] = Field(default=[], max_length=MAX_TOOLS)
+    tools: Tools = []
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
     include_reasoning: bool = True
     chat_template_kwargs: TemplateOptions = TemplateOptions()
-
-    @model_validator(mode="after")
-    def _check_tools(self) -> "ChatCompletionRequest":
-        if len({tool.function.name for tool in self.tools}) != len(self.tools):
-            raise ValueError("the names of tools must differ")
-        if self.tool_choice not in (None, "none", "auto") and not self.tools:
-            raise ValueError("tool_choice needs tools")
-        return self
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatCompletionRequest":

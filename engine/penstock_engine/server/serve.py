@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -28,6 +29,9 @@ from penstock_engine.server.served import Served
 from penstock_engine.server.startup import StartUp
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from penstock_engine.server.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +98,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
     served = Served(
         options, config, sizing, tokenizer, bridge, metrics, adapters,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
-        grammars=grammars, defaults=defaults,
+        grammars=grammars, defaults=defaults, tracer=_tracer(options.otlp_traces_endpoint),
     )  # fmt: skip
     logger.info(
         "loaded: %s on %s in %s, %d blocks of %d tokens, context %d",
@@ -111,6 +115,8 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
         await _listen(served, start_up)
     finally:
         await bridge.close()
+        if served.tracer is not None:
+            await asyncio.to_thread(served.tracer.close)
         if grammars is not None:
             await grammars.close()
 
@@ -131,6 +137,14 @@ async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> No
             await adapters.load(name, Path(folder))
         except (ModelError, RequestError) as error:
             raise ModelError("BadAdapter", f"--lora-modules {name}: {error}") from error
+
+
+def _tracer(endpoint: str | None) -> "Tracer | None":
+    if endpoint is None:
+        return None
+    from penstock_engine.server.tracing import Tracer  # a second, and megabytes
+
+    return Tracer(endpoint)
 
 
 def _chat_template(given: str | None) -> str | None:
@@ -179,6 +193,7 @@ def _load(
         max_adapters=config.max_loras if config.enable_lora else 0,
         quantization=config.quantization,
         layout=config.layout,
+        kv_dtype=sizing.kv_dtype,
         on_weights=on_weights,
         on_lost=on_lost,
     )

@@ -3,7 +3,7 @@
 import random
 import time
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.preflight import Sizing
@@ -15,13 +15,16 @@ from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 
+if TYPE_CHECKING:
+    from penstock_engine.server.tracing import Tracer
+
 
 @dataclass(slots=True)
 class Served:
     """in_flight: generation requests between their first and last byte. is_draining is set once.
 
     seeds: for requests without one of their own. grammars: None when nothing is known of how the
-    tokenizer spells.
+    tokenizer spells. tracer: None when nobody collects traces.
     """
 
     options: ServeOptions
@@ -34,6 +37,7 @@ class Served:
     seeds: random.Random
     grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
+    tracer: "Tracer | None" = None
     created: int = field(default_factory=lambda: int(time.time()))
     in_flight: int = 0
     is_draining: bool = False

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
 from penstock_engine.parsers.json_scan import read_json
 from penstock_engine.parsers.tool_format import Tool
@@ -49,6 +49,15 @@ class ToolParam(Strict):
             NO_PARAMETERS if parameters is None else parameters,
             is_strict=bool(self.function.strict),
         )
+
+
+def _check_names(tools: list[ToolParam]) -> list[ToolParam]:
+    if len({tool.function.name for tool in tools}) != len(tools):
+        raise ValueError("the names of tools must differ")
+    return tools
+
+
+Tools = Annotated[list[ToolParam], Field(max_length=MAX_TOOLS), AfterValidator(_check_names)]
 
 
 class FunctionName(Strict):

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Collection
@@ -95,4 +96,5 @@ class GrammarCompiler:
 
 
 def _yield_to_engine() -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+    if sys.platform == "linux":  # where threads have priorities of their own
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

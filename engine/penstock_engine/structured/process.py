@@ -27,7 +27,7 @@ class CompilerProcess:
 
     async def run(self, job: Json) -> Json | None:
         """The reply; None when the job took too long or too much memory. Raises OSError."""
-        if self._started is None or (self._started.done() and self._started.exception()):
+        if self._started is None or _is_gone(self._started):
             self._started = asyncio.create_task(_start(self._hello))
         process = await asyncio.shield(self._started)
         reply = b""
@@ -35,15 +35,22 @@ class CompilerProcess:
             with contextlib.suppress(TimeoutError, ConnectionError):
                 reply = await asyncio.wait_for(_ask(process, job), COMPILE_TIMEOUT_S)
         finally:
-            if not reply:
+            if not reply.endswith(b"\n"):
                 await _end(process)
                 self._started = asyncio.create_task(_start(self._hello))
-        return json.loads(reply) if reply else None
+        return json.loads(reply) if reply.endswith(b"\n") else None
 
     async def close(self) -> None:
         if self._started is not None:
             with contextlib.suppress(OSError):
                 await _end(await self._started)
+
+
+def _is_gone(started: asyncio.Task[Process]) -> bool:
+    """Whether it did not start, or has ended while there was nothing to do."""
+    if not started.done():
+        return False
+    return started.exception() is not None or started.result().returncode is not None
 
 
 async def _start(hello: Json) -> Process:

@@ -39,7 +39,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     hello = json.loads(sys.stdin.buffer.readline())
     tokenizer = make_tokenizer(hello["tokenizer"], hello["vocab_size"], hello["eos_token_ids"])
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     _reply({"ready": True})
     for line in sys.stdin.buffer:
         _limit_cpu()
@@ -110,6 +111,7 @@ def explain(message: str) -> str:
         return "nothing can satisfy it"
     found = re.search(r"^error: (.*)", message, re.MULTILINE)
     text = found[1] if found else message.replace("<non-verbose/>", "").partition("\n")[0]
+    text = text.partition(":  (")[0]
     return text.strip()[:300] or "it is not valid"
 
 

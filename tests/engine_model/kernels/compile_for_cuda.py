@@ -1,54 +1,142 @@
-"""Compiles every kernel to machine code for two GPU generations; needs Triton but no GPU.
+"""Compiles every kernel, as its own wrapper launches it, to machine code for two GPU generations.
 
-The interpreter accepts things that the compiler does not. Run in a process of its own, by
-test_kernels.py.
+Needs Triton but no GPU. The interpreter accepts things that the compiler does not. Run in a
+process of its own, by test_kernels.py; alone, it prints what each launch takes of the machine.
 """
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 torch.cuda.is_available = lambda: True  # so that the kernels are handed to Triton
 
-from triton import compile as compile_kernel  # noqa: E402
+import triton.backends.nvidia  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
+from triton.runtime import driver  # noqa: E402
+from triton.runtime.jit import JITFunction  # noqa: E402
 
-from penstock_engine.kernels import kv_write, paged_decode  # noqa: E402
+from penstock_engine.kernels import kv_quant  # noqa: E402
+from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
+from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
+from penstock_engine.kernels.kv_write import kv_write  # noqa: E402
+from penstock_engine.kernels.paged_attention import paged_attention  # noqa: E402
+from penstock_engine.kernels.paged_decode import paged_decode  # noqa: E402
+from penstock_engine.kernels.race_argmax import race_argmax  # noqa: E402
+from penstock_engine.kernels.rope import rope  # noqa: E402
+from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul  # noqa: E402
 
-SPLIT_TYPES = {
-    "block_tables": "*i32", "lengths": "*i32", "partial": "*fp32", "maxima": "*fp32",
-    "sums": "*fp32", "scale": "fp32", "query_stride": "i32", "table_stride": "i32",
-}  # fmt: skip
+SHARED_BYTES = 99 * 1024  # what a program may take on the smallest devices since sm_80
+CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
 
 
-def compile_for(capability: int, kernel, types: dict[str, str], constants: dict[str, int]) -> None:
-    signature = types | dict.fromkeys(constants, "constexpr")
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    compiled = compile_kernel(source, target=GPUTarget("cuda", capability, 32))
-    assert compiled.asm["cubin"]
+class Device:
+    """A driver without a device: what Triton asks of one to compile a launch."""
+
+    capability = 80
+
+    def get_current_device(self) -> int:
+        return self.capability
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
 
 
-for capability in (80, 90):
-    for dtype in ("*fp32", "*bf16"):
-        rows = dict.fromkeys(("keys", "values", "key_pool", "value_pool"), dtype)
-        compile_for(
-            capability,
-            kv_write._kernel,
-            rows | {"slots": "*i64", "key_stride": "i32", "value_stride": "i32"},
-            {"ROW_SIZE": 1024, "ROW_PAD": 1024},
-        )
-        for head_dim, head_pad in ((64, 64), (80, 128)):
-            sizes = {"HEAD_DIM": head_dim, "HEAD_PAD": head_pad, "NUM_SPLITS": 8}
-            compile_for(
-                capability,
-                paged_decode._split_kernel,
-                dict.fromkeys(("query", "key_pool", "value_pool"), dtype) | SPLIT_TYPES,
-                sizes
-                | {"NUM_KV_HEADS": 8, "GROUP": 3, "GROUP_PAD": 16, "BLOCK_SIZE": 16, "TILE": 32},
-            )
-            compile_for(
-                capability,
-                paged_decode._reduce_kernel,
-                dict.fromkeys(("partial", "maxima", "sums"), "*fp32") | {"output": dtype},
-                sizes | {"NUM_HEADS": 24},
-            )
+def compile_only(kernel: JITFunction, grid: object) -> Callable[..., None]:
+    def launch(*args: object, **kwargs: object) -> None:
+        compiled = kernel.run(*args, grid=grid, warmup=True, **kwargs)
+        shared = compiled.metadata.shared
+        usage = resources(compiled.asm["cubin"]) if "--resources" in sys.argv else ""
+        print(f"sm_{Device.capability} {kernel.__name__:20} shared {shared:6} {usage}", flush=True)
+        assert shared <= SHARED_BYTES
+
+    return launch
+
+
+def resources(cubin: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        lines = subprocess.run(
+            [CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+    return next(line.strip() for line in lines if "REG:" in line)
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def integers(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.int32)
+
+
+def attention(
+    dtype: torch.dtype, cache_dtype: torch.dtype, *, group: int = 4, head_dim: int = 128,
+    max_queries: int = 1, window: int = 0, softcap: float = 0.0, batch: int = 4,
+) -> None:  # fmt: skip
+    """Write, and attend by one token or by max_queries tokens of each sequence."""
+    print(f"attention {dtype} {cache_dtype} {group=} {head_dim=} {max_queries=}")
+    num_tokens = batch * max_queries
+    keys = empty(num_tokens, 8, head_dim, dtype=dtype)
+    query = empty(num_tokens, 8 * group, head_dim, dtype=dtype)
+    cache = empty(2, 9, 16, 8, head_dim, dtype=cache_dtype)
+    scales = None if cache_dtype == dtype else empty(2, 9, 16, 8, dtype=torch.float32)
+    kv_write(keys, keys, cache, torch.zeros(num_tokens, dtype=torch.int64), scales)
+    options = {"window": window, "softcap": softcap, "kv_scales": scales}
+    tables, lengths = integers(batch, 16), integers(batch)
+    if max_queries == 1:
+        paged_decode(query, cache, tables, lengths, 0.1, 1000, **options)
+    else:
+        starts = integers(batch + 1)
+        paged_attention(
+            query, cache, tables, starts, lengths, 0.1, max_queries, 1000, **options
+        )  # fmt: skip
+
+
+def row_kernels(dtype: torch.dtype) -> None:
+    x = empty(3, 3072, dtype=dtype)
+    fused_add_norm(x, empty(3, 3072, dtype=dtype), x[0], 1e-6)
+    fused_add_norm(x.view(3, 24, 128), None, x[0, :128], 1e-6, weight_offset=1.0)
+    table = empty(9, 64, dtype=torch.float32)
+    positions = torch.zeros(3, dtype=torch.int64)
+    rope(x.view(3, 24, 128), x.view(3, 24, 128)[:, :8], table, table, positions)
+    silu_mul(x)
+    gelu_tanh_mul(x)
+
+
+def sampling() -> None:
+    logits, ones = empty(3, 1000, dtype=torch.float32), empty(3, dtype=torch.float32)
+    slots, flags = torch.zeros(3, dtype=torch.int64), torch.zeros(3, 1000, dtype=torch.bool)
+    adjust_logits(logits, ones, ones)
+    penalties = Penalties(ones, ones, ones, integers(3, 1000), flags, slots)
+    adjust_logits(logits, ones, ones, penalties=penalties, allowed=integers(3, 32))
+    race_argmax(logits, flags[:, 0].contiguous(), slots, slots)
+
+
+def compile_all() -> None:
+    half, full = torch.bfloat16, torch.float32
+    sampling()
+    row_kernels(half)
+    row_kernels(full)
+    attention(half, half)
+    attention(half, half, max_queries=512, head_dim=80)
+    attention(half, half, max_queries=64, head_dim=256, window=100, softcap=30.0)
+    attention(half, torch.int8)
+    attention(half, torch.float8_e4m3fn, max_queries=512)
+    attention(full, full, group=1, head_dim=256)
+    attention(full, torch.float8_e4m3fn, max_queries=8)
+
+
+JITFunction.__getitem__ = compile_only
+driver.set_active(Device())
+for Device.capability in (80, 90):
+    kv_quant.has_float8 = lambda device: Device.capability >= 89
+    compile_all()
 print("compiled")

@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     even_groups,
@@ -151,12 +150,9 @@ def _weights(groups: Any) -> tuple[Kind, Block | None]:
 
 
 def _group_weights(group: Any) -> tuple[Kind, Block | None]:
-    try:
-        weights = group["weights"]
-        key = (weights["type"], weights["num_bits"])
-        block = weights.get("block_structure") if weights.get("strategy") == "block" else None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ModelError("BadConfig", "config_groups of quantization_config is damaged") from error
+    weights = group["weights"]
+    key = (weights["type"], weights["num_bits"])
+    block = weights.get("block_structure") if weights.get("strategy") == "block" else None
     kinds: dict[Any, Kind] = {("int", 4): "int4", ("int", 8): "int8", ("float", 8): "fp8"}
     if key not in kinds:
         raise unsupported(

@@ -24,11 +24,14 @@ def parse_format(config: Mapping[str, Any]) -> Scheme | None:
         return None
     if not isinstance(raw, dict):
         raise unsupported("quantization_config must be a JSON object")
-    method = raw.get("quant_method")
+    method = str(raw.get("quant_method"))
     if method not in FORMATS:
         raise unsupported(
             f"checkpoints quantised by {method} are not supported, only by "
             f"{', '.join(sorted(FORMATS))}: take the unquantised model, with --quantization int8 or "
             f"int4"
         )
-    return FORMATS[str(method)](raw)
+    try:
+        return FORMATS[method](raw)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise unsupported("quantization_config of config.json is damaged") from error

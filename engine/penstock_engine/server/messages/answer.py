@@ -32,10 +32,7 @@ ERROR_TYPES = {
 
 
 class MessagesDialect:
-    """model: what answers call it."""
-
-    def __init__(self, model: str) -> None:
-        self._model = model
+    """Anthropic's words. Its answers need nothing of what was read."""
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
         request = checked(MessagesRequest, read_object(raw))
@@ -44,13 +41,13 @@ class MessagesDialect:
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
         content = [_filled(part) for part in parts(choice["message"])]
-        return _message(self._model, body["id"], content) | {
+        return _message(body["model"], body["id"], content) | {
             **_end(choice["finish_reason"], choice.get("stop_reason")),
             "usage": _usage(body["usage"]),
         }
 
     async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        stream = _Stream(self._model)
+        stream = _Stream()
         async with aclosing(chunks(events)) as read:
             async for chunk in read:
                 for body in stream.push(chunk):
@@ -64,8 +61,7 @@ class MessagesDialect:
 class _Stream:
     """Which block is open, and what of the message has been said."""
 
-    def __init__(self, model: str) -> None:
-        self._model = model
+    def __init__(self) -> None:
         self._has_begun = False
         self._open: Part | None = None
         self._num_blocks = 0
@@ -78,7 +74,7 @@ class _Stream:
         if not self._has_begun:
             self._has_begun = True
             begun = {"stop_reason": None, "stop_sequence": None, "usage": _usage(chunk.usage or {})}
-            yield {"type": "message_start", "message": _message(self._model, chunk.id, []) | begun}
+            yield {"type": "message_start", "message": _message(chunk.model, chunk.id, []) | begun}
         for part in chunk.parts:
             yield from self._grow(part)
         if chunk.finish_reason is not None:

@@ -22,7 +22,7 @@ async def counted(served: Served, http: Request) -> Response:
     try:
         num_tokens = await asyncio.to_thread(_count, served, await read_body(http))
     except RequestError as error:
-        return MessagesDialect(served.model_name).refusal(error)
+        return MessagesDialect().refusal(error)
     return JSONResponse({"input_tokens": num_tokens})
 
 

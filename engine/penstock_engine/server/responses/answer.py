@@ -25,12 +25,10 @@ PARAMS = {"messages": "input", "max_tokens": "max_output_tokens", "response_form
 
 
 class ResponsesDialect:
-    """model: what answers call it. created_s: since the epoch."""
+    """created_s: since the epoch."""
 
-    def __init__(self, model: str, request_id: str, created_s: int) -> None:
-        self._begun: Json = {
-            "id": f"resp_{request_id}", "created_at": created_s, "model": model,
-        }  # fmt: skip
+    def __init__(self, request_id: str, created_s: int) -> None:
+        self._begun: Json = {"id": f"resp_{request_id}", "created_at": created_s}
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
         asked = checked(ResponsesRequest, read_object(raw))
@@ -45,7 +43,8 @@ class ResponsesDialect:
             item(part, self._begun["id"], index, status="completed")
             for index, part in enumerate(said)
         ]
-        return finished(self._begun, output, choice["finish_reason"], body["usage"])
+        begun = self._begun | {"model": body["model"]}
+        return finished(begun, output, choice["finish_reason"], body["usage"])
 
     async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         stream = ResponseStream(self._begun)

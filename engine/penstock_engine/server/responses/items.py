@@ -10,7 +10,7 @@ PREFIXES = {"reasoning": "rs", "text": "msg", "call": "fc"}
 
 
 def response(head: Json, request: ResponsesRequest) -> Json:
-    """As it begins. head: id, created_at and model."""
+    """As it begins, but for its model. head: id and created_at."""
     text_format: Any = {"type": "text"}
     if request.text.format is not None:
         text_format = request.text.format.model_dump()

@@ -15,8 +15,8 @@ PASSED = (
     "allowed_token_ids", "bad_words", "cache_salt", "frequency_penalty", "ignore_eos",
     "include_stop_str_in_output", "logit_bias", "min_p", "min_tokens", "model",
     "parallel_tool_calls", "presence_penalty", "priority", "repetition_penalty", "request_id",
-    "seed", "skip_special_tokens", "stop", "stop_token_ids", "stream", "temperature", "top_k",
-    "top_p",
+    "seed", "skip_special_tokens", "stop", "stop_token_ids", "stream", "structured_outputs",
+    "temperature", "top_k", "top_p",
 )  # fmt: skip
 
 # What only a server with a memory can do.

@@ -30,6 +30,7 @@ class ResponseStream:
             yield {"type": "response.failed", "response": told}
             return
         if self._num_events == 0:
+            self._response = self._response | {"model": chunk.model}
             yield {"type": "response.created", "response": self._response}
             yield {"type": "response.in_progress", "response": self._response}
         for part in chunk.parts:

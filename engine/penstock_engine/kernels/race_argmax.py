@@ -1,0 +1,112 @@
+# mypy: allow-incomplete-defs
+"""Draws a token of each row, without a sort, a sum or a sync.
+
+Of exponential clocks with rates exp(logit), the first to ring is token i with probability
+softmax(logits)[i]. The clock of a token depends on its row's seed and position and on its number
+alone (Philox-4x32-10, Salmon et al. 2011), so that a seed draws the same text in any batch.
+"""
+
+import torch
+
+from penstock_engine.kernels.runtime import jit, loop_bound, tl
+
+BLOCK = 1024  # tokens drawn at once, times four: the generator makes four words a call
+
+
+def race_argmax_reference(
+    logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """logits: float32 [rows, vocabulary]; those of a token that must not be drawn are -inf.
+
+    is_drawn: bool [rows]; the others take the largest logit, the first of equals. seeds, positions:
+    int64 [rows], positions from 0 to 2**32 - 1. Returns int64 [rows].
+    """
+    vocab_size = logits.shape[1]
+    quarter = -(-vocab_size // 4)
+    counter = torch.arange(quarter, device=logits.device)
+    words = philox(seeds[:, None], counter[None], positions[:, None])
+    # Token t takes word t // quarter of counter t % quarter.
+    noise = gumbel(torch.cat(words, dim=1)[:, :vocab_size])
+    return torch.where(is_drawn[:, None], logits + noise, logits).argmax(-1)
+
+
+def philox(
+    seed: torch.Tensor, counter: torch.Tensor, position: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Four words, each int64 below 2**32, from int64 tensors that broadcast."""
+    mask = 0xFFFFFFFF
+    key, other_key = seed & mask, (seed >> 32) & mask
+    c0, c1, c2, c3 = torch.broadcast_tensors(counter, position, counter * 0, counter * 0)
+    for _ in range(10):
+        # The product of two words wraps around 2**64, but its upper half is still their bits.
+        a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (
+            ((b >> 32) & mask) ^ c1 ^ key,
+            b & mask,
+            ((a >> 32) & mask) ^ c3 ^ other_key,
+            a & mask,
+        )
+        key, other_key = (key + 0x9E3779B9) & mask, (other_key + 0xBB67AE85) & mask
+    return c0, c1, c2, c3
+
+
+def gumbel(words: torch.Tensor) -> torch.Tensor:
+    """-log of an exponential variable; the smallest, which win, come from the smallest words."""
+    u = ((words.float() + 0.5) * 2.0**-32).clamp(max=1 - 2.0**-24)
+    small = u * (1 + u * (0.5 + u * (1 / 3 + u * 0.25)))  # of -log(1 - u), where 1 - u is 1
+    return -torch.where(u < 0.01, small, -(1 - u).log()).log()
+
+
+def race_argmax(
+    logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
+) -> torch.Tensor:
+    """As race_argmax_reference; rows are contiguous."""
+    num_rows, vocab_size = logits.shape
+    assert logits.dtype == torch.float32
+    assert logits.stride(1) == 1
+    tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
+    _kernel[(num_rows,)](
+        logits,
+        is_drawn.view(torch.uint8),
+        seeds,
+        positions,
+        tokens,
+        vocab_size,
+        logits.stride(0),
+        BLOCK=BLOCK,
+        num_warps=8,
+    )
+    return tokens
+
+
+@jit
+def _kernel(logits, is_drawn, seeds, positions, tokens, vocab_size, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    is_noisy = tl.load(is_drawn + row) != 0
+    seed = tl.load(seeds + row)
+    position = tl.load(positions + row).to(tl.uint32)
+    quarter = (vocab_size + 3) // 4
+    best = tl.full([BLOCK], float("-inf"), tl.float32)
+    best_token = tl.full([BLOCK], 2147483647, tl.int32)
+    for start in range(0, loop_bound(quarter), BLOCK):
+        counter = start + tl.arange(0, BLOCK)
+        zero = counter.to(tl.uint32) * 0
+        words = tl.philox(seed, counter.to(tl.uint32), zero + position, zero, zero)
+        for index in tl.static_range(4):
+            token = counter + index * quarter
+            is_token = (counter < quarter) & (token < vocab_size)
+            x = tl.load(logits + row * stride + token, mask=is_token, other=float("-inf"))
+            x = tl.where(is_noisy, x + _gumbel(words[index]), x)
+            is_better = is_token & ((x > best) | ((x == best) & (token < best_token)))
+            best = tl.where(is_better, x, best)
+            best_token = tl.where(is_better, token, best_token)
+    winners = tl.where(best == tl.max(best, 0), best_token, 2147483647)
+    winner = tl.min(winners, 0)
+    tl.store(tokens + row, tl.where(winner < vocab_size, winner, 0).to(tl.int64))
+
+
+@jit
+def _gumbel(word):
+    u = tl.minimum((word.to(tl.float32) + 0.5) * 2.3283064365386963e-10, 0.9999999403953552)
+    small = u * (1 + u * (0.5 + u * (0.3333333333333333 + u * 0.25)))
+    return -tl.log(tl.where(u < 0.01, small, -tl.log(1 - u)))

@@ -1,0 +1,108 @@
+# mypy: allow-incomplete-defs
+"""Rotary positions, in place: each pair (i, i + rotary_dim / 2) of a head is turned by an angle."""
+
+import torch
+
+from penstock_engine.kernels.runtime import jit, next_power_of_2, tl
+
+
+def rope_reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor,
+) -> None:
+    """q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim], both changed in place.
+
+    cos, sin: [max_positions, rotary_dim / 2], of the angle of each pair, in float32 or the type of
+    q; dimensions behind rotary_dim stay as they are. positions: int64 [tokens]. Computed in
+    float32.
+    """
+    c, s = cos[positions][:, None].float(), sin[positions][:, None].float()
+    half = cos.shape[1]
+    for x in (q, k):
+        first, second = x[..., :half].float(), x[..., half : 2 * half].float()
+        turned = torch.cat((first * c - second * s, second * c + first * s), -1)
+        x[..., : 2 * half] = turned.to(x.dtype)
+
+
+def rope(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor,
+) -> None:
+    """As rope_reference. The tokens of q and k may be cut out of wider rows."""
+    num_tokens, num_heads, head_dim = q.shape
+    half = cos.shape[1]
+    assert q.stride()[1:] == k.stride()[1:] == (head_dim, 1)
+    assert cos.is_contiguous()
+    assert sin.is_contiguous()
+    assert 2 * half <= head_dim
+    _kernel[(num_tokens,)](
+        q,
+        k,
+        cos,
+        sin,
+        positions,
+        q.stride(0),
+        k.stride(0),
+        NUM_HEADS=num_heads,
+        HEADS_PAD=next_power_of_2(num_heads),
+        NUM_KV_HEADS=k.shape[1],
+        KV_HEADS_PAD=next_power_of_2(k.shape[1]),
+        HEAD_DIM=head_dim,
+        HALF=half,
+        HALF_PAD=next_power_of_2(half),
+    )
+
+
+@jit
+def _kernel(
+    q,
+    k,
+    cos,
+    sin,
+    positions,
+    q_stride,
+    k_stride,
+    NUM_HEADS: tl.constexpr,
+    HEADS_PAD: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    KV_HEADS_PAD: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HALF: tl.constexpr,
+    HALF_PAD: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    position = tl.load(positions + token).to(tl.int64)
+    pair = tl.arange(0, HALF_PAD)
+    c = tl.load(cos + position * HALF + pair, mask=pair < HALF, other=0.0).to(tl.float32)
+    s = tl.load(sin + position * HALF + pair, mask=pair < HALF, other=0.0).to(tl.float32)
+    _turn(q + token * q_stride, c, s, NUM_HEADS, HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
+    _turn(k + token * k_stride, c, s, NUM_KV_HEADS, KV_HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
+
+
+@jit
+def _turn(
+    x,
+    c,
+    s,
+    NUM_HEADS: tl.constexpr,
+    HEADS_PAD: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    HALF: tl.constexpr,
+    HALF_PAD: tl.constexpr,
+):
+    head = tl.arange(0, HEADS_PAD)
+    pair = tl.arange(0, HALF_PAD)
+    mask = (head < NUM_HEADS)[:, None] & (pair < HALF)[None, :]
+    first_at = x + head[:, None] * HEAD_DIM + pair[None, :]
+    first = tl.load(first_at, mask=mask, other=0.0)
+    second = tl.load(first_at + HALF, mask=mask, other=0.0).to(tl.float32)
+    dtype = first.dtype
+    first = first.to(tl.float32)
+    tl.store(first_at, (first * c[None, :] - second * s[None, :]).to(dtype), mask=mask)
+    tl.store(first_at + HALF, (second * c[None, :] + first * s[None, :]).to(dtype), mask=mask)

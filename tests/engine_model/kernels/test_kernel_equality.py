@@ -1,0 +1,56 @@
+"""A seeded part of benchmarks/kernel_equality.py."""
+
+import dataclasses
+import itertools
+from types import ModuleType
+
+import pytest
+
+PART = slice(0, None, 10)
+
+
+def test_attention_equals_its_reference(kernel_equality: ModuleType, device: str) -> None:
+    """At shapes, lengths and types of which every pair occurs in the whole campaign."""
+    cases = kernel_equality.cases(seed=0)[PART]
+    assert kernel_equality.campaign(cases, 0, device, seconds=float("inf")) == (len(cases), 0)
+
+
+def test_every_possible_pair_of_values_occurs(kernel_equality: ModuleType) -> None:
+    covered = set()
+    for case in kernel_equality.cases(seed=3):
+        assert kernel_equality.is_possible(dataclasses.asdict(case))
+        covered |= kernel_equality.pairs(dataclasses.asdict(case))
+    factors = sorted(kernel_equality.FACTORS.items())
+    for (first, values), (second, other_values) in itertools.combinations(factors, 2):
+        for value, other in itertools.product(values, other_values):
+            if kernel_equality.is_possible({first: value, second: other}):
+                assert ((first, value), (second, other)) in covered
+
+
+@pytest.mark.parametrize("mistake", ["a window one wider", "a later last key", "no scales"])
+def test_a_wrong_result_is_seen(
+    mistake: str, kernel_equality: ModuleType, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The campaign can fail."""
+    case = kernel_equality.Case(
+        heads=4, group=2, head_dim=64, block_size=8, length=60, batch=2, queries=1, window=30,
+        softcap=0.0, dtype="float32", cache="int8",
+    )  # fmt: skip
+    assert kernel_equality.differences(case, 0, device) == []
+    right = kernel_equality.paged_decode
+
+    def wrong(query, cache, tables, lengths, *args, window, kv_scales, **options):  # type: ignore[no-untyped-def]
+        match mistake:
+            case "a window one wider":
+                window += 1
+            case "a later last key":
+                lengths = lengths - 1
+            case "no scales":
+                kv_scales = kv_scales.clone().fill_(0.01)
+        return right(
+            query, cache, tables, lengths, *args, window=window, kv_scales=kv_scales, **options
+        )
+
+    monkeypatch.setattr(kernel_equality, "paged_decode", wrong)
+    (difference,) = kernel_equality.differences(case, 0, device)
+    assert difference.startswith("the outputs, by")

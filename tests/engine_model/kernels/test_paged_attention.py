@@ -1,0 +1,84 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from penstock_engine.kernels.paged_attention import (
+    Tile,
+    choose_num_splits,
+    choose_tile,
+    paged_attention,
+    paged_attention_reference,
+)
+
+
+def integers(values: list[int], device: str) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32, device=device)
+
+
+def attend_all(attend, device: str, *args: int, **options: float) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    """A chunk of 40 after 8 tokens, nothing of the second sequence, one token, and padding."""
+    torch.manual_seed(0)
+    cache = torch.randn(2, 12, 8, 2, 64, device=device)
+    query = 4 * torch.randn(50, 6, 64, device=device)
+    tables = torch.randperm(12, device=device).to(torch.int32)[None].repeat(4, 1)
+    starts = integers([0, 40, 40, 41, 50], device)
+    lengths = integers([48, 30, 90, 0], device)
+    result: torch.Tensor = attend(query, cache, tables, starts, lengths, 0.1, *args, **options)
+    return result
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 9}, {"softcap": 2.0}])
+def test_a_mixed_batch(options: dict[str, float], device: str) -> None:
+    """Whatever is said of its lengths, which only chooses how to launch."""
+    expected = attend_all(paged_attention_reference, device, **options)
+    assert not expected[41:].any()
+    for max_queries, max_length in ((40, 90), (1, 1), (1000, 100_000)):
+        actual = attend_all(paged_attention, device, max_queries, max_length, **options)
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("window", [0, 5])
+def test_the_reference_is_scaled_dot_product_attention(window: int) -> None:
+    torch.manual_seed(0)
+    cache = torch.randn(2, 3, 8, 2, 16)
+    query = torch.randn(10, 4, 16)
+    starts, lengths = integers([0, 10], "cpu"), integers([20], "cpu")
+    actual = paged_attention_reference(
+        query, cache, integers([2, 0, 1], "cpu")[None], starts, lengths, 0.3, window=window
+    )
+    keys, values = cache[:, [2, 0, 1]].flatten(1, 2)[:, :20].transpose(1, 2)
+    mask = torch.ones(10, 20, dtype=torch.bool).tril(10)
+    if window:
+        mask &= ~torch.ones(10, 20, dtype=torch.bool).tril(10 - window)
+    expected = F.scaled_dot_product_attention(
+        query.transpose(0, 1), keys, values, attn_mask=mask, scale=0.3, enable_gqa=True
+    )
+    torch.testing.assert_close(actual, expected.transpose(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("num_programs", "num_keys", "num_splits"),
+    [(1, 1, 1), (1, 128, 1), (1, 129, 2), (1, 100_000, 16), (64, 4096, 4), (1024, 4096, 1)],
+)
+def test_how_many_splits(num_programs: int, num_keys: int, num_splits: int) -> None:
+    """Enough to fill the device, but none that is hardly worth its launch."""
+    assert choose_num_splits(num_programs, num_keys, 64) == num_splits
+
+
+@pytest.mark.parametrize(
+    ("group", "max_queries", "head_pad", "element_size", "is_quantized", "tile"),
+    [
+        (4, 1, 128, 2, False, Tile(16, 64, 4)),
+        (20, 1, 128, 2, False, Tile(32, 64, 4)),
+        (4, 9, 128, 2, False, Tile(64, 64, 4)),
+        (4, 512, 128, 2, False, Tile(128, 64, 8)),
+        (4, 512, 128, 2, True, Tile(64, 64, 4)),
+        (4, 512, 256, 2, False, Tile(64, 32, 8)),
+        (4, 512, 256, 4, False, Tile(16, 16, 4)),
+    ],
+)
+def test_what_a_program_holds(
+    group: int, max_queries: int, head_pad: int, element_size: int, is_quantized: bool, tile: Tile
+) -> None:
+    chosen = choose_tile(group, max_queries, head_pad, element_size, is_quantized=is_quantized)
+    assert chosen == tile

@@ -1,0 +1,32 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from penstock_engine.kernels.silu_mul import (
+    gelu_tanh_mul,
+    gelu_tanh_mul_reference,
+    silu_mul,
+    silu_mul_reference,
+)
+
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+Activation = Callable[[torch.Tensor], torch.Tensor]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("kernel", "reference"),
+    [(silu_mul, silu_mul_reference), (gelu_tanh_mul, gelu_tanh_mul_reference)],
+)
+@pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (3, 100), (2, 1024), (5, 1025)])
+def test_equals_the_reference(
+    num_rows: int, size: int, kernel: Activation, reference: Activation,
+    dtype: torch.dtype, device: str,
+) -> None:  # fmt: skip
+    """Far into both tails, too."""
+    torch.manual_seed(size)
+    gate_up = (torch.randn(num_rows, 2 * size, device=device) * 5).to(dtype)
+    gate_up[0, 0], gate_up[-1, 0] = 200.0, -200.0
+    close = {"atol": TOLERANCE[dtype], "rtol": TOLERANCE[dtype]}
+    torch.testing.assert_close(kernel(gate_up), reference(gate_up), **close)
