@@ -68,7 +68,7 @@ PHASES = (
     ),
     Phase(
         "prefill",
-        lambda number: LONG | {"prompt": [3 + number % 50] * 1000, "cache_salt": str(number)},
+        lambda number: LONG | {"prompt": [3 + number % 50] * 1000, "max_tokens": 9},
         lambda state, size: state["running"] > 0 and state["pending"] > 0,
     ),
     Phase("decode", lambda number: LONG, lambda state, size: True, reads=True),
@@ -124,7 +124,8 @@ async def engine() -> AsyncIterator[Engine]:
         process = await asyncio.create_subprocess_exec(
             command, "serve", model, "--port", str(port), "--max-model-len", "2048",
             "--max-num-seqs", str(MAX_NUM_SEQS), "--max-num-batched-tokens", "32",
-            "--num-gpu-blocks-override", "3000", "--no-enable-log-requests",
+            "--num-gpu-blocks-override", "3000", "--no-enable-prefix-caching",
+            "--no-enable-log-requests",
             env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         running = Engine(f"http://127.0.0.1:{port}", psutil.Process(process.pid))
@@ -177,7 +178,6 @@ async def leave(running: Engine, phase: Phase, group: int) -> float:
         clients = [
             await running.connect(phase.body(number), reads=phase.reads) for number in range(group)
         ]
-        print(phase.name, file=sys.stderr)
         await running.until(lambda state: phase.reached(state, group))
         for client in clients:
             client.close()

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -109,15 +110,17 @@ def fault(form: Json, text: str) -> str:
     """What is wrong with a finished answer; empty when nothing is, or nobody can tell."""
     try:
         if "json" in form:
-            schema = form["json"]
-            jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+            # With exact numbers: the nearest float of a multiple need not be one.
+            schema = json.loads(json.dumps(form["json"]), parse_float=Decimal)
+            value = json.loads(text, parse_float=Decimal)
+            jsonschema.Draft202012Validator(schema).validate(value)
         elif "choice" in form and text not in form["choice"]:
             return f"{text!r} is not among the choices"
         elif "regex" in form and not re.fullmatch(form["regex"], text, re.DOTALL):
             return f"{text!r} does not match"
     except (ValueError, jsonschema.ValidationError) as error:
         return f"{text!r}: {str(error)[:200]}"
-    except (re.error, RecursionError, OverflowError):
+    except (re.error, RecursionError, ArithmeticError):
         return ""  # the judge gives up, not the engine
     return ""
 

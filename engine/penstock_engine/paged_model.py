@@ -181,6 +181,10 @@ class PagedModel:
         size = (num_rows, self.config.hidden_size)
         return torch.empty(size, dtype=self._dtype, device=self.device)
 
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size]. Returns float32 [rows, hidden_size], of length 1."""
+        return self._model.embeddings(hidden)
+
     def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""
         row = 0

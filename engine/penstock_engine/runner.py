@@ -176,6 +176,11 @@ class Runner:
             logits = self._model.logits(hidden[torch.from_numpy(rows).to(self._model.device)])
             drawn = sample(logits, [sequence for sequence, _ in drawing])
             results = {s.request_id: d for (s, _), d in zip(drawing, drawn, strict=True)}
+        for sequence, end in drawing:
+            if sequence.sampling.wants_embedding:
+                (vector,) = self._model.embeddings(hidden[end - 1 : end]).tolist()
+                result = results[sequence.request_id]
+                results[sequence.request_id] = replace(result, embedding=tuple(vector))
         for sequence, end in zip(sequences, ends, strict=True):
             if sequence.wants_prompt_logprobs:
                 told = self._prompt_logprobs(sequence, hidden[end - sequence.num_tokens : end])

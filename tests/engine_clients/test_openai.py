@@ -136,6 +136,13 @@ def test_completions(client: OpenAI) -> None:
     assert "The engine" + text == answer.choices[0].text
 
 
+def test_embeddings(client: OpenAI) -> None:
+    answer = client.embeddings.create(model="soup", input=["The engine", "The engine", "A gate"])
+    first, again, other = (data.embedding for data in answer.data)
+    assert first == again != other
+    assert sum(value**2 for value in first) == pytest.approx(1, abs=1e-5)
+
+
 def test_responses(client: OpenAI) -> None:
     settings: dict[str, Any] = {
         "model": "soup", "input": "Is it?", "instructions": "Be brief.", "temperature": 0,

@@ -25,6 +25,7 @@ class TokenEvent:
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...]
     prompt_logprobs: tuple[TokenLogprobs, ...]
+    embedding: tuple[float, ...]
     ending_token_id: int | None
     finish_reason: FinishReason | None
     failure: Failure | None
@@ -47,6 +48,7 @@ class TokenEvent:
         token_ids: tuple[int, ...] = (),
         logprobs: tuple[TokenLogprobs, ...] = (),
         prompt_logprobs: tuple[TokenLogprobs, ...] = (),
+        embedding: tuple[float, ...] = (),
         ending_token_id: int | None = None,
         finish_reason: FinishReason | None = None,
         failure: Failure | None = None,
@@ -56,6 +58,7 @@ class TokenEvent:
             token_ids=token_ids,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            embedding=embedding,
             ending_token_id=ending_token_id,
             finish_reason=finish_reason,
             failure=failure,

@@ -352,6 +352,7 @@ class Scheduler:
             token_ids=sampled.token_ids[:num_taken],
             logprobs=sampled.logprobs[:num_taken],
             prompt_logprobs=tuple(sequence.prompt_logprobs) if is_first else (),
+            embedding=sampled.embedding,
         )
         if end is None:
             return event

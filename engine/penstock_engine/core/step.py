@@ -103,10 +103,12 @@ class Sampled:
     No token: its request left nothing to draw. num_drafts: that were tried.
 
     logprobs: one for each token, when asked for. prompt_logprobs: of the tokens at positions
-    start + 1 to end, as far as they belong to the prompt.
+    start + 1 to end, as far as they belong to the prompt. embedding: of all tokens before the
+    drawn one, when asked for.
     """
 
     token_ids: tuple[int, ...] = ()
     num_drafts: int = 0
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    embedding: tuple[float, ...] = ()

@@ -36,7 +36,8 @@ def philox(
     """Four words, each int64 below 2**32, from int64 tensors that broadcast."""
     mask = 0xFFFFFFFF
     key, other_key = seed & mask, (seed >> 32) & mask
-    c0, c1, c2, c3 = torch.broadcast_tensors(counter, position, counter * 0, counter * 0)
+    zeros = torch.zeros_like(counter + position)
+    c0, c1, c2, c3 = counter + zeros, position + zeros, zeros, zeros
     for _ in range(10):
         # The product of two words wraps around 2**64, but its upper half is still their bits.
         a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2

@@ -250,6 +250,11 @@ class DecoderForCausalLM(nn.Module):
         x: torch.Tensor = self.model.embed_tokens(token_ids)
         return x if self._embedding_scale is None else x * self._embedding_scale
 
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size]. Returns float32 of the same shape, rows of length 1."""
+        normed: torch.Tensor = self.model.norm(hidden)
+        return F.normalize(normed.float(), dim=-1)
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size], of the last stage; only of those rows that are needed.
 

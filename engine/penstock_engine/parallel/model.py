@@ -111,6 +111,10 @@ class ParallelModel:
                 hidden = self._group.broadcast(hidden)
             return self._model.logits(hidden)
 
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """As PagedModel.embeddings: rank 0 has all that it takes."""
+        return self._model.embeddings(hidden)
+
     @property
     def adapters(self) -> "SpreadAdapters | None":
         return None if self._model.adapters is None else SpreadAdapters(self, self._model.adapters)

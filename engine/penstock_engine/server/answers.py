@@ -58,6 +58,8 @@ class Answer:
             "finish_reason": whole.finish_reason,
             "stop_reason": whole.stop_reason,
         }
+        if choice.sampling.wants_embedding and choice.last_event is not None:
+            body["embedding"] = choice.last_event.embedding
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(whole.token_ids)
         if self.kind == "chat":

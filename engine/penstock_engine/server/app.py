@@ -17,6 +17,7 @@ from penstock_engine.server.adapter_routes import adapter_routes
 from penstock_engine.server.description import description
 from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
+from penstock_engine.server.embeddings import EmbeddingsDialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.exchange import exchange
 from penstock_engine.server.intake import ClientGone
@@ -59,6 +60,10 @@ def build_app(served: Served) -> ASGIApp:
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
         return await exchange(served, http, OpenAIDialect(CompletionRequest))
+
+    @app.post("/v1/embeddings")
+    async def embeddings(http: Request) -> Response:
+        return await exchange(served, http, EmbeddingsDialect())
 
     @app.post("/v1/messages")
     async def messages(http: Request) -> Response:

@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.server.adapter_routes import LoadRequest, UnloadRequest
 from penstock_engine.server.answers import Json
+from penstock_engine.server.embeddings import EmbeddingsRequest
 from penstock_engine.server.messages.request import CountTokensRequest, MessagesRequest
 from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.server.schemas import ChatCompletionRequest, CompletionRequest
@@ -66,6 +67,10 @@ ROUTES = (
     Described(
         "post", "/v1/responses", "An answer by the Responses API, without memory",
         ResponsesRequest, RESPONSE_ANSWER, EVENTS, GENERATION_ERRORS,
+    ),
+    Described(
+        "post", "/v1/embeddings", "Texts as vectors", EmbeddingsRequest,
+        ("object", "data", "model", "usage"), errors=GENERATION_ERRORS,
     ),
     Described(
         "post", "/v1/messages", "An answer by Anthropic's API", MessagesRequest, MESSAGE_ANSWER,

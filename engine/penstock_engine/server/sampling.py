@@ -36,6 +36,7 @@ def sampling_params(
         stop_token_ids=frozenset(request.stop_token_ids or ()),
         ignore_eos=request.ignore_eos,
         seed=seed,
+        wants_embedding=request.wants_embedding,
         logprobs=request.num_logprobs,
         prompt_logprobs=echoed if request.prompt_logprobs is None else request.prompt_logprobs,
     )

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -138,6 +138,8 @@ class GenerationRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
+    wants_embedding: ClassVar[bool] = False
+
     model: str | None = None
     request_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,128}$")
     max_tokens: int | None = Field(default=None, ge=1)
@@ -198,14 +200,17 @@ class GenerationRequest(BaseModel):
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many of the best tokens are told beside each drawn one; None: nothing is told."""
-        raise NotImplementedError
+        """How many of the best tokens are told beside each drawn one; None: nothing is told.
+
+        Each route has a field of its own for it.
+        """
+        return None
 
 
 Prompt = str | list[int]
 
 
-def _prompts(value: Any) -> list[Prompt]:
+def prompts(value: Any) -> list[Prompt]:
     """A text, its tokens, or a list of either: one entry for each choice of the answer."""
     if isinstance(value, str) or (isinstance(value, list) and value and _is_tokens(value)):
         return [value]
@@ -227,7 +232,7 @@ class CompletionRequest(GenerationRequest):
     prompt: Annotated[
         list[Prompt],
         PlainValidator(
-            _prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
+            prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
         ),
     ]
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
