@@ -40,6 +40,8 @@ install: .venv/.installed
 requirements:           ## re-resolve the pinned, hashed requirement files after editing pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/all.txt
+	$(BIN)/uv pip compile requirements/litellm.in --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command "make requirements" --quiet -o requirements/litellm.txt
 
 clean:
 	rm -rf .venv out .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,23 +1,33 @@
 """Is greedy output equal to transformers', token for token, whatever the engine does meanwhile?
 
-    python benchmarks/greedy_equality.py [--prompts 48] [--longest 1500] [--new-tokens 48]
+    python benchmarks/greedy_equality.py [--prompts 50] [--longest 600] [--new-tokens 32]
+                                         [--families llama,qwen3] [--dtypes float32,bfloat16]
 
-Small random models of each family answer prompts of 1 to --longest tokens, in float32 on both
-sides: with transformers' generate, one prompt at a time, and with the engine at concurrency 1 and
-16, with chunks of at most 16 and 512 tokens, with the prefix cache on and off, and with so few
-blocks that sequences are preempted. A difference is excused only where the reference's own first
-two logits are less than 1e-4 apart. Exits with 1 when any difference is not excused.
+Small random models of each family answer prompts of 1 to --longest tokens: with transformers'
+generate, one prompt at a time, and with the engine at concurrency 1 and 16, with chunks of at most
+16 and 256 tokens, with the prefix cache and n-gram speculation on and off, and with so few blocks
+that sequences are preempted. Where two outputs part, the gap is how much the reference prefers its
+own token to the engine's:
+
+    tie        float32: the gap is below 1e-4. bfloat16: below 2 units in the last place
+    noise      bfloat16: below twice the reference's own error, the largest distance of a logit
+               from what it computes in float32 with the same weights; with experts that is what
+               a router makes of a near tie
+    different  anything else; there must be none, or the exit status is 1
 """
 
 import argparse
 import itertools
+import math
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -25,20 +35,24 @@ import transformers
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.runner import Runner
 
 BLOCK_SIZE = 16
 VOCAB_SIZE = 512
-EXCUSED_GAP = 1e-4
+TIE_GAP = 1e-4
+TIE_ULPS = 2
+VERDICTS = ("equal", "tie", "noise", "different")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """tokens: the reference's output; gaps: between its first two logits at each of them."""
+    """tokens: the reference's output; logits: [tokens, vocabulary], of which each is the first."""
 
     prompt: list[int]
     tokens: list[int]
-    gaps: list[float]
+    logits: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,70 +60,150 @@ class Setting:
     concurrency: int
     chunk_tokens: int
     prefix_caching: bool
+    speculates: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     family: str
+    dtype: str
     setting: Setting
-    num_equal: int
-    num_excused: int
-    num_different: int
-    preemptions: int
-    prefix_hits_tokens: int
+    verdicts: Counter[str]
+    noise: float
+    stats: SchedulerStats
     duration_s: float
 
 
-SETTINGS = tuple(
-    Setting(*values) for values in itertools.product((1, 16), (16, 512), (False, True))
+# Alone, and in a crowd that preempts each other.
+SETTINGS = (
+    Setting(1, 256, False, False),
+    Setting(1, 256, True, True),
+    Setting(1, 16, True, False),
+    *(
+        Setting(16, *values)
+        for values in itertools.product((16, 256), (False, True), (False, True))
+    ),
+)
+# The mechanics are the same in every number type; here the question is how the numbers are rounded.
+BFLOAT16_SETTINGS = (Setting(1, 256, False, False), Setting(16, 16, True, True))
+# One token is enough to look up: random prompts seldom repeat two.
+NGRAM = SpeculationConfig(
+    method="ngram", num_speculative_tokens=4, prompt_lookup_min=1, prompt_lookup_max=3
 )
 
 
-def make_qwen3(directory: Path) -> transformers.PreTrainedModel:
-    config = transformers.Qwen3Config(
-        vocab_size=VOCAB_SIZE, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
-        num_attention_heads=6, num_key_value_heads=2, head_dim=32, max_position_embeddings=4096,
-        tie_word_embeddings=True, initializer_range=0.15,
-        bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
-    model = transformers.Qwen3ForCausalLM(config)
-    model.save_pretrained(directory)
-    return model
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A small random model. config: what makes it a tell-tale of its family.
+
+    shortest: prompts have at least so many tokens. shard: largest file of its checkpoint.
+    """
+
+    name: str
+    config: dict[str, Any]
+    shortest: int = 1
+    shard: str = "1GB"
+
+    def make(self, directory: Path) -> None:
+        config_name = "Gemma3Text" if self.name == "Gemma3" else self.name
+        config = getattr(transformers, f"{config_name}Config")(
+            **{
+                "vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 160,
+                "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "max_position_embeddings": 4096, "initializer_range": 0.15,
+                "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **self.config,
+            }
+        )  # fmt: skip
+        model = getattr(transformers, f"{self.name}ForCausalLM")(config)
+        randomise(model)
+        model.save_pretrained(directory, max_shard_size=self.shard)
+
+    def load(self, directory: Path, dtype: str) -> transformers.PreTrainedModel:
+        architecture = getattr(transformers, f"{self.name}ForCausalLM")
+        model: transformers.PreTrainedModel = architecture.from_pretrained(directory, dtype=dtype)
+        return model.eval()
 
 
-def make_llama(directory: Path) -> transformers.PreTrainedModel:
-    """Untied, with every bias, stretched positions, and its weights in several files."""
-    config = transformers.LlamaConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
-        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=4096,
-        attention_bias=True, mlp_bias=True, initializer_range=0.15,
-        bos_token_id=None, eos_token_id=None,
-        rope_parameters={
-            "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0, "original_max_position_embeddings": 512,
-        },
-    )  # fmt: skip
-    model = transformers.LlamaForCausalLM(config)
+def randomise(model: transformers.PreTrainedModel) -> None:
+    """Biases are born as 0 and norms as 1, and would not show whether they are used.
+
+    An embedding that is also the head, and is scaled up as Gemma's is, would repeat its input. And
+    a router that hardly prefers one expert to another would make every rounding a change of mind.
+    """
+    if model.config.tie_word_embeddings:
+        model.get_input_embeddings().weight.data *= 0.25
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.1)
-    model.save_pretrained(directory, max_shard_size="300KB")
-    return model
+        elif "norm" in name:
+            parameter.data += torch.randn_like(parameter) * 0.2
+        elif name.endswith("mlp.gate.weight"):
+            parameter.data *= 4
 
 
-FAMILIES: dict[str, Callable[[Path], transformers.PreTrainedModel]] = {
-    "qwen3": make_qwen3,
-    "llama": make_llama,
-}
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 512,
+}  # fmt: skip
+PHI3 = {
+    "partial_rotary_factor": 0.75, "hidden_size": 128,
+    "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "short_factor": [1 + i / 20 for i in range(12)], "long_factor": [2 + i for i in range(12)],
+    },
+}  # fmt: skip
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(
+        "Llama",
+        {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True,
+         "rope_parameters": LLAMA3},
+        shard="300KB",
+    ),
+    "qwen2": Family(
+        "Qwen2", {"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 1}
+    ),
+    "qwen3": Family(
+        "Qwen3", {"num_attention_heads": 6, "head_dim": 32, "tie_word_embeddings": True}
+    ),
+    "mistral": Family("Mistral", {"sliding_window": 40, "head_dim": 32}),
+    "gemma": Family("Gemma", {"num_key_value_heads": 1, "head_dim": 32}),
+    "gemma2": Family(
+        "Gemma2",
+        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
+         "attn_logit_softcapping": 2.0, "final_logit_softcapping": 2.0},
+    ),
+    "gemma3": Family(
+        "Gemma3",
+        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+         "rope_parameters": {
+             "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+         }},
+    ),
+    "phi": Family("Phi", {"num_key_value_heads": 4}),
+    "phi3": Family("Phi3", {"sliding_window": 60, "original_max_position_embeddings": 2048} | PHI3),
+    # transformers rotates a text as a long one from token 17 on, the engine from its first.
+    "phi3-long": Family("Phi3", {"original_max_position_embeddings": 16} | PHI3, shortest=17),
+    "mixtral": Family("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
+    "qwen3-moe": Family(
+        "Qwen3Moe",
+        {"num_local_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+         "mlp_only_layers": [1]},
+    ),
+}  # fmt: skip
 
 
-def make_prompts(num_prompts: int, longest: int, seed: int) -> list[list[int]]:
-    """Lengths 1 to longest, spread evenly over their logarithm; every other one shares a prefix."""
+def make_prompts(
+    num_prompts: int, longest: int, seed: int, *, shortest: int = 1
+) -> list[list[int]]:
+    """Lengths shortest to longest, spread evenly over their logarithm; every other one shares a prefix."""
     draw = random.Random(seed)
     document = [draw.randrange(VOCAB_SIZE) for _ in range(longest)]
     prompts = []
     for index in range(num_prompts):
-        length = round(longest ** (index / max(1, num_prompts - 1)))
+        length = round(shortest * (longest / shortest) ** (index / max(1, num_prompts - 1)))
         num_shared = draw.randrange(length + 1) if index % 2 else 0
         own = [draw.randrange(VOCAB_SIZE) for _ in range(length - num_shared)]
         prompts.append(document[:num_shared] + own)
@@ -127,20 +221,27 @@ def reference(model: transformers.PreTrainedModel, prompt: list[int], new_tokens
         return_dict_in_generate=True,
     )
     tokens = output.sequences[0, len(prompt) :].tolist()
-    best = torch.cat(output.logits).topk(2).values
-    return Reference(prompt, tokens, (best[:, 0] - best[:, 1]).tolist())
+    return Reference(prompt, tokens, torch.cat(output.logits).float())
 
 
 def generate(
-    directory: Path, prompts: list[list[int]], new_tokens: int, setting: Setting
+    directory: Path,
+    prompts: list[list[int]],
+    new_tokens: int,
+    setting: Setting,
+    dtype: str = "float32",
+    **options: Any,
 ) -> tuple[list[list[int]], Scheduler]:
-    """The engine's answers, with just more blocks than the longest prompt needs."""
+    """The engine's answers, with just more blocks than the longest prompt needs.
+
+    options: more of Runner.load's arguments.
+    """
     longest = max(map(len, prompts)) + new_tokens
     num_blocks = -(-longest // BLOCK_SIZE) + 4
     runner = Runner.load(
-        directory, device="cpu", dtype="float32", num_blocks=num_blocks, block_size=BLOCK_SIZE,
+        directory, device="cpu", dtype=dtype, num_blocks=num_blocks, block_size=BLOCK_SIZE,
         max_num_seqs=setting.concurrency, max_num_batched_tokens=setting.chunk_tokens,
-        max_model_len=longest + 1, seed=0,
+        max_model_len=longest + 1, **options,
     )  # fmt: skip
     scheduler = Scheduler(
         SchedulerConfig(
@@ -151,6 +252,7 @@ def generate(
             num_blocks=num_blocks,
             prefix_caching=setting.prefix_caching,
             max_num_queued_seqs=len(prompts),
+            speculation=NGRAM if setting.speculates else None,
         )
     )
     sampling = SamplingParams(temperature=0.0, max_tokens=new_tokens)
@@ -159,66 +261,96 @@ def generate(
         scheduler.add(Sequence(str(index), prompt, sampling, frozenset(), 0.0))
     while (step := scheduler.schedule(0.0)) is not None:
         for event in scheduler.complete(step, runner.run(step), 0.0):
-            if event.token_id is not None:
-                outputs[event.request_id].append(event.token_id)
+            outputs[event.request_id] += event.token_ids
     scheduler.check()
     return list(outputs.values()), scheduler
 
 
-def compare(expected: Reference, tokens: list[int]) -> str:
-    """ "equal", "excused" or "different"; after a first difference nothing can be compared."""
-    for expected_token, token, gap in zip(expected.tokens, tokens, expected.gaps, strict=True):
-        if token != expected_token:
-            return "excused" if gap < EXCUSED_GAP else "different"
+def compare(expected: Reference, tokens: list[int], dtype: str, noise: float) -> str:
+    """One of VERDICTS; after a first difference nothing can be compared."""
+    for wanted, token, logits in zip(expected.tokens, tokens, expected.logits, strict=True):
+        if token != wanted:
+            gap = (logits[wanted] - logits[token]).item()
+            if gap < (TIE_GAP if dtype == "float32" else TIE_ULPS * ulp(logits[wanted].item())):
+                return "tie"
+            return "noise" if gap < 2 * noise else "different"
     return "equal"
 
 
+def ulp(number: float) -> float:
+    """Unit in the last place of a bfloat16, which has 8 bits of precision."""
+    return 2.0 ** (math.frexp(number)[1] - 8)
+
+
+@torch.inference_mode()
+def own_noise(model: transformers.PreTrainedModel, references: list[Reference]) -> float:
+    """How far a bfloat16 reference is from itself in float32; model: what gave the references."""
+    exact = model.float()
+    noise = 0.0
+    for r in references:
+        ids = torch.tensor([r.prompt + r.tokens[:-1]])
+        error = exact(ids).logits[0, len(r.prompt) - 1 :] - r.logits
+        noise = max(noise, error.abs().max().item())
+    return noise
+
+
 def campaign(
-    families: tuple[str, ...], settings: tuple[Setting, ...],
-    num_prompts: int, longest: int, new_tokens: int, seed: int,
+    families: tuple[str, ...], settings: tuple[Setting, ...], *,
+    num_prompts: int, longest: int, new_tokens: int, seed: int, dtype: str = "float32",
 ) -> Iterator[Result]:  # fmt: skip
-    prompts = make_prompts(num_prompts, longest, seed)
-    for family in families:
-        with tempfile.TemporaryDirectory() as name:
+    for name in families:
+        family = FAMILIES[name]
+        prompts = make_prompts(num_prompts, longest, seed, shortest=family.shortest)
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = Path(temporary)
             torch.manual_seed(seed)
-            model = FAMILIES[family](Path(name)).eval()
+            family.make(directory)
+            model = family.load(directory, dtype)
             references = [reference(model, prompt, new_tokens) for prompt in prompts]
+            noise = 0.0 if dtype == "float32" else own_noise(model, references)
             for setting in settings:
                 started = time.monotonic()
-                outputs, scheduler = generate(Path(name), prompts, new_tokens, setting)
-                verdicts = [compare(*pair) for pair in zip(references, outputs, strict=True)]
-                stats = scheduler.stats()
-                yield Result(
-                    family, setting,
-                    verdicts.count("equal"), verdicts.count("excused"), verdicts.count("different"),
-                    stats.preemptions, stats.prefix_hits_tokens, time.monotonic() - started,
-                )  # fmt: skip
+                outputs, scheduler = generate(directory, prompts, new_tokens, setting, dtype)
+                verdicts = Counter(
+                    compare(expected, tokens, dtype, noise)
+                    for expected, tokens in zip(references, outputs, strict=True)
+                )
+                duration_s = time.monotonic() - started
+                yield Result(name, dtype, setting, verdicts, noise, scheduler.stats(), duration_s)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--prompts", type=int, default=48)
-    parser.add_argument("--longest", type=int, default=1500)
-    parser.add_argument("--new-tokens", type=int, default=48)
+    parser.add_argument("--prompts", type=int, default=50)
+    parser.add_argument("--longest", type=int, default=600)
+    parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
-    print(
-        "family  concurrency  chunk  prefix cache  equal  excused  different  preemptions  hits  s"
-    )
+    print("family     dtype     concurrency  chunk  cache  ngram", *VERDICTS,
+          "preemptions    hits  drafts   noise     s", sep="  ")  # fmt: skip
     num_different = 0
-    for r in campaign(
-        tuple(FAMILIES), SETTINGS, args.prompts, args.longest, args.new_tokens, args.seed
-    ):
-        s = r.setting
-        num_different += r.num_different
-        cache = "on" if s.prefix_caching else "off"
-        print(
-            f"{r.family:7} {s.concurrency:11} {s.chunk_tokens:6}  {cache:12} {r.num_equal:6}"
-            f" {r.num_excused:8} {r.num_different:10} {r.preemptions:12}"
-            f" {r.prefix_hits_tokens:5} {r.duration_s:4.1f}",
-            flush=True,
-        )
+    for dtype in args.dtypes.split(","):
+        for r in campaign(
+            tuple(args.families.split(",")),
+            SETTINGS if dtype == "float32" else BFLOAT16_SETTINGS,
+            num_prompts=args.prompts, longest=args.longest, new_tokens=args.new_tokens,
+            seed=args.seed, dtype=dtype,
+        ):  # fmt: skip
+            s = r.setting
+            num_different += r.verdicts["different"]
+            on_off = [("off", "on")[flag] for flag in (s.prefix_caching, s.speculates)]
+            print(
+                f"{r.family:10} {r.dtype:9} {s.concurrency:11} {s.chunk_tokens:6}",
+                *(f"{word:>5}" for word in on_off),
+                *(f"{r.verdicts[verdict]:{len(verdict)}}" for verdict in VERDICTS),
+                f"{r.stats.preemptions:11} {r.stats.prefix_hits_tokens:7}"
+                f" {r.stats.draft_tokens:7} {r.noise:7.4f} {r.duration_s:5.1f}",
+                sep="  ",
+                flush=True,
+            )
     sys.exit(1 if num_different else 0)
 
 

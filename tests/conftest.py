@@ -7,16 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from penstock.adapters.kube import (
-    INFERENCE_SERVICES,
     NAMESPACES,
     SERVICE_ACCOUNTS,
     Kube,
     connect,
 )
-from penstock.api.crdgen import inference_service_crd
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
+from penstock.local.install import install_crds
 
 
 @pytest.fixture(scope="session")
@@ -33,13 +32,7 @@ def cluster() -> Iterator[Cluster]:
 
 async def _apply_crds(made: Cluster) -> None:
     async with await connect(made.kubeconfig) as kube:
-        await kube.apply(inference_service_crd(), manager="tests")
-        for _ in range(100):  # a new kind is served a moment after it is accepted
-            try:
-                await kube.list(INFERENCE_SERVICES)
-                return
-            except KubeError:
-                await asyncio.sleep(0.1)
+        await install_crds(kube)
 
 
 @pytest.fixture

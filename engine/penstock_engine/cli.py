@@ -4,10 +4,15 @@ Everything heavy is imported inside the commands.
 """
 
 import asyncio
+import inspect
 import json
 import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -15,82 +20,88 @@ from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
 from penstock_engine.preflight import check_model
 from penstock_engine.preflight import preflight as judge
+from penstock_engine.server.startup import StartUp
+
+STARTED_S = time.monotonic()
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 ModelDir = Annotated[Path, typer.Argument(help="The model's folder.")]
-MaxModelLen = Annotated[int | None, typer.Option(min=2, help="Tokens of one request at most.")]
-MaxNumSeqs = Annotated[int, typer.Option(min=1, help="Requests that run at once.")]
-MaxBatched = Annotated[int, typer.Option(min=1, help="Token budget of one step.")]
-BlockSize = Annotated[int, typer.Option(min=1, max=1024, help="Tokens in a block of KV cache.")]
-Blocks = Annotated[int | None, typer.Option(min=1, help="Number of blocks, instead of a size.")]
-KVBytes = Annotated[int | None, typer.Option(min=1, help="Bytes of the KV cache.")]
-Utilization = Annotated[float, typer.Option(min=0.01, max=1, help="Part of the memory to use.")]
-Prefix = Annotated[bool, typer.Option(help="Share blocks between requests that begin alike.")]
-Seed = Annotated[int, typer.Option(help="For what is drawn without a seed of its own.")]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Of weights and KV cache.")
-]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
+
+# Flags that take more than one value in vLLM's way: `--api-key one two`.
+SEVERAL = ("--api-key", "--lora-modules", "--served-model-name")
+
+Command = Callable[..., None]
 
 
 def main() -> None:
-    app()
+    app(args=in_click_words(sys.argv[1:]))
+
+
+def in_click_words(words: Sequence[str]) -> list[str]:
+    """vLLM's ways to write flags: `--max_model_len`, and several values after one flag."""
+    written: list[str] = []
+    repeated = ""
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            name = name.replace("_", "-")
+            repeated = name if name in SEVERAL else ""
+            written += [] if repeated and not equals else [name + equals + value]
+        else:
+            written += [repeated, word] if repeated else [word]
+    return written
+
+
+def with_flags(*kinds: type) -> Callable[[Command], Command]:
+    """Gives a command one option for each field of the dataclasses that has a default."""
+
+    def decorate(command: Command) -> Command:
+        signature = inspect.signature(command)
+        parameters = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        for kind in kinds:
+            hints = get_type_hints(kind, include_extras=True)
+            parameters += [_option(entry, hints[entry.name]) for entry in fields(kind)]
+        parameters = [p for p in parameters if p.default is not MISSING]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _option(entry: Field[Any], hint: Any) -> inspect.Parameter:
+    factory = entry.default_factory
+    default = entry.default if factory is MISSING else factory()
+    return inspect.Parameter(
+        entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+    )
+
+
+def _taken(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
+    return {entry.name: flags[entry.name] for entry in fields(kind) if entry.name in flags}
 
 
 @app.command()
-def serve(
-    model: ModelDir,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = 8000,
-    served_model_name: Annotated[str, typer.Option(help="What clients send as `model`.")] = "",
-    api_key: Annotated[
-        str | None,
-        typer.Option(envvar="PENSTOCK_ENGINE_API_KEY", help="Asked of clients, as a bearer token."),
-    ] = None,
-    shutdown_timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds that running requests get after SIGTERM.")
-    ] = 30,
-    max_num_queued_reqs: Annotated[
-        int, typer.Option(min=1, help="Requests that wait; beyond them the answer is 503.")
-    ] = 1024,
-    max_model_len: MaxModelLen = None,
-    max_num_seqs: MaxNumSeqs = 64,
-    max_num_batched_tokens: MaxBatched = 512,
-    block_size: BlockSize = 16,
-    num_gpu_blocks_override: Blocks = None,
-    kv_cache_memory_bytes: KVBytes = None,
-    gpu_memory_utilization: Utilization = 0.9,
-    dtype: Dtype = "auto",
-    enable_prefix_caching: Prefix = True,
-    seed: Seed = 0,
-    device: Device = "auto",
-) -> None:
+@with_flags(ServeOptions, EngineConfig)
+def serve(model: ModelDir, **flags: Any) -> None:
     """Serve a model over HTTP."""
-    config = EngineConfig(
-        model_dir=model, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens, max_num_queued_reqs=max_num_queued_reqs,
-        block_size=block_size, num_gpu_blocks_override=num_gpu_blocks_override,
-        kv_cache_memory_bytes=kv_cache_memory_bytes,
-        gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
-        enable_prefix_caching=enable_prefix_caching, seed=seed, device=device,
-    )  # fmt: skip
-    options = ServeOptions(
-        host=host, port=port, served_model_name=served_model_name or model.resolve().name,
-        api_key=api_key or None, shutdown_timeout_s=shutdown_timeout,
-    )  # fmt: skip
+    config = EngineConfig(model_dir=model, **_taken(EngineConfig, flags))
+    options = ServeOptions(**_taken(ServeOptions, flags))
+    if not options.served_model_names:
+        options = replace(options, served_model_names=[model.resolve().name])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         check_model(model)  # before the seconds that the next import takes
         from penstock_engine.server.serve import serve as run
 
-        asyncio.run(run(config, options))
+        asyncio.run(run(config, options, StartUp(STARTED_S, time.monotonic)))
     except ModelError as error:
         typer.echo(f"{error.reason}: {error}", err=True)
         raise typer.Exit(1) from error
 
 
 @app.command()
+@with_flags(EngineConfig)
 def preflight(
     model: ModelDir,
     memory_limit_bytes: Annotated[
@@ -100,27 +111,10 @@ def preflight(
     termination_log: Annotated[
         Path | None, typer.Option(help="Write the verdict here too.")
     ] = None,
-    max_model_len: MaxModelLen = None,
-    max_num_seqs: MaxNumSeqs = 64,
-    max_num_batched_tokens: MaxBatched = 512,
-    block_size: BlockSize = 16,
-    num_gpu_blocks_override: Blocks = None,
-    kv_cache_memory_bytes: KVBytes = None,
-    gpu_memory_utilization: Utilization = 0.9,
-    dtype: Dtype = "auto",
-    enable_prefix_caching: Prefix = True,
-    seed: Seed = 0,
-    device: Device = "auto",
+    **flags: Any,
 ) -> None:
     """Say as JSON whether a model can be served like this, without loading it."""
-    config = EngineConfig(
-        model_dir=model, max_model_len=max_model_len, max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens, block_size=block_size,
-        num_gpu_blocks_override=num_gpu_blocks_override,
-        kv_cache_memory_bytes=kv_cache_memory_bytes,
-        gpu_memory_utilization=gpu_memory_utilization, dtype=dtype,
-        enable_prefix_caching=enable_prefix_caching, seed=seed, device=device,
-    )  # fmt: skip
+    config = EngineConfig(model_dir=model, **_taken(EngineConfig, flags))
     verdict = judge(config, memory_limit_bytes=memory_limit_bytes)
     text = json.dumps(verdict)
     typer.echo(text)
@@ -137,7 +131,7 @@ def make_model(
     ],
     seconds: Annotated[float, typer.Option(help="How long to train.")] = 60,
     steps: Annotated[int | None, typer.Option(help="Train this many steps instead.")] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Of weights and order.")] = 0,
 ) -> None:
     """Make a small model that speaks like the given texts."""
     from penstock_engine.make_model.make import make

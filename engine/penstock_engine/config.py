@@ -1,35 +1,285 @@
-"""What one engine is told, by vLLM's names for it."""
+"""What one engine is told. Each field is a flag of the command line, by vLLM's name where it has one.
 
-from dataclasses import dataclass
+A flag is declared here and nowhere else: its name, its type, its default, its bounds, its help.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from typer import BadParameter, Option
+
+from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.quantization.rounding import Quantization
+
+# A context length that is worked out: the longest for which the KV cache has room.
+FIT = -1
+
+SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
+
+
+def context_length(text: str) -> int:
+    """auto, -1, 4096, 4k (4000) or 4K (4096). Raises BadParameter."""
+    if text in ("auto", "-1"):
+        return FIT
+    number, scale = (text[:-1], SIZES[text[-1]]) if text[-1:] in SIZES else (text, 1)
+    try:
+        length = int(float(number) * scale)
+    except (ValueError, OverflowError):
+        length = 0
+    if length < 2:
+        raise BadParameter(f"{text!r} is neither auto nor a number of tokens from 2")
+    return length
+
+
+def json_object(given: str | dict[str, Any]) -> dict[str, Any]:
+    """Of its text; a default is one already. Raises BadParameter."""
+    value = _json(given) if isinstance(given, str) else given
+    if not isinstance(value, dict):
+        raise BadParameter(f"{given!r} is not a JSON object")
+    return value
+
+
+def speculation(text: str) -> SpeculationConfig:
+    """vLLM's JSON. Raises BadParameter, which says what is wrong."""
+    try:
+        return SpeculationConfig(**json_object(text))
+    except (ValueError, TypeError) as error:
+        raise BadParameter(str(error)) from error
+
+
+def json_texts(given: str | Sequence[str]) -> list[str]:
+    """Of a JSON list's text; a default is one already. Raises BadParameter."""
+    value = _json(given) if isinstance(given, str) else list(given)
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise BadParameter(f"{given!r} is not a JSON list of texts")
+    return value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadParameter(f"{text!r} is not JSON") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """The flags of `penstock-engine serve` that shape the engine. None: worked out from the model
-    and the memory there is."""
+    """The flags that shape the engine. None: worked out from the model and the memory there is."""
 
     model_dir: Path
-    max_model_len: int | None = None
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
-    max_num_queued_reqs: int = 1024
-    block_size: int = 16
-    num_gpu_blocks_override: int | None = None
-    kv_cache_memory_bytes: int | None = None
-    gpu_memory_utilization: float = 0.9
-    dtype: str = "auto"
-    enable_prefix_caching: bool = True
-    seed: int = 0
-    device: str = "auto"
+    max_model_len: Annotated[
+        int | None,
+        Option(
+            parser=context_length,
+            metavar="INTEGER|auto",
+            help="Tokens of one request at most; auto or -1: as many as there is memory for.",
+        ),
+    ] = None
+    max_num_seqs: Annotated[int, Option(min=1, help="Requests that run at once.")] = 64
+    max_num_batched_tokens: Annotated[int, Option(min=1, help="Token budget of one step.")] = 512
+    max_num_queued_reqs: Annotated[
+        int, Option(min=1, help="Requests that wait; beyond them the answer is 503.")
+    ] = 1024
+    max_num_queued_tokens: Annotated[
+        int | None,
+        Option(min=1, help="Prompt tokens that wait for their answer to begin; beyond them 503."),
+    ] = None
+    scheduling_policy: Annotated[
+        Literal["fcfs", "priority"],
+        Option(help="priority: requests with a lower `priority` go first."),
+    ] = "fcfs"
+    block_size: Annotated[int, Option(min=1, max=1024, help="Tokens in a block of KV cache.")] = 16
+    num_gpu_blocks_override: Annotated[
+        int | None, Option(min=1, help="Number of blocks, instead of a size.")
+    ] = None
+    kv_cache_memory_bytes: Annotated[int | None, Option(min=1, help="Bytes of the KV cache.")] = (
+        None
+    )
+    gpu_memory_utilization: Annotated[
+        float, Option(min=0.01, max=1, help="Part of the memory to use.")
+    ] = 0.9
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option(help="Of weights, activations and KV cache."),
+    ] = "auto"
+    quantization: Annotated[
+        Quantization | None,
+        Option(
+            help="Hold weights rounded to 8 or 4 bits. A checkpoint that is quantised (AWQ, GPTQ, "
+            "FP8, compressed-tensors) is read as it is, without this."
+        ),
+    ] = None
+    kv_cache_dtype: Annotated[
+        Literal["auto", "int8", "fp8", "fp8_e4m3"],
+        Option(help="Hold keys and values rounded to 8 bits; auto: as they are."),
+    ] = "auto"
+    enable_prefix_caching: Annotated[
+        bool, Option(help="Share blocks between requests that begin alike.")
+    ] = True
+    speculative_config: Annotated[
+        SpeculationConfig | None,
+        Option(
+            parser=speculation,
+            metavar="JSON",
+            help='{"method": "ngram" | "suffix" | "draft_model", "num_speculative_tokens": 4, ...}',
+        ),
+    ] = None
+    kv_offloading_size: Annotated[
+        float | None, Option(min=0, help="GiB of host memory for blocks evicted from the KV cache.")
+    ] = None
+    enable_lora: Annotated[bool, Option("--enable-lora", help="Serve LoRA adapters.")] = False
+    max_loras: Annotated[int, Option(min=1, help="Adapters that run at once.")] = 8
+    max_lora_rank: Annotated[int, Option(min=1, max=512, help="Of any adapter.")] = 16
+    max_cpu_loras: Annotated[
+        int | None, Option(min=1, help="Adapters kept in host memory. Default: --max-loras.")
+    ] = None
+    seed: Annotated[int, Option(help="For what is drawn without a seed of its own.")] = 0
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
+
+    @property
+    def max_host_loras(self) -> int:
+        """Adapters in memory: those that run are among them."""
+        return max(self.max_loras, self.max_cpu_loras or 0)
+
+    @property
+    def draft_model_dir(self) -> Path | None:
+        """The folder of the model that guesses, where one does."""
+        config = self.speculative_config
+        return None if config is None or config.model is None else Path(config.model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """The flags of `penstock-engine serve` that shape its HTTP side."""
+    """The flags that shape the HTTP side."""
 
-    host: str
-    port: int
-    served_model_name: str
-    api_key: str | None = None
-    shutdown_timeout_s: float = 30.0
+    host: Annotated[str, Option(help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option(min=0, max=65535, help="The port to listen on.")] = 8000
+    uds: Annotated[
+        Path | None, Option(help="A unix socket to listen on, instead of host and port.")
+    ] = None
+    root_path: Annotated[
+        str, Option(help="What a proxy in front takes off the beginning of paths.")
+    ] = ""
+    ssl_keyfile: Annotated[Path | None, Option(exists=True, help="The TLS key.")] = None
+    ssl_certfile: Annotated[Path | None, Option(exists=True, help="The TLS certificate.")] = None
+    ssl_ca_certs: Annotated[
+        Path | None, Option(exists=True, help="Who may sign the certificates of clients.")
+    ] = None
+    ssl_cert_reqs: Annotated[
+        int, Option(min=0, max=2, help="Certificates of clients: 0 no, 1 may, 2 must.")
+    ] = 0
+    served_model_names: Annotated[
+        list[str],
+        Option(
+            "--served-model-name",
+            help="What clients send as `model`; answers and metrics carry the first.",
+        ),
+    ] = field(default_factory=list)
+    api_keys: Annotated[
+        list[str],
+        Option(
+            "--api-key",
+            envvar=["PENSTOCK_ENGINE_API_KEY", "VLLM_API_KEY"],
+            help="Asked of clients, as a bearer token; any of several.",
+        ),
+    ] = field(default_factory=list)
+    allowed_origins: Annotated[
+        Sequence[str],
+        Option(
+            parser=json_texts,
+            metavar="JSON",
+            help='Origins whose pages may call, as `["*"]`. Default: none.',
+        ),
+    ] = ()
+    allowed_methods: Annotated[
+        Sequence[str], Option(parser=json_texts, metavar="JSON", help="What those pages may send.")
+    ] = ("*",)
+    allowed_headers: Annotated[
+        Sequence[str], Option(parser=json_texts, metavar="JSON", help="What those pages may send.")
+    ] = ("*",)
+    allow_credentials: Annotated[bool, Option(help="Whether they may send cookies.")] = False
+    enable_auto_tool_choice: Annotated[
+        bool, Option("--enable-auto-tool-choice", help="Let the model choose to call tools.")
+    ] = False
+    tool_call_parser: Annotated[
+        Literal["hermes", "llama3_json", "mistral"] | None,
+        Option(help="How the model writes tool calls."),
+    ] = None
+    reasoning_parser: Annotated[
+        Literal["qwen3", "deepseek_r1"] | None, Option(help="How the model writes reasoning.")
+    ] = None
+    generation_config: Annotated[
+        str,
+        Option(
+            metavar="auto|vllm|FOLDER",
+            help="Where sampling parameters that a request leaves out come from: auto is the "
+            "model's generation_config.json, vllm is nowhere.",
+        ),
+    ] = "auto"
+    override_generation_config: Annotated[
+        dict[str, Any],
+        Option(parser=json_object, metavar="JSON", help='Over those, as `{"temperature": 0.5}`.'),
+    ] = field(default_factory=dict)
+    chat_template: Annotated[
+        str | None, Option(help="A Jinja template or its file, instead of the model's own.")
+    ] = None
+    enable_request_id_headers: Annotated[
+        bool, Option(help="Answer with the request's id in X-Request-Id.")
+    ] = True
+    enable_log_requests: Annotated[
+        bool, Option(help="One JSON line on standard output for each answer, without its text.")
+    ] = True
+    enable_prompt_tokens_details: Annotated[
+        bool, Option(help="Say in `usage` how many prompt tokens were cached.")
+    ] = True
+    enable_force_include_usage: Annotated[
+        bool, Option(help="End every stream with its usage, asked for or not.")
+    ] = False
+    lora_modules: Annotated[
+        list[str], Option(metavar="NAME=FOLDER", help="An adapter to start with; may be repeated.")
+    ] = field(default_factory=list)
+    lora_dir: Annotated[
+        Path | None,
+        Option(help="Where adapters that are loaded later must lie; without it none can be."),
+    ] = None
+    enable_sleep_mode: Annotated[
+        bool, Option(help="Routes that put the engine to sleep and wake it.")
+    ] = False
+    otlp_traces_endpoint: Annotated[
+        str | None,
+        Option(metavar="URL", help="Where spans go, as http://collector:4318/v1/traces."),
+    ] = None
+    uvicorn_log_level: Annotated[
+        Literal["critical", "error", "warning", "info", "debug", "trace"],
+        Option(help="Of the HTTP server."),
+    ] = "warning"
+    request_timeout_s: Annotated[
+        float | None,
+        Option(
+            "--request-timeout",
+            min=0.001,
+            help="Seconds that any request may take; a client may ask for less in X-Request-"
+            "Timeout-S.",
+        ),
+    ] = None
+    shutdown_timeout_s: Annotated[
+        float,
+        Option(
+            "--shutdown-timeout", min=0, help="Seconds that running requests get after SIGTERM."
+        ),
+    ] = 30.0
+
+    def __post_init__(self) -> None:
+        if "" in self.api_keys:
+            raise BadParameter("--api-key must not be empty")
+        if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
+            raise BadParameter("--ssl-keyfile and --ssl-certfile go together")
+        if not all(name and folder for name, _, folder in self.named_adapters):
+            raise BadParameter("--lora-modules must be NAME=FOLDER")
+
+    @property
+    def named_adapters(self) -> list[tuple[str, str, str]]:
+        return [entry.partition("=") for entry in self.lora_modules]

@@ -3,6 +3,8 @@
 torch is imported only where a CUDA device is asked about, so a preflight can size without it.
 """
 
+import ctypes
+import gc
 import math
 import os
 import sys
@@ -11,7 +13,12 @@ from pathlib import Path
 
 from penstock_engine.core.errors import ModelError
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m3fn": 1}
+
+# By vLLM's names; e4m3 is the float8 that has a hardware of its own.
+KV_DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"}
+# Of each token and head, where its numbers are rounded.
+KV_SCALE_BYTES = 4
 
 # Without one of these a CPU emulates bfloat16 products, slower than it computes in float32.
 NATIVE_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
@@ -54,6 +61,17 @@ def cpu_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
         if key.strip() in ("flags", "Features"):
             return frozenset(value.split())
     return frozenset()
+
+
+def release_memory(device: str) -> None:
+    """Gives the system what this process has freed and kept for itself."""
+    gc.collect()
+    if device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+    elif sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def num_threads(env: Mapping[str, str] = os.environ) -> int:

@@ -4,14 +4,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Step
+from penstock_engine.core.stats import SchedulerStats
+from penstock_engine.core.step import Sampled, Step
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +25,8 @@ MAX_CONSECUTIVE_FAILURES = 3
 
 
 class StepRunner(Protocol):
-    def run(self, step: Step) -> dict[str, int]:
-        """The sampled token of each sequence of `step` that samples."""
+    def run(self, step: Step) -> dict[str, Sampled]:
+        """What each sequence of `step` draws, or is told of its prompt."""
         ...
 
 
@@ -43,8 +47,17 @@ class _Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class _Call:
+    function: Callable[[], Any]
+    done: Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class _Stop:
     pass
+
+
+Message = Sequence | _Abort | _Call | _Stop
 
 
 class EngineLoop:
@@ -62,10 +75,10 @@ class EngineLoop:
         on_step: Callable[[StepReport], None],
     ) -> None:
         self._scheduler = scheduler
-        self._runner = runner
+        self._runner: StepRunner | None = runner
         self._clock = clock
         self._on_step = on_step
-        self._inbox: SimpleQueue[Sequence | _Abort | _Stop] = SimpleQueue()
+        self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stats = scheduler.stats()
         self._is_stopping = False
         self._num_failures = 0
@@ -93,6 +106,35 @@ class EngineLoop:
     def abort(self, request_id: str) -> None:
         """Thread-safe, does not wait. Unknown and ended requests are ignored."""
         self._inbox.put(_Abort(request_id))
+
+    def reset_prefix_cache(self) -> Future[None]:
+        """Thread-safe, does not wait; takes effect between two steps."""
+        return self._call(self._scheduler.reset_prefix_cache)
+
+    def suspend(self) -> Future[None]:
+        """Lets go of the runner and all its memory, as soon as nothing runs any more.
+
+        Thread-safe, does not wait. The caller submits nothing until the loop is resumed.
+        """
+
+        def let_go() -> None:
+            assert not self._scheduler.has_work, "a sequence would lose its keys and values"
+            self._scheduler.reset_prefix_cache()
+            self._runner = None
+
+        return self._call(let_go)
+
+    def resume(self, load: Callable[[], StepRunner]) -> Future[None]:
+        """Thread-safe, does not wait. What `load` raises is the future's."""
+
+        def take_up() -> None:
+            self._runner = load()
+
+        return self._call(take_up)
+
+    def ask(self, function: Callable[[Any], T]) -> Future[T]:
+        """What `function` makes of the runner, between two steps. Thread-safe, does not wait."""
+        return self._call(lambda: function(self._runner))
 
     def stats(self) -> SchedulerStats:
         """As of the last report."""
@@ -122,15 +164,24 @@ class EngineLoop:
         if events:
             self._report(events, 0, self._clock())
 
-    def _take(self, message: Sequence | _Abort | _Stop, events: list[TokenEvent]) -> None:
+    def _call(self, function: Callable[[], T]) -> Future[T]:
+        done: Future[T] = Future()
+        self._inbox.put(_Call(function, done))
+        if not self.alive:
+            self._drain_inbox()
+        return done
+
+    def _take(self, message: Message, events: list[TokenEvent]) -> None:
+        event: TokenEvent | None = None
         match message:
             case Sequence():
                 event = self._scheduler.add(message)
             case _Abort(request_id):
                 event = self._scheduler.abort(request_id, self._clock())
+            case _Call(function, done):
+                _fulfil(done, function)
             case _Stop():
                 self._is_stopping = True
-                event = None
         if event is not None:
             events.append(event)
 
@@ -139,10 +190,10 @@ class EngineLoop:
         step = self._scheduler.schedule(started)
         if step is None:
             return
-        tokens, failed = self._run(step)
+        sampled, failed = self._run(step)
         now = self._clock()
         events = self._scheduler.fail(failed, "step_failed", now)
-        events += self._scheduler.complete(step, tokens, now)
+        events += self._scheduler.complete(step, sampled, now)
         if failed:
             self._scheduler.check()
         self._report(events, step.num_tokens, started)
@@ -150,21 +201,22 @@ class EngineLoop:
         if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
             raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
 
-    def _run(self, step: Step) -> tuple[dict[str, int], list[str]]:
-        """Sampled tokens and the requests that failed. A failed step is run again one by one."""
+    def _run(self, step: Step) -> tuple[dict[str, Sampled], list[str]]:
+        """Results and the requests that failed. A failed step is run again one by one."""
+        assert self._runner is not None, "a sequence was submitted to a suspended loop"
         try:
             return self._runner.run(step), []
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.sequences))
         if len(step.sequences) == 1:
             return {}, [step.sequences[0].request_id]
-        tokens: dict[str, int] = {}
+        sampled: dict[str, Sampled] = {}
         failed: list[str] = []
         for scheduled in step.sequences:
-            alone_tokens, alone_failed = self._run(Step((scheduled,)))
-            tokens |= alone_tokens
+            alone_sampled, alone_failed = self._run(Step((scheduled,)))
+            sampled |= alone_sampled
             failed += alone_failed
-        return tokens, failed
+        return sampled, failed
 
     def _report(self, events: list[TokenEvent], num_scheduled_tokens: int, started: float) -> None:
         now = self._clock()
@@ -180,3 +232,16 @@ class EngineLoop:
                 return
             if isinstance(message, Sequence):
                 self._scheduler.add(message)
+            elif isinstance(message, _Call):
+                message.done.set_exception(RuntimeError("the engine loop has ended"))
+
+
+def _fulfil(done: Future[T], function: Callable[[], T]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        result = function()
+    except Exception as error:  # noqa: BLE001 - the caller's to judge
+        done.set_exception(error)
+    else:
+        done.set_result(result)

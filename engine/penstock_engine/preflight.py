@@ -4,17 +4,24 @@
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from penstock_engine import device
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.weights import MAX_HEADER_BYTES, checkpoint_files
+from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.quantization.stored import Header
+from penstock_engine.weights import (
+    checkpoint_files,
+    parts_of,
+    read_headers,
+    renamed,
+    shapes_and_bytes,
+)
 
 MIB = 2**20
 
@@ -25,8 +32,6 @@ PROGRAM_BYTES = 640 * MIB
 # A KV cache smaller than this is not worth starting with.
 MIN_KV_BYTES = 16 * MIB
 
-ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-
 # What the user of an InferenceService changes, where the message does not say it.
 HINTS = {
     "ModelNotFound": "set spec.model.uri to a folder that exists",
@@ -35,6 +40,8 @@ HINTS = {
     "BadConfig": "set spec.model.uri to a model with a config.json that can be served",
     "BadWeights": "copy the complete model to the place that spec.model.uri names",
     "WeightsMismatch": "set spec.model.uri to weights and config.json of one and the same model",
+    "QuantizedAlready": "leave --quantization out",
+    "UnsupportedQuantization": "set spec.model.uri to a checkpoint that can be read",
     "NoTokenizer": "set spec.model.uri to a folder that holds the model's tokenizer.json too",
     "BadTokenizer": "set spec.model.uri to a folder with the tokenizer.json of this model",
 }
@@ -42,7 +49,11 @@ HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """How a model fits. weights_bytes: as held in memory, in `dtype`."""
+    """How a model fits, with its draft model. weights_bytes: as held in memory.
+
+    dtype, kv_dtype: of what is computed and of the KV cache, by torch's names.
+    num_host_blocks: room in host memory for blocks evicted from the others.
+    """
 
     model: ModelConfig
     device: str
@@ -52,6 +63,8 @@ class Sizing:
     block_size: int
     weights_bytes: int
     kv_bytes_per_token: int
+    num_host_blocks: int
+    kv_dtype: str
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -91,29 +104,77 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     Raises ModelError, which says what to change. device_name: cpu or cuda; on cuda the device's
     own memory counts, and memory_limit_bytes does not.
     """
-    model, num_parameters = check_model(config.model_dir)
     dtype = device.choose_dtype(config.dtype, device_name)
+    model, weights_bytes = check_model(config.model_dir, config.quantization, dtype)
     item_bytes = device.DTYPE_BYTES[dtype]
-    max_model_len = config.max_model_len or model.max_model_len
+    is_fitted = config.max_model_len == FIT
+    max_model_len = (
+        model.max_model_len if is_fitted else config.max_model_len or model.max_model_len
+    )
     if max_model_len > model.max_model_len:
         raise ModelError(
             "ContextTooLong",
             f"spec.engine.maxModelLen is {max_model_len}, but the model was made for "
             f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
         )
-    weights_bytes = num_parameters * item_bytes
-    per_token = model.kv_bytes_per_token(item_bytes)
+    kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
+    kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
+    per_token = model.kv_bytes_per_token(*kv_bytes)
+    if config.draft_model_dir is not None:
+        draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
+        weights_bytes += draft_bytes
+        per_token += draft.kv_bytes_per_token(*kv_bytes)
     wanted_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
         wanted_bytes = config.num_gpu_blocks_override * config.block_size * per_token
-    free_bytes = _free_bytes(
-        config, model, device_name, memory_limit_bytes, weights_bytes, wanted_bytes
+    num_host_blocks = int((config.kv_offloading_size or 0) * 2**30) // (
+        per_token * config.block_size
     )
+    fixed_bytes = weights_bytes + _adapter_bytes(config, model, device_name, item_bytes)
+    if device_name == "cpu":
+        fixed_bytes += num_host_blocks * config.block_size * per_token
+    free_bytes = _free_bytes(
+        config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes
+    )
+    if is_fitted:
+        block_bytes = per_token * config.block_size
+        fitting = (wanted_bytes or free_bytes) // block_bytes * config.block_size
+        max_model_len = min(max_model_len, max(fitting, config.block_size))
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
-        per_token,
+        per_token, num_host_blocks, kv_dtype,
     )  # fmt: skip
+
+
+def _adapter_bytes(
+    config: EngineConfig, model: ModelConfig, device_name: str, item_bytes: int
+) -> int:
+    """On this device, when there are as many adapters as may be, of the largest rank."""
+    if not config.enable_lora:
+        return 0
+    count = config.max_host_loras if device_name == "cpu" else config.max_loras
+    return count * model.num_adapter_parameters(config.max_lora_rank) * item_bytes
+
+
+def _check_draft(
+    draft_dir: Path, dtype: str, model: ModelConfig, max_model_len: int
+) -> tuple[ModelConfig, int]:
+    """The draft model's config and the bytes of its weights. Raises ModelError."""
+    draft, weights_bytes = check_model(draft_dir, dtype=dtype)
+    if draft.vocab_size != model.vocab_size:
+        raise ModelError(
+            "DraftMismatch",
+            f"the draft model has {draft.vocab_size} tokens, the model {model.vocab_size}: "
+            f"take a draft model with the same tokenizer",
+        )
+    if draft.max_model_len < max_model_len:
+        raise ModelError(
+            "DraftMismatch",
+            f"the draft model was made for {draft.max_model_len} tokens: set max_model_len to at "
+            f"most that",
+        )
+    return draft, weights_bytes
 
 
 def _num_blocks(
@@ -156,7 +217,7 @@ def _free_bytes(
     base_bytes = device.activation_bytes(
         num_tokens=config.max_num_batched_tokens,
         hidden_size=model.hidden_size,
-        intermediate_size=model.intermediate_size,
+        intermediate_size=model.widest_intermediate_size,
         num_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
         vocab_size=model.vocab_size,
     )
@@ -181,18 +242,22 @@ def _free_bytes(
     )
 
 
-def check_model(model_dir: Path) -> tuple[ModelConfig, int]:
-    """The model and its number of parameters.
+def check_model(
+    model_dir: Path, quantization: Quantization | None = None, dtype: str = "float32"
+) -> tuple[ModelConfig, int]:
+    """The model and the bytes of its weights, held in dtype or as quantization says.
 
     Raises ModelError when a file is missing, cut or of another model.
     """
     model = ModelConfig.load(model_dir)
-    shapes: dict[str, list[int]] = {}
+    headers: dict[str, Header] = {}
     for path in _weight_files(model_dir):
-        shapes |= _shapes(path)
+        headers |= read_headers(path)
+    scheme = model.scheme(quantization, dtype)
+    shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
     _check_shapes(shapes, model)
     _check_tokenizer(model_dir / "tokenizer.json", model)
-    return model, sum(math.prod(shape) for shape in shapes.values())
+    return model, num_bytes
 
 
 def _weight_files(model_dir: Path) -> list[Path]:
@@ -210,63 +275,30 @@ def _weight_files(model_dir: Path) -> list[Path]:
         ) from error
 
 
-def _shapes(path: Path) -> dict[str, list[int]]:
-    """Tensor shapes by name, from a safetensors header that fits its file to the byte."""
-    try:
-        num_file_bytes = path.stat().st_size
-        with path.open("rb") as file:
-            num_header_bytes = int.from_bytes(file.read(8), "little")
-            if num_header_bytes > MAX_HEADER_BYTES:
-                raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
-            header = json.loads(file.read(num_header_bytes))
-        shapes, end = _read_header(header)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ModelError):
-            raise
-        raise ModelError("BadWeights", f"{path.name} is not a safetensors file") from error
-    if num_file_bytes != 8 + num_header_bytes + end:
-        raise ModelError(
-            "BadWeights",
-            f"{path.name} has {num_file_bytes} bytes, but its header says "
-            f"{8 + num_header_bytes + end}",
-        )
-    return shapes
-
-
-def _read_header(header: Mapping[str, Any]) -> tuple[dict[str, list[int]], int]:
-    """(shapes, where the last tensor ends). Raises ModelError for numbers that cannot be served."""
-    shapes: dict[str, list[int]] = {}
-    end = 0
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        if entry["dtype"] not in ITEM_BYTES:
-            raise ModelError("BadWeights", f"tensor {name} has {entry['dtype']} numbers")
-        start, stop = entry["data_offsets"]
-        if stop - start != math.prod(entry["shape"]) * ITEM_BYTES[entry["dtype"]]:
-            raise ModelError("BadWeights", f"tensor {name} is not as long as its shape says")
-        shapes[name] = entry["shape"]
-        end = max(end, stop)
-    return shapes, end
-
-
-def _check_shapes(shapes: Mapping[str, list[int]], model: ModelConfig) -> None:
+def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig) -> None:
     """The tensors that show a foreign config.json: first and last, width, heads, vocabulary."""
+    names = model.family.names
     last = f"model.layers.{model.num_layers - 1}.self_attn"
-    expected = {
-        "model.embed_tokens.weight": [model.vocab_size, model.hidden_size],
-        f"{last}.q_proj.weight": [model.num_heads * model.head_dim, model.hidden_size],
-        f"{last}.k_proj.weight": [model.num_kv_heads * model.head_dim, model.hidden_size],
-    }
+    width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    vocabulary = (model.vocab_size, model.hidden_size)
+    expected = {"model.embed_tokens.weight": vocabulary}
+    if (whole := renamed(f"{last}.qkv_proj.weight", names)) in shapes:
+        expected[whole] = (width + 2 * kv_width, model.hidden_size)
+    else:
+        for part, rows in zip(
+            parts_of(f"{last}.qkv_proj.weight", names), (width, kv_width, kv_width), strict=True
+        ):
+            expected[part] = (rows, model.hidden_size)
     if not model.tie_word_embeddings:
-        expected["lm_head.weight"] = [model.vocab_size, model.hidden_size]
+        expected["lm_head.weight"] = vocabulary
     for name, shape in expected.items():
         if name not in shapes:
             raise ModelError("WeightsMismatch", f"config.json asks for {name}, which is not there")
         if shapes[name] != shape:
             raise ModelError(
                 "WeightsMismatch",
-                f"config.json says that {name} is {shape}, but the weights say {shapes[name]}",
+                f"config.json says that {name} is {list(shape)}, but the weights say "
+                f"{list(shapes[name])}",
             )
 
 

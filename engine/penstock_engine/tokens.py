@@ -1,6 +1,7 @@
 """Text <-> tokens: the model's tokenizer and chat template, and decoding as tokens arrive."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.parsers.overlap import overlap
 
 REPLACEMENT = "\ufffd"
 
 # A character has up to four bytes, and a token at least one.
 MAX_CHARACTER_TOKENS = 4
+
+NO_OPTIONS: Mapping[str, bool] = {}
 
 
 class TemplateRefused(ValueError):
@@ -22,14 +26,16 @@ class TemplateRefused(ValueError):
 class Tokenizer:
     """The tokenizer of one model folder. Methods are pure CPU work; call them off the event loop."""
 
-    def __init__(self, model_dir: Path) -> None:
-        """Raises ModelError when the files cannot be read."""
+    def __init__(self, model_dir: Path, chat_template: str | None = None) -> None:
+        """chat_template: instead of the model's. Raises ModelError when files cannot be read."""
         try:
             self._tokenizer = PreTrainedTokenizerFast.from_pretrained(
                 str(model_dir), local_files_only=True
             )
         except (OSError, ValueError, KeyError) as error:
             raise ModelError("NoTokenizer", "the tokenizer cannot be read") from error
+        if chat_template is not None:
+            self._tokenizer.chat_template = chat_template
         self._backend = self._tokenizer.backend_tokenizer
         # No text of n tokens has more characters than n times this.
         self.max_token_chars = max(map(len, self._backend.get_vocab()), default=1)
@@ -38,21 +44,58 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template shows tools to the model."""
+        return self.has_chat_template and "tools" in str(self._tokenizer.chat_template)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, int]:
+        """Ids of the tokens that text is never taken for, by their names."""
+        added = self._tokenizer.added_tokens_decoder.items()
+        return {token.content: token_id for token_id, token in added if token.special}
+
+    @property
+    def vocab_size(self) -> int:
+        size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        return size
+
+    def to_json(self) -> str:
+        """As tokenizer.json has it, with all added tokens."""
+        text: str = self._backend.to_str()
+        return text
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return ids
 
-    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """Raises TemplateRefused. The template is the model's own and runs in a sandbox."""
+    def encode_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]] = (),
+        options: Mapping[str, bool] = NO_OPTIONS,
+    ) -> list[int]:
+        """options: what the template is told beside. Raises TemplateRefused.
+
+        The template is the model's own and runs in a sandbox.
+        """
         try:
             text = self._tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True
+                list(messages),
+                tools=list(tools) or None,
+                tokenize=False,
+                add_generation_prompt=True,
+                **options,
             )
         except (TemplateError, TypeError, ValueError) as error:
             raise TemplateRefused(
                 "the model's chat template does not take these messages"
             ) from error
         return self.encode(text, add_special_tokens=False)
+
+    def words(self, ids: Sequence[int]) -> list[str]:
+        """As the vocabulary spells them, which is not always as text."""
+        return [self._backend.id_to_token(token) or "" for token in ids]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
@@ -77,7 +120,7 @@ class TextStream:
     ) -> None:
         """min_tokens: stop strings do not count within the text of so many tokens."""
         self._tokenizer = tokenizer
-        self._stop = stop
+        self._stop_strings = stop
         self._min_tokens = min_tokens
         self._include_stop = include_stop
         self._skip = skip_special_tokens
@@ -85,17 +128,19 @@ class TextStream:
         self._prefix = 0  # tokens before this only give context to those after
         self._read = 0  # tokens before this are in the text
         self._held = ""  # text that could be the beginning of a stop string
-        self.stopped = False
+        self.stop: str | None = None  # the stop string that was met
 
     def push(self, token_id: int) -> str:
-        """The text that this token makes certain. After a stop string, `stopped` is true."""
+        """The text that this token makes certain. After a stop string, `stop` is that string."""
         self._ids.append(token_id)
         text = self._new_text(final=False)
         return text if len(self._ids) <= self._min_tokens else self._release(text, final=False)
 
     def finish(self) -> str:
         """What was held back, when no more tokens come."""
-        return "" if self.stopped else self._release(self._new_text(final=True), final=True)
+        return (
+            "" if self.stop is not None else self._release(self._new_text(final=True), final=True)
+        )
 
     def _new_text(self, *, final: bool) -> str:
         before = self._decode(self._ids[self._prefix : self._read])
@@ -119,17 +164,11 @@ class TextStream:
     def _release(self, new: str, *, final: bool) -> str:
         text = self._held + new
         self._held = ""
-        hits = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        hits = [(at, stop) for stop in self._stop_strings if (at := text.find(stop)) >= 0]
         if hits:
-            self.stopped = True
             at, stop = min(hits)
+            self.stop = stop
             return text[: at + len(stop)] if self._include_stop else text[:at]
-        keep = 0 if final else max((_overlap(text, stop) for stop in self._stop), default=0)
+        keep = 0 if final else max((overlap(text, stop) for stop in self._stop_strings), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
-
-
-def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` that begins `stop`."""
-    longest = min(len(text), len(stop) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

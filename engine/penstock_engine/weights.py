@@ -7,21 +7,43 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.stored import Header, Headers, Scheme
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from penstock_engine.quantization.hold import HeldWeight, Matrix
+
 # What safetensors itself accepts as the largest header.
 MAX_HEADER_BYTES = 100_000_000
+
+# Products that read the same input are one in the model; most checkpoints keep them apart.
+PACKED: Mapping[str, tuple[str, ...]] = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+
+# The decoder's products, which are most of its numbers. Embedding, norms, head and routers are not
+# among them: they are small, or more is lost by rounding them.
+PRODUCTS = (
+    "o_proj", "up_proj", "down_proj", *PACKED, *(part for parts in PACKED.values() for part in parts)
+)  # fmt: skip
+
+# Of the number types of safetensors; only floating ones can be weights as they stand.
+FLOAT_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+ITEM_BYTES = FLOAT_BYTES | {
+    "F8_E4M3": 1, "F8_E5M2": 1, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -51,6 +73,9 @@ class Checkpoint:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._file_of
+
     def get(self, name: str) -> torch.Tensor:
         if name not in self._file_of:
             raise ModelError("BadWeights", f"the checkpoint has no tensor {name}")
@@ -78,60 +103,182 @@ def checkpoint_files(model_dir: Path) -> list[Path]:
     return [model_dir / name for name in names]
 
 
-def num_parameters(model_dir: Path) -> int:
-    """Numbers in all tensors of the checkpoint, from the headers of its files alone."""
-    return sum(_num_parameters(path) for path in checkpoint_files(model_dir))
-
-
-def _num_parameters(path: Path) -> int:
+def read_headers(path: Path) -> dict[str, Header]:
+    """The tensors of a file by name, unread. Raises ModelError unless they fill it to the byte."""
     try:
+        num_file_bytes = path.stat().st_size
         with path.open("rb") as file:
             num_header_bytes = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(num_header_bytes, MAX_HEADER_BYTES)))
-        shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
-        return sum(math.prod(shape) for shape in shapes)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ModelError("BadWeights", f"{path.name} is damaged or incomplete") from error
+            if num_header_bytes > MAX_HEADER_BYTES:
+                raise ModelError("BadWeights", f"{path.name} is not a safetensors file")
+            entries = json.loads(file.read(num_header_bytes))
+        headers, end = _read_entries(entries)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError("BadWeights", f"{path.name} is not a safetensors file") from error
+    if num_file_bytes != 8 + num_header_bytes + end:
+        raise ModelError(
+            "BadWeights",
+            f"{path.name} has {num_file_bytes} bytes, but its header says "
+            f"{8 + num_header_bytes + end}",
+        )
+    return headers
+
+
+def _read_entries(entries: Mapping[str, Any]) -> tuple[dict[str, Header], int]:
+    """(tensors, where the last of them ends). Raises ModelError for unknown number types."""
+    headers: dict[str, Header] = {}
+    end = 0
+    for name, entry in entries.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in ITEM_BYTES:
+            raise ModelError("BadWeights", f"tensor {name} has {entry['dtype']} numbers")
+        start, stop = entry["data_offsets"]
+        if stop - start != math.prod(entry["shape"]) * ITEM_BYTES[entry["dtype"]]:
+            raise ModelError("BadWeights", f"tensor {name} is not as long as its shape says")
+        headers[name] = Header(entry["dtype"], tuple(entry["shape"]))
+        end = max(end, stop)
+    return headers, end
+
+
+def shapes_and_bytes(
+    headers: Headers, scheme: Scheme | None, item_bytes: int
+) -> tuple[dict[str, tuple[int, ...]], int]:
+    """Shapes of the weights by name, and the bytes that load_weights holds of them.
+
+    item_bytes: of the model's number type. Raises ModelError for what cannot be a weight.
+    """
+    stored = {} if scheme is None else scheme.stored(headers)
+    shapes: dict[str, tuple[int, ...]]
+    shapes = {f"{m}.weight": (s.num_outputs, s.num_inputs) for m, s in stored.items()}
+    num_bytes = sum(matrix.held_bytes(item_bytes) for matrix in stored.values())
+    for name, header in headers.items():
+        module, _, leaf = name.rpartition(".")
+        if module in stored and leaf != "bias":
+            continue
+        if header.dtype not in FLOAT_BYTES:
+            raise ModelError("BadWeights", f"tensor {name} has {header.dtype} numbers")
+        shapes[name] = header.shape
+        num_bytes += math.prod(header.shape) * item_bytes
+    return shapes, num_bytes
 
 
 def load_weights(
     model: nn.Module,
     model_dir: Path,
-    packed: Mapping[str, tuple[str, ...]],
+    names: Mapping[str, str],
     dtype: torch.dtype,
     device: str,
+    scheme: Scheme | None = None,
 ) -> None:
-    """Gives every parameter of a model built on the meta device its values.
+    """Gives every parameter of a model built on the meta device its values. Raises ModelError.
 
-    packed: parameters named X in the model are the rows of the checkpoint's Y, Z, ... stacked.
-    A tensor that needs neither stacking nor conversion stays a view of its mapped file. Those
-    that are stacked are read through mappings of their own, which end here: their pages would
-    else stay resident beside the copy for as long as any view of the file lives.
+    names: parts of parameter names that the checkpoint spells otherwise than the model does.
+    What scheme reads takes the place of its parameter: a HeldWeight, or a list of one for each
+    expert.
+    A tensor that is a parameter as it stands remains a view of its mapped file, unless it has to
+    be converted. Those that make up one together are read through mappings of their own, which
+    end here: their pages would else stay resident beside the copy for as long as any view of the
+    file lives.
     """
     import torch
     from torch import nn
 
+    from penstock_engine.quantization.hold import hold
+
+    def stacked(name: str, target: torch.Tensor) -> torch.Tensor:
+        parts = {part: passing.get(part) for part in parts_of(name, names)}
+        for part, tensor in parts.items():
+            _check_shape(part, tensor.shape, [*tensor.shape[:1], *target.shape[1:]])
+        num_rows = sum(sum(tensor.shape[:1]) for tensor in parts.values())
+        _check_shape(name, [num_rows, *target.shape[1:]], target.shape)
+        return torch.cat([tensor.to(device, dtype) for tensor in parts.values()], out=target)
+
+    def held(name: str, shape: torch.Size) -> HeldWeight | nn.ModuleList | None:
+        if scheme is None or len(shape) == 1:
+            return None
+        read = partial(_matrices, scheme, passing, names=names)
+        if len(shape) == 2:
+            matrices = read(name, shape=shape)
+            return hold(matrices, dtype, device) if _is_quantized(matrices) else None
+        module, _, leaf = name.rpartition(".")
+        experts = [read(f"{module}.{i}.{leaf}.weight", shape=shape[1:]) for i in range(shape[0])]
+        if not any(_is_quantized(matrices) for matrices in experts):
+            return None
+        return nn.ModuleList(hold(matrices, dtype, device) for matrices in experts)
+
     with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
-        for module_name, module in model.named_modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                full_name = f"{module_name}.{name}"
-                sources = _sources(full_name, packed)
-                if len(sources) == 1:
-                    tensor = lasting.get(full_name)
+        for module_name, module in list(model.named_modules()):
+            for leaf, parameter in list(module.named_parameters(recurse=False)):
+                name = f"{module_name}.{leaf}"
+                if (weight := held(name, parameter.shape)) is not None:
+                    delattr(module, leaf)
+                    setattr(module, leaf, weight)
+                    continue
+                if (whole := renamed(name, names)) in lasting:
+                    tensor = lasting.get(whole)
+                    _check_shape(whole, tensor.shape, parameter.shape)
+                    tensor = tensor.to(device, dtype)
                 else:
-                    tensor = torch.cat([passing.get(source) for source in sources])
-                if tensor.shape != parameter.shape:
-                    raise ModelError(
-                        "BadWeights",
-                        f"{full_name} has shape {list(tensor.shape)} in the checkpoint, "
-                        f"but the config says {list(parameter.shape)}",
-                    )
-                tensor = tensor.to(device=device, dtype=dtype)
-                setattr(module, name, nn.Parameter(tensor, requires_grad=False))
+                    tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
+                    if parameter.dim() == 3:
+                        for expert, target in enumerate(tensor):
+                            stacked(f"{module_name}.{expert}.{leaf}.weight", target)
+                    else:
+                        stacked(name, tensor)
+                setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))
 
 
-def _sources(full_name: str, packed: Mapping[str, tuple[str, ...]]) -> list[str]:
-    for packed_name, parts in packed.items():
-        if f".{packed_name}." in full_name:
-            return [full_name.replace(packed_name, part) for part in parts]
-    return [full_name]
+def _matrices(
+    scheme: Scheme,
+    checkpoint: Checkpoint,
+    name: str,
+    *,
+    names: Mapping[str, str],
+    shape: Sequence[int],
+) -> list[Matrix]:
+    """Those whose rows, one after another, are a parameter; none where the checkpoint has none."""
+    for sources in ([renamed(name, names)], parts_of(name, names)):
+        matrices: list[Matrix] = []
+        for source in sources:
+            matrix: Matrix | None = scheme.read(checkpoint, source.removesuffix(".weight"))
+            if matrix is None and source in checkpoint:
+                matrix = checkpoint.get(source)
+            if matrix is not None:
+                matrices.append(matrix)
+        if _is_quantized(matrices):
+            for matrix in matrices:
+                _check_shape(name, matrix.shape[1:], shape[1:])
+            _check_shape(name, [sum(m.shape[0] for m in matrices), *shape[1:]], shape)
+        if matrices:
+            return matrices
+    return []
+
+
+def _is_quantized(matrices: Sequence[Matrix]) -> bool:
+    from penstock_engine.quantization.matrix import QuantizedMatrix
+
+    return any(isinstance(matrix, QuantizedMatrix) for matrix in matrices)
+
+
+def parts_of(name: str, names: Mapping[str, str]) -> list[str]:
+    """The tensors of a checkpoint whose rows, one after another, are a parameter of the model."""
+    for packed, parts in PACKED.items():
+        if f".{packed}." in name:
+            return [renamed(name.replace(packed, part), names) for part in parts]
+    return [renamed(name, names)]
+
+
+def renamed(name: str, names: Mapping[str, str]) -> str:
+    return ".".join(names.get(part, part) for part in name.split("."))
+
+
+def _check_shape(name: str, actual: Sequence[int], expected: Sequence[int]) -> None:
+    if list(actual) != list(expected):
+        raise ModelError(
+            "BadWeights",
+            f"{name} has shape {list(actual)} in the checkpoint, "
+            f"but the config says {list(expected)}",
+        )

@@ -248,10 +248,46 @@ PREFILL_COMPUTED = MetricSpec(
     "histogram",
     "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
 )
+SPEC_DRAFTS = MetricSpec(
+    "vllm:spec_decode_num_drafts_total", "counter", "Number of spec decoding drafts."
+)
+SPEC_DRAFT_TOKENS = MetricSpec(
+    "vllm:spec_decode_num_draft_tokens_total", "counter", "Number of draft tokens."
+)
+SPEC_ACCEPTED_TOKENS = MetricSpec(
+    "vllm:spec_decode_num_accepted_tokens_total", "counter", "Number of accepted tokens."
+)
+SPEC_ACCEPTED_BY_POSITION = MetricSpec(
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+    "counter",
+    "Accepted tokens per draft position.",
+    (*LABELS, "position"),
+)
 PREFILL_TOKENS_PENDING = MetricSpec(
     "penstock:prefill_tokens_pending",
     "gauge",
     "Prompt tokens that are accepted and not yet computed.",
+)
+REQUEST_TIMEOUTS = MetricSpec(
+    "penstock:request_timeouts_total",
+    "counter",
+    "Requests whose deadline passed, by how far they were.",
+    (*LABELS, "phase"),
+)
+STARTUP_SECONDS = MetricSpec(
+    "penstock:startup_seconds",
+    "gauge",
+    "Seconds that each phase of the start took: import of the program, config (and tokenizer), "
+    "weights, warm_up, listen.",
+    (*LABELS, "phase"),
+)
+KV_EXHAUSTED = MetricSpec(
+    "penstock:kv_exhausted_total",
+    "counter",
+    "What was done for want of free KV blocks: requests that had to wait (wait) or were refused "
+    "(reject), blocks whose contents were dropped (evict) or kept in host memory (offload), running "
+    "requests that gave theirs up to compute them again (recompute).",
+    (*LABELS, "action"),
 )
 DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
@@ -266,20 +302,59 @@ METRICS: tuple[MetricSpec, ...] = (
     REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
-    PREFILL_TOKENS_PENDING, DRAINING,
+    KV_EXHAUSTED, PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
+)  # fmt: skip
+
+LORA_INFO = MetricSpec(
+    "vllm:lora_requests_info",
+    "gauge",
+    "Running stats on lora requests.",
+    ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+)
+LORA_RESIDENT = MetricSpec(
+    "penstock:lora_resident", "gauge", "1 while the adapter is in memory.", (*LABELS, "adapter")
+)
+ADAPTER_REQUESTS = MetricSpec(
+    "penstock:adapter_requests_total",
+    "counter",
+    "Requests that ended, by adapter and reason.",
+    (*LABELS, "adapter", "finished_reason"),
+)
+ADAPTER_TOKENS = MetricSpec(
+    "penstock:adapter_tokens_total",
+    "counter",
+    "Prompt and generated tokens of requests that ended, by adapter.",
+    (*LABELS, "adapter", "kind"),
+)
+
+# Exposed only by an engine that serves adapters; a series exists from an adapter's first event on.
+ADAPTER_METRICS: tuple[MetricSpec, ...] = (
+    LORA_INFO, LORA_RESIDENT, ADAPTER_REQUESTS, ADAPTER_TOKENS,
+)  # fmt: skip
+
+# Exposed only by an engine that speculates, as vLLM does.
+SPECULATION_METRICS: tuple[MetricSpec, ...] = (
+    SPEC_DRAFTS, SPEC_DRAFT_TOKENS, SPEC_ACCEPTED_TOKENS, SPEC_ACCEPTED_BY_POSITION,
 )  # fmt: skip
 
 # Values that a label takes, so that every series exists from the start.
 LABEL_VALUES: dict[str, tuple[str, ...]] = {
+    KV_EXHAUSTED.name: ("evict", "offload", "recompute", "reject", "wait"),
     WAITING_BY_REASON.name: ("capacity", "deferred"),
     SLEEP_STATE.name: ("awake", "discard_all", "weights_offloaded"),
     PROMPT_TOKENS_CACHED_BY_SOURCE.name: ("device", "disk", "external_unspecified", "host", "p2p"),
     PROMPT_TOKENS_BY_SOURCE.name: ("external_kv_transfer", "local_cache_hit", "local_compute"),
     REQUEST_SUCCESS.name: ("abort", "error", "length", "repetition", "stop"),
+    REQUEST_TIMEOUTS.name: ("decode", "prefill", "queued"),
+    STARTUP_SECONDS.name: ("config", "import", "listen", "warm_up", "weights"),
     ADMISSION_REJECTIONS.name: ("max_num_queued_reqs", "max_num_queued_tokens"),
 }
 
 REQUEST_ID_HEADER = "x-request-id"
+# How long the client waits for the whole answer: in seconds, which may have decimals.
+TIMEOUT_HEADER = "x-request-timeout-s"
+# The same as Envoy, and the gateways built on it, tell it: in milliseconds.
+ENVOY_TIMEOUT_HEADER = "x-envoy-expected-rq-timeout-ms"
 
 SSE_PREFIX = b"data: "
 SSE_END = b"\n\n"

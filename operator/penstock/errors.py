@@ -5,6 +5,7 @@ KubeError(Exception)
   NotFound      there is no such object
   Conflict      the object is not the one that was read, or it exists already
   Transient     try again later; `delay_s` is the server's wish, if it has one
+    Forbidden   rights, a quota or the namespace's pod security say no, as long as they stay so
 """
 
 
@@ -30,3 +31,7 @@ class Transient(KubeError):
     def __init__(self, message: str, delay_s: float | None = None) -> None:
         super().__init__(message)
         self.delay_s = delay_s
+
+
+class Forbidden(Transient):
+    """Rights, a quota or the namespace's pod security say no, as long as they stay so."""

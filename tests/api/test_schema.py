@@ -5,7 +5,7 @@ import copy
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from penstock.adapters.kube import INFERENCE_SERVICES, Kube
 from penstock.api.crdgen import Unsupported, inference_service_crd, schema_of
@@ -103,6 +103,8 @@ async def test_a_bad_manifest_is_refused_with_a_sentence(
     with pytest.raises(Rejected) as refused:
         await kube.create(INFERENCE_SERVICES, "default", manifest(spec))
     assert sentence in str(refused.value)
+    with pytest.raises(ValidationError):
+        InferenceServiceSpec.model_validate(spec)
 
 
 @pytest.mark.cluster

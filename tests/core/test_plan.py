@@ -10,7 +10,7 @@ from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
 from penstock.core.plan import plan
 from penstock.core.revision import revision_of
 from penstock.core.service import ScalingSpec, ServiceSpec
-from penstock.core.status import conditions
+from penstock.core.status import ScalingReport, conditions, render
 from penstock.core.strategic_merge import covers, merge
 
 SPEC = ServiceSpec(
@@ -39,6 +39,7 @@ SPEC = ServiceSpec(
 )
 REVISION = revision_of(SPEC)
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
+FORBIDDEN = ("PodForbidden", "not here")
 REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model; set spec.model.uri"}'
 
 
@@ -140,9 +141,16 @@ NAME = f"chat-{REVISION}"
             Observed(name_taken_by="other"), {"stable": None}, id="a-taken-name-starts-nothing"
         ),
         pytest.param(
-            Observed(pods=(preflight(),), rejection="bad"),
+            Observed(pods=(preflight(),), refusal=("PodTemplateRejected", "bad")),
             {"stable": None},
             id="no-retry-of-a-refusal",
+        ),
+        pytest.param(
+            Observed(
+                (deployment("old", 7),), (pod("b", "old"),), "old", refusal=("PodForbidden", "no")
+            ),
+            {"scale": [("chat-old", 3)], "stable": "old", "candidate": REVISION},
+            id="what-serves-is-scaled-on",
         ),
     ],
 )
@@ -187,12 +195,37 @@ def test_a_deployment_never_states_its_replicas() -> None:
         (Observed((deployment(),), (preflight(), pod("a", ready=False))), ("False", "Progressing")),
         (Observed((deployment(),), (preflight(), pod("a")), REVISION), ("True", "Ready")),
         (Observed(name_taken_by="older"), ("False", "ServedNameTaken")),
-        (Observed(pods=(preflight(),), rejection="no"), ("False", "PodTemplateRejected")),
+        (Observed(refusal=FORBIDDEN), ("False", "PodForbidden")),
+        (Observed(pods=(preflight(),), refusal=FORBIDDEN), ("False", "PodForbidden")),
+        (
+            Observed((replace(deployment(), trouble=("FailedCreate", "a quota")),), (preflight(),)),
+            ("False", "FailedCreate"),
+        ),
+        (
+            Observed(
+                (replace(deployment(replicas=2), trouble=("FailedCreate", "a quota")),),
+                (preflight(), pod("a")),
+                REVISION,
+            ),
+            ("True", "Ready"),
+        ),
     ],
 )
 def test_ready_says_the_first_cause(observed: Observed, ready: tuple[str, str]) -> None:
     tree = {c.type: c for c in conditions(SPEC, observed, plan(SPEC, observed, "image"), None)}
     assert (tree["Ready"].status, tree["Ready"].reason) == ready
+
+
+@pytest.mark.parametrize("valid", [True, False])
+def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> None:
+    """Without it each new leader would say that there is no decision, and soon that there is."""
+    code = "Active" if valid else "MetricsMissing"
+    report = ScalingReport(2, "because", code, valid, "2026-01-01T00:00:00Z", (("want", 2, "n"),))
+    observed = Observed((deployment(),), (preflight(), pod("a")), REVISION)
+    planned = plan(SPEC, observed, "image")
+    status = render(SPEC, observed, planned, report, {}, "2026-01-01T00:00:09Z")
+    assert ScalingReport.of(status) == report
+    assert ScalingReport.of({}) is None
 
 
 def test_a_strategic_merge_joins_lists_by_their_keys() -> None:

@@ -135,3 +135,19 @@ def test_check_finds_a_lost_block() -> None:
     fill(pool, [1])
     with pytest.raises(AssertionError, match="holders differ"):
         pool.check([])
+
+
+def test_what_is_forgotten_is_not_found_and_stays_with_its_holders() -> None:
+    pool = BlockPool(4, 2, prefix_caching=True)
+    hashes = block_hashes([1, 2, 3, 4], 2)
+    held = pool.reserve(2)
+    assert held is not None
+    for block, block_hash in zip(held, hashes, strict=True):
+        pool.publish(block, block_hash)
+    pool.forget()
+    pool.check([held])
+    assert pool.match(hashes) == []
+    pool.publish(held[0], hashes[0])  # who computed it may offer it again
+    assert pool.match(hashes) == held[:1]
+    pool.release(held)
+    pool.check([])

@@ -6,7 +6,7 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.step import Step
+from penstock_engine.core.step import Sampled, Step
 
 EOS = 999
 Drain = Callable[[Scheduler], list[TokenEvent]]
@@ -40,7 +40,7 @@ def step_of(scheduler: Scheduler, now: float = 0.0) -> Step:
 
 def advance(scheduler: Scheduler, token: int = 7, now: float = 0.0) -> list[TokenEvent]:
     step = step_of(scheduler, now)
-    return scheduler.complete(step, {s.request_id: token for s in step.sequences}, now)
+    return scheduler.complete(step, {s.request_id: Sampled((token,)) for s in step.sequences}, now)
 
 
 def ranges(step: Step) -> dict[str, tuple[int, int]]:
@@ -104,7 +104,7 @@ def test_the_last_running_sequence_gives_way_and_starts_over(drain: Drain) -> No
     assert young.status is Status.WAITING
     assert (young.num_tokens, young.num_computed_tokens, young.block_table) == (8, 0, [])
     assert scheduler.stats().preemptions == 1
-    scheduler.complete(step, {"old": 7}, 0.0)
+    scheduler.complete(step, {"old": Sampled((7,))}, 0.0)
     events = drain(scheduler)
     finished = {e.request_id: e for e in events if e.finish_reason}
     assert finished.keys() == {"old", "young", "next"}
@@ -125,7 +125,7 @@ def test_the_preempted_come_back_first_but_not_at_once() -> None:
     scheduler.add(make_sequence("next", 1, first=50))
     step = step_of(scheduler)
     assert ranges(step) == {"elder": (8, 9)}
-    scheduler.complete(step, {"elder": 7}, 0.0)
+    scheduler.complete(step, {"elder": Sampled((7,))}, 0.0)
     assert ranges(step_of(scheduler)) == {"elder": (9, 10), "twin": (8, 9)}
 
 
@@ -198,13 +198,14 @@ def test_how_a_sequence_ends(
     assert not scheduler.has_work
 
 
-def test_ending_tokens_are_forbidden_before_min_tokens() -> None:
-    """The sampler is told, so that the distribution is right and not only the outcome."""
+def test_the_sampler_is_told_what_would_end_the_sequence() -> None:
+    """So that with min_tokens the distribution is right, and not only the outcome."""
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 3, min_tokens=1, stop_token_ids=frozenset({5})))
-    assert step_of(scheduler).sequences[0].forbidden_token_ids == {5, EOS}
-    advance(scheduler)
-    assert step_of(scheduler).sequences[0].forbidden_token_ids == frozenset()
+    scheduler.add(make_sequence("b", 3, ignore_eos=True, stop_token_ids=frozenset({6})))
+    first, second = step_of(scheduler).sequences
+    assert first.ending_token_ids == {5, EOS}
+    assert second.ending_token_ids == {6}
 
 
 def test_a_sequence_that_outgrows_everything_ends_by_length(drain: Drain) -> None:
@@ -260,7 +261,7 @@ def test_a_sequence_aborted_during_a_step_is_passed_over() -> None:
     scheduler.add(make_sequence("a", 4))
     step = step_of(scheduler)
     scheduler.abort("a", 0.0)
-    assert scheduler.complete(step, {"a": 7}, 0.0) == []
+    assert scheduler.complete(step, {"a": Sampled((7,))}, 0.0) == []
     scheduler.check()
 
 
@@ -271,8 +272,8 @@ def test_failed_sequences_leave_the_others_alone() -> None:
     step = step_of(scheduler)
     [event] = scheduler.fail(["a"], "step_failed", 1.0)
     assert (event.request_id, event.finish_reason, event.failure) == ("a", "error", "step_failed")
-    [other] = scheduler.complete(step, {"b": 7}, 1.0)
-    assert (other.request_id, other.token_id) == ("b", 7)
+    [other] = scheduler.complete(step, {"b": Sampled((7,))}, 1.0)
+    assert (other.request_id, other.token_ids) == ("b", (7,))
     scheduler.check()
 
 

@@ -1,136 +1,13 @@
-"""Whatever arrives, leaves or fails, and however tight the pool: the books balance, all finish."""
+"""A seeded part of benchmarks/scheduler_steps.py, and what follows from the same input."""
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from scheduler_steps import EngineMachine, configs, next_token, sampled
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
-from penstock_engine.core.sequence import Sequence, Status
+from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Step
-
-configs = st.builds(
-    SchedulerConfig,
-    max_num_seqs=st.integers(1, 6),
-    max_num_batched_tokens=st.integers(1, 24),
-    max_model_len=st.integers(2, 48),
-    block_size=st.sampled_from([1, 2, 4]),
-    num_blocks=st.integers(2, 12),
-    prefix_caching=st.booleans(),
-    max_num_queued_seqs=st.integers(1, 8),
-)
-
-
-# Two possible tokens: prompts share prefixes, and outputs meet other prompts.
-def next_token(seed: int, position: int) -> int:
-    return (seed + position) % 2
-
-
-class EngineMachine(RuleBasedStateMachine):
-    @initialize(config=configs)
-    def start(self, config: SchedulerConfig) -> None:
-        self.scheduler = Scheduler(config)
-        self.accepted: dict[str, Sequence] = {}
-        self.ended: set[str] = set()
-        self.step: Step | None = None
-        self.num_added = 0
-
-    @rule(
-        num_prompt_tokens=st.integers(1, 50),
-        max_tokens=st.integers(1, 30),
-        pattern=st.integers(0, 3),
-        stop=st.booleans(),
-    )
-    @precondition(lambda self: self.step is None)
-    def add(self, num_prompt_tokens: int, max_tokens: int, pattern: int, stop: bool) -> None:
-        self.num_added += 1
-        prompt = [next_token(pattern, position) for position in range(num_prompt_tokens)]
-        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=not stop)
-        sequence = Sequence(str(self.num_added), prompt, sampling, frozenset({5}), 0.0)
-        event = self.scheduler.add(sequence)
-        if event is None:
-            self.accepted[sequence.request_id] = sequence
-        else:
-            assert event.finish_reason == "error"
-
-    @rule(pick=st.randoms(use_true_random=False))
-    @precondition(lambda self: self.accepted)
-    def abort(self, pick: object) -> None:
-        request_id = pick.choice(sorted(self.accepted))  # type: ignore[attr-defined]
-        event = self.scheduler.abort(request_id, 0.0)
-        assert event is not None
-        self.end(request_id)
-
-    @rule()
-    @precondition(lambda self: self.step is None)
-    def schedule(self) -> None:
-        self.step = self.scheduler.schedule(0.0)
-        assert (self.step is None) == (not self.accepted), "work is waiting and nothing is done"
-        if self.step is not None:
-            self.check_step(self.step)
-
-    @rule(fail=st.integers(0, 9), end_early=st.booleans())
-    @precondition(lambda self: self.step is not None)
-    def complete(self, fail: int, end_early: bool) -> None:
-        assert self.step is not None
-        if fail == 0:
-            for event in self.scheduler.fail(
-                [self.step.sequences[0].request_id], "step_failed", 0.0
-            ):
-                self.end(event.request_id)
-        tokens = {
-            s.request_id: 5 if end_early else next_token(0, s.end) for s in self.step.sequences
-        }
-        for event in self.scheduler.complete(self.step, tokens, 0.0):
-            if event.finish_reason is not None:
-                self.end(event.request_id)
-        self.step = None
-
-    def end(self, request_id: str) -> None:
-        assert request_id not in self.ended, "a sequence ended twice"
-        self.ended.add(request_id)
-        sequence = self.accepted.pop(request_id)
-        assert sequence.status is Status.FINISHED
-        assert sequence.block_table == []
-
-    def check_step(self, step: Step) -> None:
-        config = self.scheduler.config
-        assert 0 < step.num_tokens <= config.max_num_batched_tokens
-        written: set[tuple[int, int]] = set()
-        for s in step.sequences:
-            sequence = self.accepted[s.request_id]
-            assert s.start == sequence.num_computed_tokens
-            assert list(s.token_ids) == sequence.tokens[s.start : s.end]
-            assert s.is_sampled == (s.end == sequence.num_tokens)
-            assert len(s.block_table) * config.block_size >= s.end
-            for position in range(s.start, s.end):
-                block, offset = divmod(position, config.block_size)
-                slot = (s.block_table[block], offset)
-                assert slot not in written, "two tokens are written to one slot"
-                written.add(slot)
-
-    @invariant()
-    def books_balance(self) -> None:
-        if hasattr(self, "scheduler"):
-            self.scheduler.check()
-
-    def teardown(self) -> None:
-        """No starvation: without new arrivals, everything ends within a bounded number of steps."""
-        if not hasattr(self, "scheduler"):
-            return
-        if self.step is not None:
-            self.complete(fail=1, end_early=False)
-        for _ in range(5_000):
-            self.schedule()
-            if self.step is None:
-                break
-            self.complete(fail=1, end_early=False)
-        assert not self.accepted
-        stats = self.scheduler.stats()
-        assert (stats.running, stats.waiting, stats.kv_usage) == (0, 0, 0.0)
-        assert stats.prefill_tokens_pending == 0
-        assert stats.prefix_hits_tokens <= stats.prefix_queries_tokens
-
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
@@ -158,7 +35,9 @@ def test_output_depends_on_neither_schedule_nor_cache(
     counts: dict[str, int] = {}
     for step in run(config, workload):
         for s in step.sequences:
-            counts[s.request_id] = counts.get(s.request_id, 0) + s.is_sampled
+            if s.is_sampled:
+                num_tokens = len(sampled(s, 2).token_ids)
+                counts[s.request_id] = counts.get(s.request_id, 0) + num_tokens
     expected = {
         str(index): min(max_tokens, config.max_num_tokens - num_prompt_tokens)
         for index, (num_prompt_tokens, max_tokens, _) in enumerate(workload)
@@ -176,6 +55,5 @@ def run(config: SchedulerConfig, workload: list[tuple[int, int, int]]) -> list[S
     steps: list[Step] = []
     while (step := scheduler.schedule(0.0)) is not None:
         steps.append(step)
-        tokens = {s.request_id: next_token(0, s.end) for s in step.sequences if s.is_sampled}
-        scheduler.complete(step, tokens, 0.0)
+        scheduler.complete(step, {s.request_id: sampled(s, 2) for s in step.sequences}, 0.0)
     return steps

@@ -1,8 +1,10 @@
 import pytest
 import torch
 
-from penstock_engine.kernels.paged_decode import paged_decode_reference
-from penstock_engine.layers.attention import Span, StepAttention, buckets
+from penstock_engine.kernels.kv_quant import quantize_kv
+from penstock_engine.layers import softcap
+from penstock_engine.layers.attention import AttentionShape, Span, StepAttention, buckets
+from penstock_engine.layers.kv_cache import KVCache
 
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, GROUP, HEAD_DIM = 4, 400, 2, 3, 16
 SHAPE = torch.Size((2, NUM_BLOCKS, BLOCK_SIZE, KV_HEADS, HEAD_DIM))
@@ -21,6 +23,29 @@ def slot(span: Span, position: int) -> int:
     return span.block_table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
 
 
+def one_token(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, shape: AttentionShape
+) -> torch.Tensor:
+    """q: [heads, head_dim]; k, v: [positions, kv_heads, head_dim], of which q is the last."""
+    if shape.window_tokens is not None:
+        k, v = k[-shape.window_tokens :], v[-shape.window_tokens :]
+    scores = torch.einsum("hgd,shd->hgs", q.view(KV_HEADS, GROUP, HEAD_DIM), k) * shape.scale
+    if shape.softcap is not None:
+        scores = shape.softcap * torch.tanh(scores / shape.softcap)
+    return torch.einsum("hgs,shd->hgd", scores.softmax(-1), v).reshape(q.shape)
+
+
+SHAPES = [
+    AttentionShape(0.25),
+    AttentionShape(0.25, softcap=0.5),
+    AttentionShape(0.25, window_tokens=1),
+    AttentionShape(0.25, window_tokens=4),
+    AttentionShape(0.25, window_tokens=7),
+    AttentionShape(0.25, window_tokens=7, softcap=0.5),
+    AttentionShape(0.25, window_tokens=300),
+]
+
+
 @pytest.mark.parametrize(
     "ranges",
     [
@@ -32,27 +57,54 @@ def slot(span: Span, position: int) -> int:
     ],
     ids=["one", "decodes", "prompt", "chunks", "mixed"],
 )
-def test_a_mixed_batch_equals_one_token_at_a_time(ranges: list[tuple[int, int]]) -> None:
-    """Every token of every sequence, as if it were decoded alone by the reference."""
+@pytest.mark.parametrize("kv_dtype", [torch.float32, torch.int8, torch.float8_e4m3fn])
+def test_a_mixed_batch_equals_one_token_at_a_time(
+    ranges: list[tuple[int, int]], kv_dtype: torch.dtype
+) -> None:
+    """Every token of every sequence as if it were alone; layers of all shapes share a step.
+
+    A cache of fewer bits is what all tokens see, of themselves too.
+    """
     torch.manual_seed(len(ranges))
     spans = random_spans(ranges)
     num_tokens = sum(span.num_tokens for span in spans)
-    cache = torch.randn(SHAPE)
-    q = torch.randn(num_tokens, KV_HEADS * GROUP, HEAD_DIM)
-    k, v = torch.randn(2, num_tokens, KV_HEADS, HEAD_DIM)
     slots = torch.tensor([slot(s, p) for s in spans for p in range(s.start, s.end)])
-    attend = StepAttention(spans, slots, cache_shape=SHAPE, dtype=torch.float32, use_kernels=False)
-    actual = attend(q, k, v, cache, 0.25)
-    assert torch.equal(cache[0].flatten(0, 1)[slots], k)
-    assert torch.equal(cache[1].flatten(0, 1)[slots], v)
-    row = 0
-    for span in spans:
-        for position in range(span.start, span.end):
-            table = torch.tensor([span.block_table], dtype=torch.int32)
-            end = torch.tensor([position + 1])
-            expected = paged_decode_reference(q[row : row + 1], cache, table, end, 0.25)
-            torch.testing.assert_close(actual[row], expected[0], atol=1e-5, rtol=1e-5)
-            row += 1
+    is_rounded = kv_dtype != torch.float32
+    attend = StepAttention(
+        spans, slots, cache_shape=SHAPE, dtype=torch.float32, use_kernels=False,
+        is_rounded=is_rounded,
+    )  # fmt: skip
+    for shape in SHAPES:
+        full = torch.randn(SHAPE)
+        cache = KVCache(*quantize_kv(full, kv_dtype)) if is_rounded else KVCache(full, None)
+        q = torch.randn(num_tokens, KV_HEADS * GROUP, HEAD_DIM)
+        k, v = torch.randn(2, num_tokens, KV_HEADS, HEAD_DIM)
+        actual = attend(q, k, v, cache, shape)
+        full = cache.numbers.float()
+        if cache.scales is not None:
+            full *= cache.scales[..., None]
+        tolerance = 0.07 if is_rounded else 0
+        torch.testing.assert_close(full[0].flatten(0, 1)[slots], k, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(full[1].flatten(0, 1)[slots], v, atol=tolerance, rtol=tolerance)
+        row = 0
+        for span in spans:
+            keys, values = full[:, list(span.block_table)].flatten(1, 2)
+            for position in range(span.start, span.end):
+                seen = slice(0, position + 1)
+                expected = one_token(q[row], keys[seen], values[seen], shape)
+                torch.testing.assert_close(actual[row], expected, atol=1e-5, rtol=1e-5)
+                row += 1
+
+
+def test_a_softcapped_chunk_is_cut_to_bounded_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    q = torch.randn(9, KV_HEADS * GROUP, HEAD_DIM)
+    k, v = torch.randn(2, 20, KV_HEADS, HEAD_DIM)
+    mask = torch.ones(9, 20, dtype=torch.bool).tril_(11)
+    whole = softcap.softcapped_chunk(q, k, v, mask, 0.25, 0.5)
+    for max_scores in (1, 2 * 20 * KV_HEADS * GROUP):
+        monkeypatch.setattr(softcap, "MAX_SCORES", max_scores)
+        torch.testing.assert_close(softcap.softcapped_chunk(q, k, v, mask, 0.25, 0.5), whole)
 
 
 @pytest.mark.parametrize(

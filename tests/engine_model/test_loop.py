@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Step
+from penstock_engine.core.stats import SchedulerStats
+from penstock_engine.core.step import Sampled, Step
 from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, StepReport
 from penstock_engine.runner import Runner
 
@@ -29,11 +30,11 @@ class HookedRunner:
             model_dir, device="cpu", dtype="float32", num_blocks=CONFIG.num_blocks,
             block_size=CONFIG.block_size, max_num_seqs=CONFIG.max_num_seqs,
             max_num_batched_tokens=CONFIG.max_num_batched_tokens,
-            max_model_len=CONFIG.max_model_len, seed=0,
+            max_model_len=CONFIG.max_model_len,
         )  # fmt: skip
         self.hook: Hook = lambda step: None
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Sampled]:
         self.hook(step)
         return self.runner.run(step)
 
@@ -188,7 +189,7 @@ def test_stop_fails_what_still_runs(runner: HookedRunner) -> None:
     engine = Engine(runner)
     engine.loop.start()
     engine.submit("a", max_tokens=400)
-    engine.until(lambda e: e.token_id is not None)
+    engine.until(lambda e: bool(e.token_ids))
     engine.loop.stop()
     assert engine.until_finished("a")["a"].failure == "engine_stopped"
     assert not engine.loop.alive

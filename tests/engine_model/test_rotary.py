@@ -2,11 +2,21 @@ import pytest
 import torch
 import transformers
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
+from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as apply_partly
 
 from penstock_engine.layers.rotary import Rotary, rotate
 from penstock_engine.models.config import ModelConfig
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
+
+
+def rotary_of(config: ModelConfig, max_positions: int) -> Rotary:
+    rope = config.ropes["full_attention"]
+    return Rotary(
+        rope.rope_type, rope.parameters, rotary_dim=rope.rotary_dim, theta=rope.theta,
+        max_positions=max_positions, dtype=torch.float32, device="cpu",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -43,10 +53,38 @@ def test_rotations_equal_those_of_transformers(rope: dict[str, object]) -> None:
     q, k = torch.randn(512, 4, 32), torch.randn(512, 2, 32)
     cos, sin = LlamaRotaryEmbedding(reference_config)(q, positions[None])
     expected_q, expected_k = apply_rotary_pos_emb(q, k, cos[0], sin[0])
-    rotary = Rotary(
-        config.rope.rope_type, config.rope.parameters, head_dim=config.head_dim,
-        theta=config.rope.theta, max_positions=512, dtype=torch.float32, device="cpu",
+    cos_sin = rotary_of(config, 512)(positions)
+    torch.testing.assert_close(rotate(q, *cos_sin), expected_q, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(rotate(k, *cos_sin), expected_k, atol=2e-5, rtol=1e-5)
+
+
+LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0 + i / 8 for i in range(12)],
+    "long_factor": [2.0 + i for i in range(12)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("num_positions", [128, 129, 512])
+@pytest.mark.parametrize(
+    "rope",
+    [{"rope_type": "default"}, LONGROPE, LONGROPE | {"factor": 3.0}, LONGROPE | {"attention_factor": 1.5}],
+    ids=["default", "longrope", "factor", "attention factor"],
+)  # fmt: skip
+def test_a_part_of_each_head_rotates(rope: dict[str, object], num_positions: int) -> None:
+    """By the short divisors up to the original length, by the long ones beyond it."""
+    torch.manual_seed(0)
+    reference_config = transformers.Phi3Config(
+        hidden_size=128, num_attention_heads=4, num_key_value_heads=2, vocab_size=8,
+        intermediate_size=8, max_position_embeddings=512, original_max_position_embeddings=128,
+        rope_parameters={"rope_theta": 10000.0, "partial_rotary_factor": 0.75, **rope},
+        architectures=["Phi3ForCausalLM"], pad_token_id=None,
     )  # fmt: skip
-    cos_sin = rotary(positions)
+    config = ModelConfig.parse(reference_config.to_dict(), {})
+    positions = torch.arange(num_positions)
+    q, k = torch.randn(num_positions, 4, 32), torch.randn(num_positions, 2, 32)
+    cos, sin = Phi3RotaryEmbedding(reference_config)(q, positions[None])
+    expected_q, expected_k = apply_partly(q, k, cos[0], sin[0])
+    cos_sin = rotary_of(config, num_positions)(positions)
+    assert torch.equal(rotate(q, *cos_sin)[..., 24:], q[..., 24:])
     torch.testing.assert_close(rotate(q, *cos_sin), expected_q, atol=2e-5, rtol=1e-5)
     torch.testing.assert_close(rotate(k, *cos_sin), expected_k, atol=2e-5, rtol=1e-5)

@@ -1,6 +1,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.decoder import PACKED, DecoderForCausalLM
-from penstock_engine.weights import checkpoint_files, load_weights, num_parameters
+from penstock_engine.models.decoder import DecoderForCausalLM
+from penstock_engine.weights import checkpoint_files, load_weights, read_headers
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def model_dir(tmp_path: Path, qwen3_dir: Path) -> Path:
 def load(model_dir: Path, dtype: torch.dtype = torch.float32) -> DecoderForCausalLM:
     config = ModelConfig.load(model_dir)
     model = DecoderForCausalLM(config, max_positions=8, dtype=dtype, device="cpu")
-    load_weights(model, model_dir, PACKED, dtype, "cpu")
+    load_weights(model, model_dir, config.family.names, dtype, "cpu")
     return model
 
 
@@ -31,22 +32,94 @@ def test_packed_weights_are_the_rows_of_their_parts(model_dir: Path) -> None:
     assert torch.equal(attention.qkv_proj.weight, torch.cat(parts))
 
 
+def test_weights_packed_already_are_taken_as_they_are(model_dir: Path) -> None:
+    expected = load(model_dir).model.layers[0].self_attn.qkv_proj.weight.clone()
+    tensors = load_file(model_dir / "model.safetensors")
+    names = [f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkv"]
+    packed = torch.cat([tensors.pop(name) for name in names])
+    tensors["model.layers.0.self_attn.qkv_proj.weight"] = packed
+    save_file(tensors, model_dir / "model.safetensors")
+    assert torch.equal(load(model_dir).model.layers[0].self_attn.qkv_proj.weight, expected)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3-moe"])
+def test_experts_are_stacked_from_their_own_tensors(
+    greedy_equality: ModuleType, tmp_path: Path, family: str
+) -> None:
+    """As both spell them: w1, w3 and w2 with Mixtral."""
+    greedy_equality.FAMILIES[family].make(tmp_path)
+    gate, up, down, mlp = {
+        "mixtral": ("w1", "w3", "w2", "block_sparse_moe"),
+        "qwen3-moe": ("gate_proj", "up_proj", "down_proj", "mlp"),
+    }[family]
+    raw = load_file(tmp_path / "model.safetensors")
+    experts = load(tmp_path).model.layers[2].mlp.experts
+    for index in range(len(experts.down_proj)):
+        prefix = f"model.layers.2.{mlp}.experts.{index}"
+        both = torch.cat([raw[f"{prefix}.{gate}.weight"], raw[f"{prefix}.{up}.weight"]])
+        assert torch.equal(experts.gate_up_proj[index], both)
+        assert torch.equal(experts.down_proj[index], raw[f"{prefix}.{down}.weight"])
+
+
+def test_experts_stacked_already_are_taken_as_they_are(
+    greedy_equality: ModuleType, tmp_path: Path
+) -> None:
+    greedy_equality.FAMILIES["qwen3-moe"].make(tmp_path)
+    expected = load(tmp_path).model.layers[0].mlp.experts.down_proj.clone()
+    tensors = load_file(tmp_path / "model.safetensors")
+    for name in [n for n in tensors if n.startswith("model.layers.0.mlp.experts.") and "down" in n]:
+        del tensors[name]
+    tensors["model.layers.0.mlp.experts.down_proj"] = expected
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert torch.equal(load(tmp_path).model.layers[0].mlp.experts.down_proj, expected)
+
+
+def test_a_missing_expert_is_named(greedy_equality: ModuleType, tmp_path: Path) -> None:
+    greedy_equality.FAMILIES["mixtral"].make(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["model.layers.1.block_sparse_moe.experts.3.w3.weight"]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ModelError, match=r"layers\.1\.block_sparse_moe\.experts\.3\.w3\.weight"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        (torch.zeros(31, 32), "qkv_proj"),
+        (torch.zeros(32, 31), "k_proj"),
+        (torch.zeros(32), "k_proj"),
+        (torch.zeros(()), "k_proj"),
+    ],
+)
+def test_parts_of_another_shape_are_named(model_dir: Path, part: torch.Tensor, named: str) -> None:
+    tensors = load_file(model_dir / "model.safetensors")
+    tensors["model.layers.0.self_attn.k_proj.weight"] = part
+    save_file(tensors, model_dir / "model.safetensors")
+    with pytest.raises(ModelError, match=rf"layers\.0\.self_attn\.{named}\.weight has shape"):
+        load(model_dir)
+
+
 def test_every_parameter_is_real_afterwards(model_dir: Path) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         parameters = list(load(model_dir, dtype).parameters())
         assert all(p.dtype == dtype and not p.is_meta for p in parameters)
 
 
-def test_parameters_are_counted_from_headers(model_dir: Path) -> None:
+def test_headers_are_read_without_tensors(model_dir: Path) -> None:
     tensors = load_file(model_dir / "model.safetensors")
-    assert num_parameters(model_dir) == sum(tensor.numel() for tensor in tensors.values())
+    headers = read_headers(model_dir / "model.safetensors")
+    assert {name: header.shape for name, header in headers.items()} == {
+        name: tuple(tensor.shape) for name, tensor in tensors.items()
+    }
+    assert {header.dtype for header in headers.values()} == {"F32"}
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 7, b"\x05" + b"\0" * 7 + b"[1,2]", b"\xff" * 99])
-def test_files_without_a_header_have_no_parameters(tmp_path: Path, content: bytes) -> None:
+def test_files_without_a_header_are_no_weights(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ModelError, match="damaged"):
-        num_parameters(tmp_path)
+    with pytest.raises(ModelError, match="not a safetensors file"):
+        read_headers(tmp_path / "model.safetensors")
 
 
 def test_a_missing_tensor_is_named(model_dir: Path) -> None:

@@ -5,15 +5,27 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import httpx
 import pytest
 import torch
 import transformers
 
+from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.loop import StepRunner
 from penstock_engine.make_model.make import make
+from penstock_engine.preflight import size
+from penstock_engine.server.adapters import AdapterRegistry
+from penstock_engine.server.app import build_app
+from penstock_engine.server.bridge import Bridge
+from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.served import Served
+from penstock_engine.tokens import Tokenizer
 
 ROOT = Path(__file__).parents[2]
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -22,6 +34,9 @@ START_TIMEOUT_S = 90
 # A client of a running engine, and the engine's process.
 Launched = tuple[httpx.Client, subprocess.Popen[bytes]]
 Launch = Callable[..., Launched]
+
+# An engine around a runner, in this process. Keyword arguments: fields of its config and options.
+Around = Callable[..., httpx.AsyncClient]
 
 
 @pytest.fixture(scope="session")
@@ -78,3 +93,49 @@ def client(launch: Launch) -> httpx.Client:
     """An engine that all tests may use, with a context of 2048 tokens."""
     client, _ = launch("--max-model-len", "2048", "--max-num-seqs", "8")
     return client
+
+
+@pytest.fixture
+async def around(model_dir: Path) -> AsyncIterator[Around]:
+    """Serves whatever runner `load` makes, with a context of 64 tokens in 16 blocks."""
+    bridges: list[Bridge] = []
+
+    def start(
+        load: Callable[[], StepRunner], tracer: Any = None, **flags: Any
+    ) -> httpx.AsyncClient:
+        names = EngineConfig.__slots__
+        changes = {name: value for name, value in flags.items() if name in names}
+        config = EngineConfig(
+            model_dir=model_dir, max_model_len=64, num_gpu_blocks_override=16, **changes
+        )
+        options = ServeOptions(
+            served_model_names=["small"],
+            **{name: value for name, value in flags.items() if name not in names},
+        )
+        sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
+        metrics = EngineMetrics("small", config, sizing)
+        scheduler = Scheduler(
+            SchedulerConfig(
+                max_num_seqs=config.max_num_seqs,
+                max_num_batched_tokens=config.max_num_batched_tokens,
+                max_model_len=64,
+                block_size=16,
+                num_blocks=16,
+                policy=config.scheduling_policy,
+            )
+        )
+        bridges.append(Bridge(scheduler, load(), metrics, frozenset(), load))
+        adapters = AdapterRegistry(
+            bridges[-1], config, metrics, targets={}, dtype="float32", root=None,
+            taken_names=["small"], in_memory={},
+        )  # fmt: skip
+        served = Served(
+            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, adapters,
+            Random(0), None, tracer=tracer,
+        )  # fmt: skip
+        transport = httpx.ASGITransport(app=build_app(served))
+        return httpx.AsyncClient(transport=transport, base_url="http://engine")
+
+    yield start
+    for bridge in bridges:
+        await bridge.close()

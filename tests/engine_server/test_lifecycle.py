@@ -12,15 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine.config import EngineConfig
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
-from penstock_engine.core.step import Step
-from penstock_engine.preflight import size
-from penstock_engine.server.app import build_app
-from penstock_engine.server.bridge import Bridge
-from penstock_engine.server.metrics import EngineMetrics
-from penstock_engine.server.served import Served
-from penstock_engine.tokens import Tokenizer
+from penstock_engine.core.step import Sampled, Step
 
 LONG = {"prompt": "The engine", "max_tokens": 1500, "ignore_eos": True, "stream": True}
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -100,7 +92,7 @@ def guarded(launch: Any) -> httpx.Client:
 
 @pytest.mark.parametrize("key", ["", "Bearer", "Bearer wrong", "Basic s3cret", "s3cret"])
 @pytest.mark.parametrize(
-    "path", ["/v1/models", "/v1/completions", "/version", "/nothing", "/health/", "/metrics/.."]
+    "path", ["/v1/models", "/v1/completions", "/nothing", "/health/", "/metrics/.."]
 )
 def test_everything_asks_for_the_key(guarded: httpx.Client, path: str, key: str) -> None:
     """Decided on the path that is routed: a Host header that names an open one opens nothing."""
@@ -110,7 +102,7 @@ def test_everything_asks_for_the_key(guarded: httpx.Client, path: str, key: str)
     assert answer.json()["error"]["type"] == "AuthenticationError"
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/ping"])
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/ping", "/version"])
 def test_probes_need_no_key(guarded: httpx.Client, path: str) -> None:
     assert httpx.get(guarded.base_url.join(path)).status_code == 200
 
@@ -138,41 +130,20 @@ class BrokenRunner:
     def __init__(self, fails_for: int | None) -> None:
         self._fails_for = fails_for
 
-    def run(self, step: Step) -> dict[str, int]:
+    def run(self, step: Step) -> dict[str, Sampled]:
         for sequence in step.sequences:
             if self._fails_for is None or self._fails_for in sequence.token_ids:
                 raise RuntimeError("CUDA error at /opt/secret/path")
-        return {sequence.request_id: 5 for sequence in step.sequences}
-
-
-async def serve_broken(model_dir: Path, fails_for: int | None) -> tuple[Bridge, httpx.AsyncClient]:
-    config = EngineConfig(model_dir=model_dir, max_model_len=64, num_gpu_blocks_override=16)
-    sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
-    metrics = EngineMetrics("broken", config, sizing)
-    scheduler = Scheduler(
-        SchedulerConfig(
-            max_num_seqs=4,
-            max_num_batched_tokens=64,
-            max_model_len=64,
-            block_size=16,
-            num_blocks=16,
-        )
-    )
-    bridge = Bridge(scheduler, BrokenRunner(fails_for), metrics, frozenset())
-    served = Served("broken", config, sizing, Tokenizer(model_dir), bridge, metrics)
-    transport = httpx.ASGITransport(app=build_app(served))
-    return bridge, httpx.AsyncClient(transport=transport, base_url="http://engine")
+        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
 
 
 async def test_a_request_that_fails_fails_alone(
-    model_dir: Path, capsys: pytest.CaptureFixture[str]
+    around: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bridge, client = await serve_broken(model_dir, fails_for=66)
-    async with client:
+    async with around(lambda: BrokenRunner(fails_for=66)) as client:
         bad = await client.post("/v1/completions", json={"prompt": [66], "max_tokens": 3})
         good = await client.post("/v1/completions", json={"prompt": [67], "max_tokens": 3})
         health = await client.get("/health")
-    await bridge.close()
     assert bad.status_code == 500
     assert bad.json()["error"]["message"] == "the engine could not compute this request"
     assert (good.status_code, health.status_code) == (200, 200)
@@ -185,13 +156,11 @@ async def test_a_request_that_fails_fails_alone(
     assert (logged[1]["prompt_tokens"], logged[1]["completion_tokens"]) == (1, 3)
 
 
-async def test_an_engine_that_dies_is_unhealthy_and_says_so(model_dir: Path) -> None:
-    bridge, client = await serve_broken(model_dir, fails_for=None)
-    async with client:
+async def test_an_engine_that_dies_is_unhealthy_and_says_so(around: Any) -> None:
+    async with around(lambda: BrokenRunner(fails_for=None)) as client:
         body = {"prompt": [66], "max_tokens": 3}
         statuses = [(await client.post("/v1/completions", json=body)).status_code for _ in range(5)]
         health, ready = await client.get("/health"), await client.get("/ready")
-    await bridge.close()
     assert statuses == [500, 500, 500, 503, 503]
     assert (health.status_code, ready.status_code) == (503, 503)
 

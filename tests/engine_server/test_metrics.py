@@ -10,6 +10,14 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock_engine.config import EngineConfig
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import Sampled
+from penstock_engine.preflight import size
+from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+
 CONTRACT = Path(__file__).parents[1] / "golden" / "vllm-0.32-metrics.json"
 LABELS = {"engine": "0", "model_name": "soup"}
 
@@ -66,7 +74,10 @@ def test_every_vllm_metric_is_exactly_vllms(client: httpx.Client) -> None:
 
 def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
     own = {name for name in scrape(client) if not name.startswith("vllm:")}
-    assert own == {"penstock:prefill_tokens_pending", "penstock:draining"}
+    assert own == {
+        "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:startup_seconds",
+        "penstock:kv_exhausted", "penstock:draining",
+    }  # fmt: skip
 
 
 def test_the_capacity_can_be_read(client: httpx.Client) -> None:
@@ -155,3 +166,78 @@ def test_another_salt_shares_nothing(client: httpx.Client) -> None:
     for salt in ("one", "two"):
         answer = client.post("/v1/completions", json=body | {"cache_salt": salt}).json()
         assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
+def test_the_seconds_of_the_start_are_told(client: httpx.Client) -> None:
+    samples = scrape(client)["penstock:startup_seconds"].samples
+    phases = {sample.labels["phase"]: sample.value for sample in samples}
+    assert phases.keys() == {"import", "config", "weights", "warm_up", "listen"}
+    assert all(seconds > 0 for seconds in phases.values())
+
+
+class Clocked:
+    """The real scheduler and the real metrics, at times that the test says."""
+
+    def __init__(self, model_dir: Path) -> None:
+        config = EngineConfig(model_dir=model_dir, max_model_len=64, num_gpu_blocks_override=16)
+        sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
+        self.metrics = EngineMetrics("m", config, sizing)
+        self.scheduler = Scheduler(
+            SchedulerConfig(
+                max_num_seqs=1,
+                max_num_batched_tokens=64,
+                max_model_len=64,
+                block_size=16,
+                num_blocks=16,
+            )
+        )
+        self._records: dict[str, RequestRecord] = {}
+
+    def add(self, name: str, arrival_s: float, queued_s: float, num_tokens: int) -> None:
+        self._records[name] = RequestRecord(arrival_s, num_tokens)
+        sampling = SamplingParams(max_tokens=num_tokens)
+        self.scheduler.add(Sequence(name, [7, 8, 9], sampling, frozenset(), queued_s))
+
+    def step(self, begun_s: float, done_s: float) -> None:
+        step = self.scheduler.schedule(begun_s)
+        assert step is not None
+        sampled = {s.request_id: Sampled((5,)) for s in step.sequences}
+        for event in self.scheduler.complete(step, sampled, done_s):
+            self.metrics.observe_event(event, self._records[event.request_id])
+
+    def sum_of(self, name: str) -> float:
+        families = text_string_to_metric_families(self.metrics.exposition().decode())
+        samples = [s for family in families for s in family.samples]
+        return sum(s.value for s in samples if s.name == f"vllm:{name}_seconds_sum")
+
+
+def test_seconds_are_what_the_clock_says(model_dir: Path) -> None:
+    """One request runs from 10 to 13; the other came at 10.5 and is held back until 13.25."""
+    engine = Clocked(model_dir)
+    engine.add("first", 9.5, 10.0, 2)
+    engine.step(10.0, 12.0)
+    engine.add("held", 10.25, 10.5, 3)
+    engine.step(12.0, 13.0)
+    names = (
+        "request_queue_time", "request_prefill_time", "request_decode_time",
+        "request_inference_time", "e2e_request_latency", "time_to_first_token",
+        "inter_token_latency", "request_time_per_output_token",
+    )  # fmt: skip
+    first = {name: engine.sum_of(name) for name in names}
+    for begun_s, done_s in ((13.25, 14.0), (14.0, 14.5), (14.5, 15.5)):
+        engine.step(begun_s, done_s)
+    held = {name: engine.sum_of(name) - first[name] for name in names}
+
+    assert list(first.values()) == [0, 2, 1, 3, 3.5, 2.5, 1, 1]
+    assert held == pytest.approx(
+        {
+            "request_queue_time": 13.25 - 10.5,
+            "request_prefill_time": 0.75,
+            "request_decode_time": 1.5,
+            "request_inference_time": 2.25,
+            "e2e_request_latency": 5.25,
+            "time_to_first_token": 3.75,
+            "inter_token_latency": 1.5,
+            "request_time_per_output_token": 0.75,
+        }
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
-from penstock_engine.config import EngineConfig
+from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.preflight import preflight, size
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -123,8 +123,10 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     ),
     "no layers": (config_with(num_hidden_layers=0), "BadConfig", URI),
     "heads that do not divide": (config_with(num_key_value_heads=3), "BadConfig", URI),
-    "quantised by config": (config_with(quantization_config={"bits": 4}), "BadConfig", URI),
-    "sliding window": (config_with(use_sliding_window=True), "BadConfig", URI),
+    "quantised in an unknown way": (
+        config_with(quantization_config={"bits": 4}), "UnsupportedQuantization", URI
+    ),
+    "unknown kind of layer": (config_with(layer_types=["chunked_attention"] * 4), "BadConfig", URI),
     "unknown rope": (config_with(rope_parameters={"rope_type": "x"}), "BadConfig", URI),
     "no weights": (without("model.safetensors"), "NoSafetensors", URI),
     "only pickled weights": (pickled, "NoSafetensors", "safetensors"),
@@ -142,7 +144,9 @@ BAD_FOLDERS: dict[str, tuple[Spoil, str, str]] = {
     "a shard is missing": (sharded_in_part, "BadWeights", URI),
     "an index that leads outside": (escaping_index, "BadWeights", URI),
     "config of a wider model": (config_with(hidden_size=512), "WeightsMismatch", URI),
-    "config of a deeper model": (config_with(num_hidden_layers=5), "WeightsMismatch", URI),
+    "config of a deeper model": (
+        config_with(num_hidden_layers=5, layer_types=None), "WeightsMismatch", URI
+    ),
     "config of a larger vocabulary": (config_with(vocab_size=9999), "WeightsMismatch", URI),
     "config of an untied model": (config_with(tie_word_embeddings=False), "WeightsMismatch", URI),
     "no tokenizer": (without("tokenizer.json"), "NoTokenizer", URI),
@@ -234,6 +238,44 @@ def test_blocks_fill_what_is_left_and_no_more(model_dir: Path) -> None:
     assert half.kv_bytes_per_token * 2 == small.kv_bytes_per_token
 
 
+@pytest.mark.parametrize(
+    ("dtype", "kv_cache_dtype", "factor"),
+    [
+        ("float32", "int8", 128 / 36),
+        ("float32", "fp8", 128 / 36),
+        ("bfloat16", "fp8_e4m3", 64 / 36),
+    ],
+)
+def test_rounded_keys_and_values_leave_room_for_more(
+    model_dir: Path, dtype: Any, kv_cache_dtype: Any, factor: float
+) -> None:
+    """Four bytes of scale beside the 32 numbers of a head; beside 128, the factor is 3.9 or 1.9."""
+    config = EngineConfig(
+        model_dir=model_dir, dtype=dtype, max_num_seqs=1000, kv_cache_memory_bytes=64 * MIB
+    )
+    full, rounded = (
+        size(c, device_name="cpu", memory_limit_bytes=4 * GIB)
+        for c in (config, replace(config, kv_cache_dtype=kv_cache_dtype))
+    )
+    assert full.kv_bytes_per_token == pytest.approx(rounded.kv_bytes_per_token * factor)
+    assert rounded.kv_capacity_tokens / full.kv_capacity_tokens == pytest.approx(factor, rel=0.01)
+    assert full.kv_dtype == dtype
+    assert rounded.kv_dtype == ("int8" if kv_cache_dtype == "int8" else "float8_e4m3fn")
+
+
+def test_rounded_weights_leave_room_for_more(model_dir: Path) -> None:
+    config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=1000)
+    full, int8, int4 = (
+        size(replace(config, quantization=q), device_name="cpu", memory_limit_bytes=2 * GIB)
+        for q in (None, "int8", "int4")
+    )
+    assert int4.weights_bytes < int8.weights_bytes < full.weights_bytes
+    assert int4.kv_capacity_tokens > int8.kv_capacity_tokens > full.kv_capacity_tokens
+    saved_bytes = full.weights_bytes - int8.weights_bytes
+    grown_bytes = (int8.num_blocks - full.num_blocks) * 16 * full.kv_bytes_per_token
+    assert abs(grown_bytes - saved_bytes) < MIB
+
+
 def test_on_an_accelerator_only_the_files_are_judged(model_dir: Path) -> None:
     verdict = preflight(EngineConfig(model_dir=model_dir, device="cuda"), memory_limit_bytes=MIB)
     assert verdict["ok"]
@@ -277,3 +319,14 @@ def test_neither_torch_nor_transformers_is_loaded_for_a_verdict(model_dir: Path)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("num_blocks", "length"), [(1, 16), (9, 144), (10**6, None)])
+def test_a_context_that_is_fitted(folder: Path, num_blocks: int, length: int | None) -> None:
+    """As many tokens as the cache holds, and never more than the model was made for."""
+    config = EngineConfig(
+        model_dir=folder, max_model_len=FIT, num_gpu_blocks_override=num_blocks, dtype="float32"
+    )
+    sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 50)
+    assert sizing.max_model_len == (length or sizing.model.max_model_len)
+    assert sizing.kv_capacity_tokens >= sizing.max_model_len

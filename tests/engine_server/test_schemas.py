@@ -87,3 +87,36 @@ def test_max_tokens_by_its_two_names() -> None:
     assert parse(ChatCompletionRequest, both).asked_max_tokens == 6
     assert parse(ChatCompletionRequest, body(ChatCompletionRequest)).asked_max_tokens is None
     assert parse(CompletionRequest, body(CompletionRequest)).asked_max_tokens == 16
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"max_tokens": "5"}, 5),
+        ({"max_tokens": 5.0}, 5),
+        ({"temperature": "0.5"}, 0.5),
+        ({"ignore_eos": "true"}, True),
+        ({"stream": 1}, True),
+        ({"stop_token_ids": ["7"]}, [7]),
+    ],
+)
+def test_values_are_taken_as_vllm_takes_them(given: dict[str, Any], taken: Any) -> None:
+    request = parse(CompletionRequest, body(CompletionRequest, **given))
+    assert getattr(request, next(iter(given))) == taken
+
+
+def test_unknown_parameters_are_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    extra = {"max_token": 3, "enable_magic": {"a": [1]}}
+    with caplog.at_level("DEBUG"):
+        request = parse(CompletionRequest, body(CompletionRequest, **extra))
+    assert request == parse(CompletionRequest, body(CompletionRequest))
+    assert [record.levelname for record in caplog.records] == ["DEBUG"]
+    assert "max_token" in caplog.text
+    assert "enable_magic" in caplog.text
+
+
+def test_unknown_fields_of_messages_and_parts_are_left_out() -> None:
+    parts = [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]
+    message = {"role": "user", "content": parts, "annotations": [1], "refusal": None}
+    request = parse(ChatCompletionRequest, body(ChatCompletionRequest, messages=[message]))
+    assert request.messages[0].for_template() == {"role": "user", "content": "x"}

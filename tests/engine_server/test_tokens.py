@@ -21,7 +21,7 @@ def stream(stream: TextStream, ids: list[int]) -> list[str]:
     pieces = []
     for token_id in ids:
         pieces.append(stream.push(token_id))
-        if stream.stopped:
+        if stream.stop is not None:
             return pieces
     return [*pieces, stream.finish()]
 
@@ -58,7 +58,7 @@ def test_a_stop_string_cuts_the_text(tokenizer: Tokenizer, stop: str, include: b
     text = TextStream(tokenizer, ["never", stop], include_stop=include)
     pieces = stream(text, tokenizer.encode(TEXT))
     end = TEXT.index(stop) + (len(stop) if include else 0)
-    assert text.stopped
+    assert text.stop is not None
     assert "".join(pieces) == TEXT[:end]
     assert text.finish() == ""
 
@@ -66,11 +66,11 @@ def test_a_stop_string_cuts_the_text(tokenizer: Tokenizer, stop: str, include: b
 def test_what_only_begins_like_a_stop_string_is_let_go(tokenizer: Tokenizer) -> None:
     text = TextStream(tokenizer, ["end of story", "aaab"])
     pieces = stream(text, tokenizer.encode("aaaaab is not the end"))
-    assert text.stopped
+    assert text.stop is not None
     assert "".join(pieces) == "aa"
     text = TextStream(tokenizer, ["end of story"])
     assert "".join(stream(text, tokenizer.encode("it is the end"))) == "it is the end"
-    assert not text.stopped
+    assert text.stop is None
 
 
 def test_stop_strings_do_not_count_before_min_tokens(tokenizer: Tokenizer) -> None:

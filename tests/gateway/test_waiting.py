@@ -150,9 +150,9 @@ async def test_a_long_prompt_counts_for_many_short_ones(until, start_engine, sta
     asking = [asyncio.create_task(front.ask(stream=False, prompt="x" * 20_000))]
     await until(lambda: any(engine.active for engine in engines))
 
-    for _ in range(10):
+    for number in range(2, 12):
         asking.append(asyncio.create_task(front.ask(stream=False)))
-        await asyncio.sleep(0.01)
+        await until(lambda number=number: sum(engine.active for engine in engines) == number)
 
     assert sorted(engine.active for engine in engines) == [1, 10]
     hold.set()

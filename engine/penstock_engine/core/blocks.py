@@ -13,9 +13,11 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 
-def root_hash(salt: str) -> bytes:
-    """What the first block of a chain hangs on. Different salts never share a block."""
-    return sha256(b"penstock-kv:" + salt.encode()).digest()
+def root_hash(salt: str, adapter: str = "") -> bytes:
+    """What the first block of a chain hangs on. Different salts or adapters never share a block."""
+    if not adapter:
+        return sha256(b"penstock-kv:" + salt.encode()).digest()
+    return sha256(b"penstock-kv-lora:" + root_hash(adapter) + salt.encode()).digest()
 
 
 def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
@@ -23,17 +25,17 @@ def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
     return sha256(parent + struct.pack(f"<{len(tokens)}I", *tokens)).digest()
 
 
-def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, salt: str) -> None:
+def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, root: bytes) -> None:
     """Appends to `hashes` one hash for each full block of `tokens` that has none yet."""
     for index in range(len(hashes), len(tokens) // block_size):
-        parent = hashes[-1] if hashes else root_hash(salt)
+        parent = hashes[-1] if hashes else root
         hashes.append(chain_hash(parent, tokens[index * block_size : (index + 1) * block_size]))
 
 
 def block_hashes(tokens: Sequence[int], block_size: int, salt: str = "") -> list[bytes]:
     """One hash for each full block of `tokens`; the same in every process and on every machine."""
     hashes: list[bytes] = []
-    extend_hashes(hashes, tokens, block_size, salt)
+    extend_hashes(hashes, tokens, block_size, root_hash(salt))
     return hashes
 
 
@@ -50,6 +52,7 @@ class BlockPool:
         self._hash_of: list[bytes | None] = [None] * num_blocks
         self._block_of: dict[bytes, int] = {}
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._evicted: list[tuple[int, bytes]] = []
 
     @property
     def num_free_blocks(self) -> int:
@@ -92,6 +95,11 @@ class BlockPool:
         if self._block_of.setdefault(block_hash, block) == block:
             self._hash_of[block] = block_hash
 
+    def forget(self) -> None:
+        """Nothing that was published is found any more; who holds a block keeps it."""
+        self._block_of.clear()
+        self._hash_of = [None] * self.num_blocks
+
     def release(self, blocks: Sequence[int]) -> None:
         """Gives up one hold on each block of a table.
 
@@ -104,6 +112,12 @@ class BlockPool:
                 self._free[block] = None
                 if self._hash_of[block] is None:
                     self._free.move_to_end(block, last=False)
+
+    def take_evicted(self) -> list[tuple[int, bytes]]:
+        """(block, hash) of contents given up since the last call; not overwritten yet if asked
+        before the next step is computed."""
+        evicted, self._evicted = self._evicted, []
+        return evicted
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
         """Raises AssertionError unless `tables` are exactly what the pool believes is held."""
@@ -124,5 +138,6 @@ class BlockPool:
         if block_hash is not None:
             del self._block_of[block_hash]
             self._hash_of[block] = None
+            self._evicted.append((block, block_hash))
         self._num_holders[block] = 1
         return block

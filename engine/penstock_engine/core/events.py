@@ -1,23 +1,32 @@
-"""What the scheduler tells the outside: tokens, ends of sequences, and its own state."""
+"""What the scheduler tells the outside: tokens, and ends of sequences."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-Failure = Literal["queue_full", "prompt_too_long", "step_failed", "engine_stopped"]
+Failure = Literal[
+    "queue_full", "prompt_too_long", "nothing_to_draw", "step_failed", "engine_stopped"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One new token (token_id), the end of a sequence (finish_reason), or both.
+    """New tokens, the end of a sequence (finish_reason), or both.
 
-    All times are readings of the caller's clock. failure says why when finish_reason is "error".
+    ending_token_id: the last of token_ids, when that is what ended the sequence. prompt_logprobs:
+    of the prompt's tokens from the second on, with the first event that has tokens. failure says
+    why when finish_reason is "error". All times are readings of the caller's clock.
     """
 
     request_id: str
-    token_id: int | None
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    prompt_logprobs: tuple[TokenLogprobs, ...]
+    embedding: tuple[float, ...]
+    ending_token_id: int | None
     finish_reason: FinishReason | None
     failure: Failure | None
     now_s: float
@@ -36,13 +45,21 @@ class TokenEvent:
         sequence: Sequence,
         now: float,
         *,
-        token_id: int | None = None,
+        token_ids: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
+        prompt_logprobs: tuple[TokenLogprobs, ...] = (),
+        embedding: tuple[float, ...] = (),
+        ending_token_id: int | None = None,
         finish_reason: FinishReason | None = None,
         failure: Failure | None = None,
     ) -> "TokenEvent":
         return cls(
             request_id=sequence.request_id,
-            token_id=token_id,
+            token_ids=token_ids,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+            embedding=embedding,
+            ending_token_id=ending_token_id,
             finish_reason=finish_reason,
             failure=failure,
             now_s=now,
@@ -55,23 +72,3 @@ class TokenEvent:
             prefill_kv_computed_tokens=sequence.num_prompt_tokens - sequence.num_cached_tokens,
             preemptions=sequence.num_preemptions,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerStats:
-    """State of one moment, and counters since the start.
-
-    Prefix queries and hits are counted once for each sequence, when it is first admitted.
-    Prompt tokens are counted when their sequence yields its first token.
-    """
-
-    running: int
-    waiting: int
-    kv_usage: float
-    prefill_tokens_pending: int
-    prefix_queries_tokens: int
-    prefix_hits_tokens: int
-    preemptions: int
-    prompt_tokens_computed: int
-    prompt_tokens_cached: int
-    generation_tokens: int

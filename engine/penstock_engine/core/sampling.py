@@ -1,14 +1,19 @@
 """How one request wants its tokens drawn, and when it wants to stop."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Validated by the server before it gets here; the engine trusts every field.
 
-    temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 are off. The same seed draws the same
-    tokens whatever else is in the batch. The token that ends a sequence is part of its output.
+    temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 are off, as are penalties of 0 and a
+    repetition_penalty of 1. allowed_token_ids None: all. bad_words: token sequences that never
+    appear. logprobs: how many of the best tokens are told beside the drawn one; None: nothing is
+    told. wants_embedding: the state of the last token is told with the first one drawn. The same
+    seed draws the same tokens whatever else is in the batch. The token that ends a sequence is part
+    of its output.
     """
 
     max_tokens: int
@@ -17,11 +22,26 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: frozenset[int] | None = None
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
-    seed: int | None = None
+    seed: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    wants_embedding: bool = False
 
     @property
     def is_greedy(self) -> bool:
         """Temperatures too small to divide by count as 0."""
         return self.temperature < 1e-5
+
+    @property
+    def has_penalties(self) -> bool:
+        return bool(
+            self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
+        )

@@ -2,27 +2,38 @@
 
 Every sequence catches num_computed_tokens up with num_tokens. A decode is a sequence one token
 behind, a prefill one that is many behind, a chunk what the budget leaves of it, a preempted
-sequence one that starts over. Running sequences come first, in order of arrival; then waiting
-ones, without overtaking.
+sequence one that starts over, and a draft a token that may have to be taken back. Running sequences
+come first, in their order; then waiting ones, without overtaking.
 
-No sequence starves. The oldest running one can take the blocks of all others, and alone it always
-fits: a prompt larger than the pool is refused, and a sequence that outgrows it ends by length.
+No sequence starves while none of higher priority comes. The first running one can take the blocks
+of all others, and alone it always fits: a prompt larger than the pool is refused, and a sequence
+that outgrows it ends by length.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import count
+from typing import Literal
 
-from penstock_engine.core.blocks import BlockPool, extend_hashes
-from penstock_engine.core.events import Failure, FinishReason, SchedulerStats, TokenEvent
+from penstock_engine.core.blocks import BlockPool
+from penstock_engine.core.cache import KVCache
+from penstock_engine.core.ending import End, end_after
+from penstock_engine.core.events import Failure, FinishReason, TokenEvent
+from penstock_engine.core.line import Line
+from penstock_engine.core.queue import Queue
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.core.speculation import Speculation, SpeculationConfig
+from penstock_engine.core.stats import Counters, SchedulerStats
+from penstock_engine.core.step import Sampled, ScheduledSequence, Step
 
-__all__ = ["Scheduler", "SchedulerConfig", "SchedulerStats", "TokenEvent"]
+NOTHING = Sampled()
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
+    """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
+    run at once. adapter_patience_s: how long others may go first because their adapter runs."""
+
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -30,6 +41,11 @@ class SchedulerConfig:
     num_blocks: int
     prefix_caching: bool = True
     max_num_queued_seqs: int = 1024
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    speculation: SpeculationConfig | None = None
+    num_host_blocks: int = 0
+    max_adapters: int = 0
+    adapter_patience_s: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):
@@ -49,17 +65,18 @@ class Scheduler:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.config = config
-        self._pool = BlockPool(config.num_blocks, config.block_size, config.prefix_caching)
+        self._cache = KVCache(
+            BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
+            config.num_host_blocks,
+        )
+        self._speculation = None if config.speculation is None else Speculation(config.speculation)
         self._sequences: dict[str, Sequence] = {}
-        self._waiting: OrderedDict[str, Sequence] = OrderedDict()
-        self._running: list[Sequence] = []
+        self._waiting = Queue(config.max_adapters, config.adapter_patience_s)
+        self._running = Line()
+        self._serials = count()
         self._prefill_tokens_pending = 0
-        self._prefix_queries_tokens = 0
-        self._prefix_hits_tokens = 0
-        self._preemptions = 0
-        self._prompt_tokens_computed = 0
-        self._prompt_tokens_cached = 0
-        self._generation_tokens = 0
+        self._scheduled_s = 0.0
+        self._counters = Counters()
 
     @property
     def has_work(self) -> bool:
@@ -69,6 +86,8 @@ class Scheduler:
         """Queues a sequence, or refuses it with an event of reason "error"."""
         if sequence.request_id in self._sequences:
             raise ValueError(f"request id {sequence.request_id!r} is in use")
+        if sequence.adapter and not self.config.max_adapters:
+            raise ValueError("a scheduler without room for adapters was given one")
         refusal: Failure | None = None
         if sequence.num_prompt_tokens >= self.config.max_num_tokens:
             refusal = "prompt_too_long"
@@ -76,11 +95,16 @@ class Scheduler:
             refusal = "queue_full"
         if refusal is not None:
             sequence.status = Status.FINISHED
+            self._counters.rejections += 1
             return TokenEvent.of(
                 sequence, sequence.arrival_s, finish_reason="error", failure=refusal
             )
+        priority = sequence.priority if self.config.policy == "priority" else 0
+        sequence.order = (priority, next(self._serials))
+        if self._speculation is not None:
+            sequence.drafter = self._speculation.drafter(sequence.cache_salt)
         self._sequences[sequence.request_id] = sequence
-        self._waiting[sequence.request_id] = sequence
+        self._waiting.line.add(sequence)
         self._prefill_tokens_pending += sequence.num_prompt_tokens_pending
         return None
 
@@ -91,68 +115,95 @@ class Scheduler:
 
     def schedule(self, now: float) -> Step | None:
         """The next step, its blocks reserved; None when there is nothing to compute."""
+        self._scheduled_s = now
         budget = self.config.max_num_batched_tokens
-        num_preemptions = self._preemptions
-        scheduled: list[ScheduledSequence] = []
+        num_preemptions = self._counters.preemptions
+        chunks: list[tuple[Sequence, int]] = []
         index = 0
         while index < len(self._running) and budget > 0:
             sequence = self._running[index]
             if self._make_room(sequence):
-                scheduled.append(self._chunk(sequence, budget))
-                budget -= scheduled[-1].num_tokens
+                chunks.append((sequence, min(budget, sequence.num_tokens_behind)))
+                budget -= chunks[-1][1]
             index += 1
+        scheduled: list[ScheduledSequence] = []
+        max_drafts = self._max_drafts()
+        for sequence, num_tokens in chunks:
+            drafts = self._drafts(sequence, min(budget, max_drafts)) if budget > 0 else ()
+            scheduled.append(self._chunk(sequence, num_tokens, drafts))
+            budget -= scheduled[-1].num_drafts + scheduled[-1].num_open_drafts
         # A step that preempted is short of blocks: whoever it admitted would be the next victim.
-        if self._preemptions == num_preemptions:
+        if self._counters.preemptions == num_preemptions:
             while budget > 0 and (admitted := self._admit_next(now)) is not None:
-                scheduled.append(self._chunk(admitted, budget))
-                budget -= scheduled[-1].num_tokens
-        return Step(tuple(scheduled)) if scheduled else None
+                num_tokens = min(budget, admitted.num_tokens_behind)
+                scheduled.append(self._chunk(admitted, num_tokens, ()))
+                budget -= num_tokens
+        return Step(tuple(scheduled), self._cache.take_moves()) if scheduled else None
 
-    def complete(self, step: Step, tokens: Mapping[str, int], now: float) -> list[TokenEvent]:
+    def complete(self, step: Step, sampled: Mapping[str, Sampled], now: float) -> list[TokenEvent]:
         """Takes in what a step computed; sequences that ended meanwhile are passed over.
 
-        tokens: the sampled token of each sequence that samples in this step.
+        sampled: by request id, for each sequence that was to draw a token.
         """
+        if self._speculation is not None:
+            num_tokens = step.num_tokens + sum(s.num_open_drafts for s in step.sequences)
+            self._speculation.governor.timed(num_tokens, now - self._scheduled_s)
         events: list[TokenEvent] = []
         for scheduled in step.sequences:
             sequence = self._sequences.get(scheduled.request_id)
             if sequence is None or sequence.status is not Status.RUNNING:
                 continue
-            self._advance(sequence, scheduled.end)
-            if scheduled.is_sampled:
-                events.append(self._append(sequence, tokens[scheduled.request_id], now))
+            result = sampled.get(scheduled.request_id, NOTHING)
+            known = len(sequence.prompt_logprobs) - scheduled.start
+            sequence.prompt_logprobs += result.prompt_logprobs[max(0, known) :]
+            if not scheduled.is_sampled:
+                self._advance(sequence, scheduled.end)
+            elif result.token_ids:
+                events.append(self._append(sequence, scheduled, result, now))
+            else:
+                events.append(self._finish(sequence, "error", now, "nothing_to_draw"))
         return events
 
     def fail(self, request_ids: Iterable[str], failure: Failure, now: float) -> list[TokenEvent]:
         """Ends sequences with reason "error" and frees their blocks."""
         sequences = [self._sequences[i] for i in list(request_ids) if i in self._sequences]
-        return [self._finish(sequence, "error", now, failure=failure) for sequence in sequences]
+        return [self._finish(sequence, "error", now, failure) for sequence in sequences]
 
     def fail_all(self, failure: Failure, now: float) -> list[TokenEvent]:
         return self.fail(self._sequences, failure, now)
 
+    def reset_prefix_cache(self) -> None:
+        """What comes from now on is computed, though it was before."""
+        self._cache.forget()
+
     def stats(self) -> SchedulerStats:
+        counted = asdict(self._counters)
+        counted["drafts_right_by_position"] = tuple(self._counters.drafts_right_by_position)
+        running_adapters = self._running_adapters()
         return SchedulerStats(
             running=len(self._running),
             waiting=len(self._waiting),
-            kv_usage=self._pool.usage,
+            deferred=self._waiting.num_deferred(self._sequences, running_adapters),
+            running_adapters=tuple(sorted(running_adapters)),
+            waiting_adapters=tuple(sorted({s.adapter for s in self._waiting.line if s.adapter})),
+            kv_usage=self._cache.pool.usage,
             prefill_tokens_pending=self._prefill_tokens_pending,
-            prefix_queries_tokens=self._prefix_queries_tokens,
-            prefix_hits_tokens=self._prefix_hits_tokens,
-            preemptions=self._preemptions,
-            prompt_tokens_computed=self._prompt_tokens_computed,
-            prompt_tokens_cached=self._prompt_tokens_cached,
-            generation_tokens=self._generation_tokens,
+            evicted_blocks=self._cache.num_evicted_blocks,
+            saved_blocks=self._cache.num_saved_blocks,
+            **counted,
         )
 
     def check(self) -> None:
         """Raises AssertionError when the books do not balance. Between steps only."""
         sequences = self._sequences.values()
-        self._pool.check(sequence.block_table for sequence in sequences)
+        self._cache.pool.check(sequence.block_table for sequence in sequences)
+        self._cache.check()
+        assert len(self._running_adapters()) <= self.config.max_adapters
         running = {sequence.request_id for sequence in self._running}
+        waiting = {sequence.request_id for sequence in self._waiting.line}
         assert len(running) == len(self._running) <= self.config.max_num_seqs
-        assert running.isdisjoint(self._waiting), "a sequence both waits and runs"
-        assert running | self._waiting.keys() == self._sequences.keys(), "a sequence got lost"
+        assert running.isdisjoint(waiting), "a sequence both waits and runs"
+        assert running | waiting == self._sequences.keys(), "a sequence got lost"
         for sequence in sequences:
             is_running = sequence.request_id in running
             assert sequence.status is (Status.RUNNING if is_running else Status.WAITING)
@@ -164,135 +215,170 @@ class Scheduler:
         pending = sum(sequence.num_prompt_tokens_pending for sequence in sequences)
         assert pending == self._prefill_tokens_pending, "pending prompt tokens miscounted"
 
-    def _chunk(self, sequence: Sequence, budget: int) -> ScheduledSequence:
+    def _max_drafts(self) -> int:
+        """Guesses for each sequence of the next step."""
+        if self._speculation is None:
+            return 0
+        num_drawing = sum(1 for sequence in self._running if sequence.num_tokens_behind == 1)
+        return self._speculation.governor.num_drafts(num_drawing)
+
+    def _drafts(self, sequence: Sequence, max_drafts: int) -> tuple[int, ...] | int:
+        """Guesses, or how many the runner may make, and blocks for them if there are free ones."""
+        sampling = sequence.sampling
+        room = min(
+            max_drafts,
+            sampling.max_tokens - sequence.num_output_tokens - 1,
+            self.config.max_num_tokens - sequence.num_tokens - 1,
+        )
+        if room < 1 or sequence.num_tokens_behind != 1:
+            return ()
+        drafts = (
+            room if sequence.drafter is None else sequence.drafter.propose(sequence.tokens, room)
+        )
+        num_drafts = drafts if isinstance(drafts, int) else len(drafts)
+        return drafts if self._cache.grow(sequence, sequence.num_tokens + num_drafts) else ()
+
+    def _chunk(
+        self, sequence: Sequence, num_tokens: int, drafts: tuple[int, ...] | int
+    ) -> ScheduledSequence:
+        """drafts: guesses at what follows the last token; a number leaves them to the runner."""
         start = sequence.num_computed_tokens
-        end = min(sequence.num_tokens, start + budget)
-        is_early = sequence.num_output_tokens < sequence.sampling.min_tokens
+        end = start + num_tokens
+        known = () if isinstance(drafts, int) else drafts
         return ScheduledSequence(
             request_id=sequence.request_id,
             start=start,
-            token_ids=tuple(sequence.tokens[start:end]),
+            token_ids=(*sequence.tokens[start:end], *known),
             block_table=tuple(sequence.block_table),
             is_sampled=end == sequence.num_tokens,
             sampling=sequence.sampling,
-            forbidden_token_ids=sequence.ending_token_ids if is_early else frozenset(),
+            history=sequence.tokens,
+            num_prompt_tokens=sequence.num_prompt_tokens,
+            ending_token_ids=sequence.ending_token_ids,
+            constraint=sequence.constraint,
+            adapter=sequence.adapter,
+            num_drafts=len(known),
+            num_open_drafts=drafts if isinstance(drafts, int) else 0,
+            wants_prompt_logprobs=sequence.wants_prompt_logprobs,
         )
 
     def _make_room(self, sequence: Sequence) -> bool:
         """Blocks for all tokens of a running sequence; False when it had to give way itself."""
-        num_missing = self._num_blocks_for(sequence) - len(sequence.block_table)
-        if num_missing <= 0:
-            return True
-        while (blocks := self._pool.reserve(num_missing)) is None:
+        while not self._cache.grow(sequence, sequence.num_tokens):
             victim = self._running.pop()
             self._preempt(victim)
             if victim is sequence:
                 return False
-        sequence.block_table += blocks
         return True
 
     def _admit_next(self, now: float) -> Sequence | None:
-        """The head of the queue, now running and with all its blocks; None when it must wait."""
-        if not self._waiting or len(self._running) >= self.config.max_num_seqs:
+        """The first that need not wait for others, now running and with all its blocks.
+
+        None when there is no such sequence, or it does not fit: nobody overtakes it then.
+        """
+        if len(self._running) >= self.config.max_num_seqs:
             return None
-        sequence = next(iter(self._waiting.values()))
-        shared = self._cached_prefix(sequence)
-        blocks = self._pool.reserve(self._num_blocks_for(sequence) - len(shared), shared)
-        if blocks is None:
+        sequence = self._waiting.next(self._sequences, self._running_adapters(), now)
+        if sequence is None:
             return None
-        del self._waiting[sequence.request_id]
-        self._running.append(sequence)
+        parent = self._sequences.get(sequence.fork_of)
+        if parent is None or sequence.num_output_tokens or sequence.wants_prompt_logprobs:
+            admission = self._cache.admit(sequence)
+        else:
+            admission = self._cache.fork(sequence, parent)
+        if admission is None:
+            self._counters.waits_for_blocks += sequence.num_waits == 0
+            sequence.num_waits += 1
+            return None
+        self._waiting.line.remove(sequence)
+        self._running.add(sequence)
         sequence.status = Status.RUNNING
-        sequence.block_table = blocks
-        num_cached_tokens = len(shared) * self.config.block_size
-        self._set_num_computed(sequence, num_cached_tokens)
+        self._set_num_computed(sequence, admission.num_tokens)
         if sequence.first_scheduled_s is None:
             sequence.first_scheduled_s = now
-            sequence.num_cached_tokens = num_cached_tokens
+            sequence.num_cached_tokens = admission.num_tokens
+            sequence.num_host_tokens = admission.num_host_tokens
             if self.config.prefix_caching:
-                self._prefix_queries_tokens += sequence.num_prompt_tokens
-                self._prefix_hits_tokens += num_cached_tokens
+                self._counters.prefix_queries_tokens += sequence.num_prompt_tokens
+                self._counters.prefix_hits_tokens += admission.num_tokens
         return sequence
 
-    def _cached_prefix(self, sequence: Sequence) -> list[int]:
-        if not self.config.prefix_caching:
-            return []
-        size = self.config.block_size
-        extend_hashes(sequence.block_hashes, sequence.tokens, size, sequence.cache_salt)
-        # At least one token is computed, for its logits.
-        return self._pool.match(sequence.block_hashes[: (sequence.num_tokens - 1) // size])
+    def _running_adapters(self) -> set[str]:
+        return {sequence.adapter for sequence in self._running if sequence.adapter}
 
     def _preempt(self, sequence: Sequence) -> None:
-        self._release(sequence)
+        """The sequence is out of the running line already."""
+        self._cache.release(sequence)
         self._set_num_computed(sequence, 0)
         sequence.status = Status.WAITING
         sequence.num_preemptions += 1
-        self._preemptions += 1
-        self._waiting[sequence.request_id] = sequence
-        self._waiting.move_to_end(sequence.request_id, last=False)
+        self._counters.preemptions += 1
+        self._waiting.line.add(sequence)
 
     def _advance(self, sequence: Sequence, num_computed_tokens: int) -> None:
         """Counts tokens as computed and offers the blocks they fill to others."""
-        size = self.config.block_size
-        first_block, end_block = sequence.num_computed_tokens // size, num_computed_tokens // size
+        self._cache.publish(sequence, num_computed_tokens)
         self._set_num_computed(sequence, num_computed_tokens)
-        if self.config.prefix_caching and end_block > first_block:
-            extend_hashes(sequence.block_hashes, sequence.tokens, size, sequence.cache_salt)
-            for index in range(first_block, end_block):
-                self._pool.publish(sequence.block_table[index], sequence.block_hashes[index])
 
-    def _append(self, sequence: Sequence, token_id: int, now: float) -> TokenEvent:
-        sequence.tokens.append(token_id)
-        self._generation_tokens += 1
-        if sequence.first_token_s is None:
-            sequence.first_token_s = now
-            self._prompt_tokens_cached += sequence.num_cached_tokens
-            self._prompt_tokens_computed += sequence.num_prompt_tokens - sequence.num_cached_tokens
-        reason = self._finish_reason(sequence, token_id)
-        if reason is not None:
-            return self._finish(sequence, reason, now, token_id=token_id)
-        return TokenEvent.of(sequence, now, token_id=token_id)
-
-    def _finish_reason(self, sequence: Sequence, token_id: int) -> FinishReason | None:
-        if (
-            token_id in sequence.ending_token_ids
-            and sequence.num_output_tokens > sequence.sampling.min_tokens
-        ):
-            return "stop"
-        is_at_limit = sequence.num_tokens >= self.config.max_num_tokens
-        if is_at_limit or sequence.num_output_tokens >= sequence.sampling.max_tokens:
-            return "length"
-        return None
-
-    def _finish(
-        self,
-        sequence: Sequence,
-        reason: FinishReason,
-        now: float,
-        *,
-        token_id: int | None = None,
-        failure: Failure | None = None,
+    def _append(
+        self, sequence: Sequence, scheduled: ScheduledSequence, sampled: Sampled, now: float
     ) -> TokenEvent:
-        if sequence.status is Status.RUNNING:
-            self._running.remove(sequence)
-        else:
-            del self._waiting[sequence.request_id]
-        del self._sequences[sequence.request_id]
-        self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
-        self._release(sequence)
-        sequence.status = Status.FINISHED
-        return TokenEvent.of(
-            sequence, now, token_id=token_id, finish_reason=reason, failure=failure
+        """Takes in right drafts and the token after them, as far as the sequence goes on."""
+        is_first = sequence.first_token_s is None
+        if is_first:
+            sequence.first_token_s = now
+            num_cached_tokens = sequence.num_cached_tokens
+            self._counters.prompt_tokens_cached += num_cached_tokens
+            self._counters.prompt_tokens_from_host += sequence.num_host_tokens
+            self._counters.prompt_tokens_computed += sequence.num_prompt_tokens - num_cached_tokens
+        num_taken = 0
+        end: End | None = None
+        for token_id in sampled.token_ids:
+            sequence.tokens.append(token_id)
+            num_taken += 1
+            if (end := end_after(sequence, self.config.max_num_tokens)) is not None:
+                break
+        self._counters.generation_tokens += num_taken
+        if sampled.num_drafts and self._speculation is not None:
+            num_right = len(sampled.token_ids) - 1
+            self._counters.draft_judged(sampled.num_drafts, num_right)
+            self._speculation.governor.judged(sampled.num_drafts, num_right)
+        # Keys and values exist up to the last right draft, and never of the last token.
+        end_right = scheduled.end - scheduled.num_drafts + len(sampled.token_ids) - 1
+        self._advance(sequence, min(end_right, sequence.num_tokens - 1))
+        event = TokenEvent.of(
+            sequence,
+            now,
+            token_ids=sampled.token_ids[:num_taken],
+            logprobs=sampled.logprobs[:num_taken],
+            prompt_logprobs=tuple(sequence.prompt_logprobs) if is_first else (),
+            embedding=sampled.embedding,
+        )
+        if end is None:
+            return event
+        self._leave(sequence)
+        return replace(
+            event,
+            finish_reason=end.reason,
+            failure=end.failure,
+            ending_token_id=end.token_id,
         )
 
-    def _release(self, sequence: Sequence) -> None:
-        self._pool.release(sequence.block_table)
-        sequence.block_table = []
+    def _finish(
+        self, sequence: Sequence, reason: FinishReason, now: float, failure: Failure | None = None
+    ) -> TokenEvent:
+        self._leave(sequence)
+        return TokenEvent.of(sequence, now, finish_reason=reason, failure=failure)
+
+    def _leave(self, sequence: Sequence) -> None:
+        line = self._running if sequence.status is Status.RUNNING else self._waiting.line
+        line.remove(sequence)
+        del self._sequences[sequence.request_id]
+        self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
+        self._cache.release(sequence)
+        sequence.status = Status.FINISHED
 
     def _set_num_computed(self, sequence: Sequence, num_computed_tokens: int) -> None:
         self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
         sequence.num_computed_tokens = num_computed_tokens
         self._prefill_tokens_pending += sequence.num_prompt_tokens_pending
-
-    def _num_blocks_for(self, sequence: Sequence) -> int:
-        return -(-sequence.num_tokens // self.config.block_size)

@@ -2,7 +2,11 @@
 
 from enum import Enum
 
+from penstock_engine.core.blocks import root_hash
+from penstock_engine.core.constraint import Constraint
+from penstock_engine.core.drafting import Drafter
 from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import TokenLogprobs
 
 
 class Status(Enum):
@@ -14,27 +18,41 @@ class Status(Enum):
 class Sequence:
     """Tokens, where their keys and values lie, and how far they are computed.
 
-        0 <= num_cached_tokens                      read from the prefix cache when first admitted
+        0 <= num_cached_tokens                      read from the prefix cache when first admitted,
+                                                    num_host_tokens of them from the host tier
         0 <= num_computed_tokens <= num_tokens      have keys and values in block_table
         num_prompt_tokens <= num_tokens             the rest was generated
 
     A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
-    sets num_computed_tokens back to 0 and keeps the tokens. Written by the scheduler only.
+    sets num_computed_tokens back to 0 and keeps the tokens. Lower priorities come first; order is
+    unique among the sequences of a scheduler. adapter: the identity of loaded LoRA weights, or "".
+    fork_of: a sequence with the same prompt, whose blocks this one can share as soon as they are
+    filled. Written by the scheduler only.
     """
 
     __slots__ = (
+        "adapter",
         "arrival_s",
         "block_hashes",
         "block_table",
         "cache_salt",
+        "constraint",
+        "drafter",
         "eos_token_ids",
         "first_scheduled_s",
         "first_token_s",
+        "fork_of",
         "num_cached_tokens",
         "num_computed_tokens",
+        "num_host_tokens",
         "num_preemptions",
         "num_prompt_tokens",
+        "num_waits",
+        "order",
+        "priority",
+        "prompt_logprobs",
         "request_id",
+        "root_hash",
         "sampling",
         "status",
         "tokens",
@@ -48,6 +66,10 @@ class Sequence:
         eos_token_ids: frozenset[int],
         arrival_s: float,
         cache_salt: str = "",
+        constraint: Constraint | None = None,
+        priority: int = 0,
+        adapter: str = "",
+        fork_of: str = "",
     ) -> None:
         if not prompt:
             raise ValueError("a sequence needs at least one prompt token")
@@ -56,13 +78,23 @@ class Sequence:
         self.eos_token_ids = eos_token_ids
         self.arrival_s = arrival_s
         self.cache_salt = cache_salt
+        self.constraint = constraint
+        self.priority = priority
+        self.adapter = adapter
+        self.fork_of = fork_of
+        self.root_hash = root_hash(cache_salt, adapter)
+        self.order = (priority, 0)
+        self.drafter: Drafter | None = None
         self.tokens = list(prompt)
         self.num_prompt_tokens = len(prompt)
         self.num_computed_tokens = 0
         self.num_cached_tokens = 0
         self.num_preemptions = 0
+        self.num_host_tokens = 0
+        self.num_waits = 0
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = []
+        self.prompt_logprobs: list[TokenLogprobs] = []
         self.status = Status.WAITING
         self.first_scheduled_s: float | None = None
         self.first_token_s: float | None = None
@@ -82,9 +114,24 @@ class Sequence:
         return len(self.tokens) - self.num_prompt_tokens
 
     @property
+    def has_computed_prompt(self) -> bool:
+        return self.num_computed_tokens >= self.num_prompt_tokens
+
+    @property
+    def num_tokens_behind(self) -> int:
+        """Tokens without keys and values yet; 1 for a sequence that decodes."""
+        return len(self.tokens) - self.num_computed_tokens
+
+    @property
     def num_prompt_tokens_pending(self) -> int:
         """Prompt tokens without keys and values yet."""
         return max(0, self.num_prompt_tokens - self.num_computed_tokens)
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether there are still some to come: of each prompt token but the first."""
+        asked = self.sampling.prompt_logprobs is not None
+        return asked and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
 
     @property
     def ending_token_ids(self) -> frozenset[int]:

@@ -8,17 +8,31 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from penstock_engine.quantization.hold import HeldWeight
+
+
+def multiply(
+    x: torch.Tensor, weight: torch.Tensor | HeldWeight, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """x @ weight.T + bias; weight: [outputs, inputs], in whatever form it is held."""
+    if isinstance(weight, torch.Tensor):
+        return F.linear(x, weight, bias)
+    product: torch.Tensor = weight(x)
+    return product if bias is None else product + bias
+
 
 class Linear(nn.Module):
     """x @ weight.T + bias; weight: [outputs, inputs]."""
 
     def __init__(self, num_inputs: int, num_outputs: int, *, bias: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_outputs, num_inputs))
+        self.num_inputs = num_inputs
+        self.num_outputs = num_outputs
+        self.weight: nn.Parameter | HeldWeight = nn.Parameter(torch.empty(num_outputs, num_inputs))
         self.bias = nn.Parameter(torch.empty(num_outputs)) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return multiply(x, self.weight, self.bias)
 
 
 class Embedding(nn.Module):

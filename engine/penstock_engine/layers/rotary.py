@@ -12,21 +12,23 @@ from torch import nn
 
 
 class Rotary(nn.Module):
-    """cos and sin for every position below max_positions, as [positions, 1, head_dim]."""
+    """cos and sin for every position below max_positions, as [positions, 1, rotary_dim]."""
 
     def __init__(
         self,
         rope_type: str,
         parameters: Mapping[str, Any],
         *,
-        head_dim: int,
+        rotary_dim: int,
         theta: float,
         max_positions: int,
         dtype: torch.dtype,
         device: str,
     ) -> None:
         super().__init__()
-        frequencies, scale = inverse_frequencies(rope_type, parameters, head_dim, theta)
+        frequencies, scale = inverse_frequencies(
+            rope_type, parameters, rotary_dim, theta, max_positions
+        )
         positions = torch.arange(max_positions, dtype=torch.float32, device="cpu")
         angles = positions[:, None] * frequencies
         cos, sin = angles.cos() * scale, angles.sin() * scale
@@ -39,15 +41,25 @@ class Rotary(nn.Module):
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x: [tokens, heads, head_dim]. sin carries the sign of the half that changes places."""
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+    """x: [tokens, heads, head_dim], of which the first rotary_dim numbers rotate.
+
+    sin carries the sign of the half that changes places.
+    """
+    rotary_dim = cos.shape[-1]
+    if rotary_dim < x.shape[-1]:
+        return torch.cat((rotate(x[..., :rotary_dim], cos, sin), x[..., rotary_dim:]), dim=-1)
+    return torch.addcmul(x * cos, x.roll(rotary_dim // 2, -1), sin)
 
 
 def inverse_frequencies(
-    rope_type: str, parameters: Mapping[str, Any], head_dim: int, theta: float
+    rope_type: str,
+    parameters: Mapping[str, Any],
+    rotary_dim: int,
+    theta: float,
+    max_positions: int,
 ) -> tuple[torch.Tensor, float]:
-    """float32 [head_dim / 2], and the factor by which cos and sin are multiplied."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device="cpu") / head_dim
+    """float32 [rotary_dim / 2], and the factor by which cos and sin are multiplied."""
+    exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float32, device="cpu") / rotary_dim
     frequencies = 1.0 / theta**exponents
     match rope_type:
         case "default" | "dynamic":
@@ -57,7 +69,9 @@ def inverse_frequencies(
         case "llama3":
             return _llama3(frequencies, parameters), 1.0
         case "yarn":
-            return _yarn(frequencies, parameters, head_dim, theta)
+            return _yarn(frequencies, parameters, rotary_dim, theta)
+        case "longrope":
+            return _longrope(frequencies, parameters, max_positions)
         case _:
             raise ValueError(f"rope type {rope_type!r} is not supported")
 
@@ -76,23 +90,25 @@ def _llama3(frequencies: torch.Tensor, parameters: Mapping[str, Any]) -> torch.T
 
 
 def _yarn(
-    frequencies: torch.Tensor, parameters: Mapping[str, Any], head_dim: int, theta: float
+    frequencies: torch.Tensor, parameters: Mapping[str, Any], rotary_dim: int, theta: float
 ) -> tuple[torch.Tensor, float]:
     """Interpolates slow rotations, keeps fast ones, and ramps between the two."""
     factor = parameters["factor"]
     original = parameters["original_max_position_embeddings"]
 
     def dimension_of(num_rotations: float) -> float:
-        return head_dim * math.log(original / (num_rotations * 2 * math.pi)) / (2 * math.log(theta))
+        return (
+            rotary_dim * math.log(original / (num_rotations * 2 * math.pi)) / (2 * math.log(theta))
+        )
 
     low = dimension_of(parameters.get("beta_fast") or 32)
     high = dimension_of(parameters.get("beta_slow") or 1)
     if parameters.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, head_dim - 1)
+    low, high = max(low, 0), min(high, rotary_dim - 1)
     if low == high:
         high += 0.001  # a ramp of no width would divide by zero
-    dimensions = torch.arange(head_dim // 2, dtype=torch.float32, device="cpu")
+    dimensions = torch.arange(rotary_dim // 2, dtype=torch.float32, device="cpu")
     keep = 1 - ((dimensions - low) / (high - low)).clamp(0, 1)
     scaled = frequencies / factor * (1 - keep) + frequencies * keep
     return scaled, _yarn_attention_factor(factor, parameters)
@@ -110,3 +126,22 @@ def _yarn_attention_factor(factor: float, parameters: Mapping[str, Any]) -> floa
     if numerator and denominator:
         return mscale(numerator) / mscale(denominator)
     return mscale(1.0)
+
+
+def _longrope(
+    frequencies: torch.Tensor, parameters: Mapping[str, Any], max_positions: int
+) -> tuple[torch.Tensor, float]:
+    """Each frequency has a divisor of its own, one for short and one for long texts.
+
+    A key in the cache is rotated once and may be shared, so the engine's longest text decides for
+    all of them. transformers asks each text for its own length, and computes all its keys anew
+    when it outgrows the short divisors.
+    """
+    original, factor = parameters["original_max_position_embeddings"], parameters["factor"]
+    divisors = parameters["long_factor" if max_positions > original else "short_factor"]
+    given = parameters.get("attention_factor")
+    if given is not None:
+        scale = float(given)
+    else:
+        scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return frequencies / torch.tensor(divisors, dtype=torch.float32, device="cpu"), scale

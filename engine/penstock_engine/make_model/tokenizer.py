@@ -9,9 +9,20 @@ END_OF_TEXT = "<|endoftext|>"
 TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
 
+# Tools and calls as Hermes and Qwen have them.
 CHAT_TEMPLATE = (
+    "{% if tools %}"
+    "<|im_start|>system\nTools:\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n"
+    "{% endif %}"
     "{% for message in messages %}"
-    "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "<|im_start|>{{ message.role }}\n{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}"
+    "{{ '\n' }}<tool_call>\n"  # the line's end after a tag is dropped
+    '{"name": {{ call.function.name | tojson }}, '
+    '"arguments": {{ call.function.arguments | tojson }}}'
+    "\n</tool_call>"
+    "{% endfor %}"
+    "<|im_end|>\n"
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )

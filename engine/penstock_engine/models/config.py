@@ -4,47 +4,103 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.models.registry import ARCHITECTURES
+from penstock_engine.models.fields import bad, count, number, optional_number
+from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
+from penstock_engine.models.registry import FAMILIES, Biased, Family
+from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
+from penstock_engine.quantization.formats.parse import parse_format
+from penstock_engine.quantization.rounding import Quantization, Rounding
+from penstock_engine.quantization.stored import Scheme
+from penstock_engine.weights import PRODUCTS
 
-ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
+Activation = Literal["silu", "gelu", "gelu_new", "gelu_pytorch_tanh"]
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")
 
 
 @dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """parameters: the keys of this rope type, as config.json spells them."""
+class ExpertsConfig:
+    """normalises: the weights of a token's experts are made to sum to 1."""
 
-    rope_type: str
-    theta: float
-    max_position_embeddings: int
-    parameters: Mapping[str, Any]
+    num_experts: int
+    num_experts_per_token: int
+    intermediate_size: int
+    normalises: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
+    """ropes: the rotation of each kind of layer that the model has.
+
+    attention_softcap, logits_softcap: x becomes softcap * tanh(x / softcap); None: it stays x.
+    quantization: the format of a checkpoint that is quantised.
+    """
+
     architecture: str
+    family: Family
     model_type: str
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rms_norm_eps: float
-    attention_bias: bool
-    mlp_bias: bool
-    qk_norm: bool
+    norm_eps: float
+    activation: Activation
+    biases: frozenset[Biased]
+    attention_scale: float
+    attention_softcap: float | None
+    logits_softcap: float | None
     tie_word_embeddings: bool
-    rope: RopeConfig
+    layers: tuple[LayerConfig, ...]
+    experts: ExpertsConfig | None
+    ropes: Mapping[LayerKind, RopeConfig]
     max_model_len: int
     eos_token_ids: frozenset[int]
+    quantization: Scheme | None
 
-    def kv_bytes_per_token(self, dtype_bytes: int) -> int:
-        """Keys and values of one position in all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def widest_intermediate_size(self) -> int:
+        """Numbers that a token has between the two halves of an MLP, of all its experts."""
+        if self.experts is None:
+            return self.intermediate_size
+        chosen = self.experts.num_experts_per_token * self.experts.intermediate_size
+        return max(chosen, self.intermediate_size)
+
+    def num_adapter_parameters(self, rank: int) -> int:
+        """Of a LoRA adapter that changes every product of attention and of a dense MLP."""
+        hidden, heads = self.hidden_size, self.num_heads * self.head_dim
+        kv = self.num_kv_heads * self.head_dim
+        attention = 2 * (hidden + heads) + 2 * (hidden + kv)
+        mlp = 3 * (hidden + self.intermediate_size)
+        return self.num_layers * rank * (attention + mlp)
+
+    def kv_bytes_per_token(self, number_bytes: int, scale_bytes: int = 0) -> int:
+        """Keys and values of one position in all layers. scale_bytes: of those of one head."""
+        head_bytes = self.head_dim * number_bytes + scale_bytes
+        return 2 * self.num_layers * self.num_kv_heads * head_bytes
+
+    def scheme(self, quantization: Quantization | None, dtype: str) -> Scheme | None:
+        """How its products are held: as the checkpoint has them, or rounded. None: in dtype.
+
+        dtype: of the model, by torch's name. Raises ModelError where both are asked for.
+        """
+        if quantization is None or self.quantization is not None:
+            if quantization is not None:
+                raise ModelError(
+                    "QuantizedAlready",
+                    f"the checkpoint is quantised already, so it cannot be rounded to "
+                    f"{quantization}",
+                )
+            return self.quantization
+        products = frozenset(self.family.names.get(name, name) for name in PRODUCTS)
+        return Rounding(quantization, dtype, products)
 
     @classmethod
     def load(cls, model_dir: Path) -> "ModelConfig":
@@ -61,34 +117,41 @@ class ModelConfig:
     @classmethod
     def parse(cls, raw: Mapping[str, Any], generation: Mapping[str, Any]) -> "ModelConfig":
         name = _architecture(raw)
-        _refuse_unsupported(raw)
-        num_heads = _count(raw, "num_attention_heads")
-        num_kv_heads = _count(raw, "num_key_value_heads", num_heads)
+        family = FAMILIES[name]
+        raw = {**family.defaults, **raw}
+        _refuse_unsupported(raw, family)
+        num_heads = count(raw, "num_attention_heads")
+        num_kv_heads = count(raw, "num_key_value_heads", num_heads)
         if num_heads % num_kv_heads:
-            raise _bad("num_attention_heads is not a multiple of num_key_value_heads")
-        hidden_size = _count(raw, "hidden_size")
-        head_dim = _count(raw, "head_dim", hidden_size // num_heads)
-        if head_dim % 2:
-            raise _bad("head_dim must be even for rotary positions")
-        rope = _rope(raw)
+            raise bad("num_attention_heads is not a multiple of num_key_value_heads")
+        hidden_size = count(raw, "hidden_size")
+        head_dim = count(raw, "head_dim", hidden_size // num_heads)
+        experts = _experts(raw) if family.mlp == "experts" else None
+        layers = parse_layers(raw, family)
+        ropes = parse_ropes(raw, family, head_dim, layers)
         return cls(
             architecture=name,
+            family=family,
             model_type=str(raw.get("model_type", "")),
-            vocab_size=_count(raw, "vocab_size"),
+            vocab_size=count(raw, "vocab_size"),
             hidden_size=hidden_size,
-            intermediate_size=_count(raw, "intermediate_size"),
-            num_layers=_count(raw, "num_hidden_layers"),
+            intermediate_size=count(raw, "intermediate_size"),
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
-            rms_norm_eps=_number(raw, "rms_norm_eps", 1e-6),
-            attention_bias=bool(raw.get("attention_bias", False)),
-            mlp_bias=bool(raw.get("mlp_bias", False)),
-            qk_norm=ARCHITECTURES[name].qk_norm,
+            norm_eps=_norm_eps(raw, family),
+            activation=_activation(raw, family),
+            biases=_biases(raw, family),
+            attention_scale=number(raw, "query_pre_attn_scalar", head_dim) ** -0.5,
+            attention_softcap=optional_number(raw, "attn_logit_softcapping"),
+            logits_softcap=optional_number(raw, "final_logit_softcapping"),
             tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-            rope=rope,
-            max_model_len=_max_model_len(rope),
+            layers=layers,
+            experts=experts,
+            ropes=ropes,
+            max_model_len=max_model_len(ropes),
             eos_token_ids=_token_ids(raw) | _token_ids(generation),
+            quantization=parse_format(raw),
         )
 
 
@@ -96,9 +159,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _bad(f"{path.name} cannot be read as JSON") from error
+        raise bad(f"{path.name} cannot be read as JSON") from error
     if not isinstance(content, dict):
-        raise _bad(f"{path.name} must be a JSON object")
+        raise bad(f"{path.name} must be a JSON object")
     return content
 
 
@@ -106,100 +169,65 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     names = raw.get("architectures")
     names = names if isinstance(names, list) else []
     for name in names:
-        if name in ARCHITECTURES:
-            return str(name)
+        if isinstance(name, str) and name in FAMILIES:
+            return name
     raise ModelError(
         "UnsupportedArchitecture",
         f"architecture {', '.join(map(str, names)) or 'unknown'} is not supported; "
-        f"supported are {', '.join(sorted(ARCHITECTURES))}",
+        f"supported are {', '.join(sorted(FAMILIES))}",
     )
 
 
-def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
+def _refuse_unsupported(raw: Mapping[str, Any], family: Family) -> None:
     """What would change the mathematics, and therefore must not be passed over in silence."""
-    if raw.get("hidden_act", "silu") != "silu":
-        raise _bad(f"hidden_act {raw['hidden_act']!r} is not supported, only 'silu'")
-    if raw.get("quantization_config"):
-        raise _bad("quantized weights (quantization_config) are not supported")
-    kinds = set(raw.get("layer_types") or ()) - {"full_attention"}
-    if kinds or raw.get("use_sliding_window"):
-        raise _bad(f"attention other than full is not supported: {', '.join(sorted(kinds))}")
+    for key in ("use_bidirectional_attention", "qk_layernorm"):
+        if raw.get(key):
+            raise bad(f"{key} is not supported, only false")
+    if raw.get("tie_word_embeddings") and "lm_head" in family.biases:
+        raise bad("tie_word_embeddings is not supported where the head has a bias, only false")
 
 
-def _rope(raw: Mapping[str, Any]) -> RopeConfig:
-    """`rope_parameters`, or the older pair `rope_theta` and `rope_scaling`."""
-    parameters = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    if not isinstance(parameters, dict):
-        raise _bad("rope_parameters must be a JSON object")
-    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
-    if rope_type not in ROPE_TYPES:
-        raise _bad(f"rope type {rope_type!r} is not supported; supported: {', '.join(ROPE_TYPES)}")
-    if parameters.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise _bad("partial_rotary_factor other than 1 is not supported")
-    needed = {
-        "linear": ("factor",),
-        "dynamic": ("factor",),
-        "yarn": ("factor",),
-        "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
-    }
-    for key in needed.get(rope_type, ()):
-        _number(parameters, key)
-    max_position_embeddings = _count(raw, "max_position_embeddings")
-    original = parameters.get(
-        "original_max_position_embeddings",
-        raw.get("original_max_position_embeddings", max_position_embeddings),
+def _norm_eps(raw: Mapping[str, Any], family: Family) -> float:
+    if family.norm == "layer":
+        return number(raw, "layer_norm_eps", 1e-5)
+    return number(raw, "rms_norm_eps", 1e-6)
+
+
+def _activation(raw: Mapping[str, Any], family: Family) -> Activation:
+    name = raw.get("hidden_activation") or raw.get("hidden_act") or "silu"
+    if name == "gelu" and family.defaults.get("hidden_act") == "gelu_pytorch_tanh":
+        name = "gelu_pytorch_tanh"  # Gemma's first configs say gelu, its authors meant this one
+    for activation in ACTIVATIONS:
+        if name == activation:
+            return activation
+    raise bad(f"hidden_act {name!r} is not supported, only {', '.join(ACTIVATIONS)}")
+
+
+def _biases(raw: Mapping[str, Any], family: Family) -> frozenset[Biased]:
+    biases = set(family.biases)
+    if raw.get("attention_bias"):
+        biases |= {"qkv_proj", "o_proj"}
+    if raw.get("mlp_bias"):
+        biases |= {"mlp"}
+    return frozenset(biases)
+
+
+def _experts(raw: Mapping[str, Any]) -> ExpertsConfig:
+    num_experts = count(raw, "num_local_experts", count(raw, "num_experts"))
+    num_experts_per_token = count(raw, "num_experts_per_tok")
+    if num_experts_per_token > num_experts:
+        raise bad("num_experts_per_tok is more than there are experts")
+    return ExpertsConfig(
+        num_experts=num_experts,
+        num_experts_per_token=num_experts_per_token,
+        intermediate_size=count(raw, "moe_intermediate_size", count(raw, "intermediate_size")),
+        normalises=bool(raw.get("norm_topk_prob", False)),
     )
-    if "rope_theta" in parameters:
-        theta = _number(parameters, "rope_theta")
-    else:
-        theta = _number(raw, "rope_theta", 10000.0)
-    return RopeConfig(
-        rope_type=rope_type,
-        theta=theta,
-        max_position_embeddings=max_position_embeddings,
-        parameters={**parameters, "original_max_position_embeddings": original},
-    )
-
-
-def _max_model_len(rope: RopeConfig) -> int:
-    """Positions the model was made for.
-
-    Dynamic scaling re-rotates past keys as a sequence outgrows max_position_embeddings, which a
-    KV cache cannot follow: up to there it is the default rotation, and there it ends.
-    """
-    match rope.rope_type:
-        case "yarn":
-            original = int(rope.parameters["original_max_position_embeddings"])
-            return max(rope.max_position_embeddings, int(original * rope.parameters["factor"]))
-        case "linear":
-            return int(rope.max_position_embeddings * rope.parameters["factor"])
-        case _:
-            return rope.max_position_embeddings
 
 
 def _token_ids(raw: Mapping[str, Any]) -> frozenset[int]:
     ids = raw.get("eos_token_id")
     ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
     if not all(isinstance(i, int) for i in ids):
-        raise _bad("eos_token_id must be a number or a list of numbers")
+        raise bad("eos_token_id must be a number or a list of numbers")
     return frozenset(ids)
-
-
-def _count(raw: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = raw.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _bad(f"{key} must be a positive whole number")
-    return value
-
-
-def _number(raw: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    value = raw.get(key)
-    value = default if value is None else value
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-        raise _bad(f"{key} must be a positive number")
-    return float(value)
-
-
-def _bad(message: str) -> ModelError:
-    return ModelError("BadConfig", message)

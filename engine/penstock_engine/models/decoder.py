@@ -1,48 +1,84 @@
-"""The decoder that Llama and Qwen3 share: attention and gated MLP, each behind an RMS norm.
+"""The decoder that every family of registry.py is built from.
 
-Parameters carry the names of the checkpoints, except where PACKED stacks several into one so that
-one product does the work of several.
+    token ids -> embedding -> layer -> layer -> ... -> norm -> head -> logits
+                                |
+                                attention and MLP, each added to what came in
+
+Parameters carry the names of Llama's checkpoints, except that products which read the same input
+are one: qkv_proj, gate_up_proj.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from penstock_engine.layers.attention import StepAttention
+from penstock_engine.layers.attention import AttentionShape, StepAttention
+from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Embedding, Linear
-from penstock_engine.layers.norm import RMSNorm
+from penstock_engine.layers.mlp import GatedMLP, PlainMLP
+from penstock_engine.layers.moe import MixtureOfExperts
+from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
 from penstock_engine.layers.rotary import Rotary, rotate
 from penstock_engine.models.config import ModelConfig
-
-PACKED = {
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-}
+from penstock_engine.models.layer import LayerConfig
+from penstock_engine.models.registry import Norm, Order
 
 CosSin = tuple[torch.Tensor, torch.Tensor]
 
+NORMS: Mapping[Norm, type[RMSNorm | LayerNorm]] = {
+    "rms": RMSNorm,
+    "rms_plus_one": RMSNormPlusOne,
+    "layer": LayerNorm,
+}
+
+
+def make_norm(config: ModelConfig, size: int | None = None) -> nn.Module:
+    return NORMS[config.family.norm](size or config.hidden_size, config.norm_eps)
+
+
+def make_mlp(config: ModelConfig, layer: LayerConfig) -> nn.Module:
+    if layer.has_experts and config.experts is not None:
+        return MixtureOfExperts(
+            num_experts=config.experts.num_experts,
+            num_per_token=config.experts.num_experts_per_token,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.experts.intermediate_size,
+            activation=config.activation,
+            normalises=config.experts.normalises,
+        )
+    mlp = PlainMLP if config.family.mlp == "plain" else GatedMLP
+    return mlp(
+        config.hidden_size,
+        config.intermediate_size,
+        config.activation,
+        bias="mlp" in config.biases,
+    )
+
 
 class Attention(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
         super().__init__()
         self._num_heads = config.num_heads
         self._num_kv_heads = config.num_kv_heads
         self._head_dim = config.head_dim
-        self._scale = config.head_dim**-0.5
+        self._shape = AttentionShape(
+            config.attention_scale, config.attention_softcap, layer.window_tokens
+        )
         width = config.num_heads * config.head_dim
         kv_width = config.num_kv_heads * config.head_dim
-        bias = config.attention_bias
-        self.qkv_proj = Linear(config.hidden_size, width + 2 * kv_width, bias=bias)
-        self.o_proj = Linear(width, config.hidden_size, bias=bias)
-        if config.qk_norm:
-            self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
-            self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
-        self._has_qk_norm = config.qk_norm
+        self.qkv_proj = Linear(
+            config.hidden_size, width + 2 * kv_width, bias="qkv_proj" in config.biases
+        )
+        self.o_proj = Linear(width, config.hidden_size, bias="o_proj" in config.biases)
+        if config.family.qk_norm:
+            self.q_norm = make_norm(config, config.head_dim)
+            self.k_norm = make_norm(config, config.head_dim)
+        self._has_qk_norm = config.family.qk_norm
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         num_heads, num_kv_heads = self._num_heads, self._num_kv_heads
         heads = self.qkv_proj(x).view(len(x), -1, self._head_dim)
@@ -50,50 +86,83 @@ class Attention(nn.Module):
         if self._has_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, *cos_sin), rotate(k, *cos_sin)
-        mixed = attend(q, k, v, cache, self._scale)
+        mixed = attend(q, k, v, cache, self._shape)
         output: torch.Tensor = self.o_proj(mixed.view(len(x), -1))
         return output
 
 
-class GatedMLP(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+class PreNormLayer(nn.Module):
+    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
         super().__init__()
-        hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
-        self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, bias=config.mlp_bias)
-        self.down_proj = Linear(intermediate_size, hidden_size, bias=config.mlp_bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-        output: torch.Tensor = self.down_proj(F.silu(gate) * up)
-        return output
-
-
-class DecoderLayer(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = GatedMLP(config)
+        self.input_layernorm = make_norm(config)
+        self.self_attn = Attention(config, layer)
+        self.post_attention_layernorm = make_norm(config)
+        self.mlp = make_mlp(config, layer)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: torch.Tensor, attend: StepAttention
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
     ) -> torch.Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
         x = x + self.mlp(self.post_attention_layernorm(x))
         return x
 
 
+class SandwichLayer(nn.Module):
+    """Each half is normalised before and after."""
+
+    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
+        super().__init__()
+        self.input_layernorm = make_norm(config)
+        self.self_attn = Attention(config, layer)
+        self.post_attention_layernorm = make_norm(config)
+        self.pre_feedforward_layernorm = make_norm(config)
+        self.mlp = make_mlp(config, layer)
+        self.post_feedforward_layernorm = make_norm(config)
+
+    def forward(
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
+    ) -> torch.Tensor:
+        attended = self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
+        x = x + self.post_attention_layernorm(attended)
+        x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+        return x
+
+
+class ParallelLayer(nn.Module):
+    """Both halves see the same norm, neither sees the other."""
+
+    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
+        super().__init__()
+        self.input_layernorm = make_norm(config)
+        self.self_attn = Attention(config, layer)
+        self.mlp = make_mlp(config, layer)
+
+    def forward(
+        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
+    ) -> torch.Tensor:
+        normed = self.input_layernorm(x)
+        output: torch.Tensor = self.self_attn(normed, cos_sin, cache, attend) + self.mlp(normed) + x
+        return output
+
+
+LAYERS: Mapping[Order, type[PreNormLayer | SandwichLayer | ParallelLayer]] = {
+    "pre_norm": PreNormLayer,
+    "sandwich": SandwichLayer,
+    "parallel": ParallelLayer,
+}
+
+
 class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        make_layer = LAYERS[config.family.order]
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.layers = nn.ModuleList(make_layer(config, layer) for layer in config.layers)
+        self.norm = make_norm(config)
 
 
 class DecoderForCausalLM(nn.Module):
-    """Built on the meta device, then given its weights; `rotary` alone is real from the start."""
+    """Built on the meta device, then given its weights; the rotations are real from the start."""
 
     def __init__(
         self, config: ModelConfig, *, max_positions: int, dtype: torch.dtype, device: str
@@ -102,33 +171,57 @@ class DecoderForCausalLM(nn.Module):
         with torch.device("meta"):
             self.model = Decoder(config)
             if not config.tie_word_embeddings:
-                self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+                self.lm_head = Linear(
+                    config.hidden_size, config.vocab_size, bias="lm_head" in config.biases
+                )
         self._is_tied = config.tie_word_embeddings
-        self.rotary = Rotary(
-            config.rope.rope_type,
-            config.rope.parameters,
-            head_dim=config.head_dim,
-            theta=config.rope.theta,
-            max_positions=max_positions,
-            dtype=dtype,
-            device=device,
-        )
+        self._kinds = [layer.kind for layer in config.layers]
+        self._rotaries = {
+            kind: Rotary(
+                rope.rope_type,
+                rope.parameters,
+                rotary_dim=rope.rotary_dim,
+                theta=rope.theta,
+                max_positions=max_positions,
+                dtype=dtype,
+                device=device,
+            )
+            for kind, rope in config.ropes.items()
+        }
+        # Rounded as its tensor would be: Gemma 3 was trained with 55.5 instead of 55.4256.
+        scale = torch.tensor(config.hidden_size**0.5, dtype=dtype, device="cpu").item()
+        self._embedding_scale = scale if config.family.scales_embedding else None
+        self._logits_softcap = config.logits_softcap
 
     def forward(
         self,
         token_ids: torch.Tensor,
         positions: torch.Tensor,
-        caches: Sequence[torch.Tensor],
+        caches: Sequence[KVCache],
         attend: StepAttention,
     ) -> torch.Tensor:
         """token_ids, positions: int64 [tokens]. Returns hidden states [tokens, hidden_size]."""
-        cos_sin = self.rotary(positions)
+        cos_sin = {kind: rotary(positions) for kind, rotary in self._rotaries.items()}
         x: torch.Tensor = self.model.embed_tokens(token_ids)
-        for layer, cache in zip(self.model.layers, caches, strict=True):
-            x = layer(x, cos_sin, cache, attend)
+        if self._embedding_scale is not None:
+            x = x * self._embedding_scale
+        for layer, kind, cache in zip(self.model.layers, self._kinds, caches, strict=True):
+            x = layer(x, cos_sin[kind], cache, attend)
         return x
+
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size]. Returns float32 of the same shape, rows of length 1."""
+        normed: torch.Tensor = self.model.norm(hidden)
+        return F.normalize(normed.float(), dim=-1)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size], of the sampled tokens only. Returns [rows, vocab_size]."""
-        head = self.model.embed_tokens if self._is_tied else self.lm_head
-        return F.linear(self.model.norm(hidden), head.weight)
+        normed = self.model.norm(hidden)
+        logits: torch.Tensor = (
+            F.linear(normed, self.model.embed_tokens.weight)
+            if self._is_tied
+            else self.lm_head(normed)
+        )
+        if self._logits_softcap is None:
+            return logits
+        return (logits / self._logits_softcap).tanh() * self._logits_softcap

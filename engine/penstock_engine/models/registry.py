@@ -1,22 +1,138 @@
-"""The model families the engine knows, as data.
+"""The model families the engine knows, one row for each.
 
-All are decoders of the same build (grouped-query attention, rotary positions, RMS norms, gated
-MLP), so a family is a row here: the name that `architectures` in config.json carries, and what
-the config does not say about it. A family with the same build is added by adding its row, and a
-line to the families of the greedy-equality test; a new build is a sibling of decoder.py.
+All are decoders: embedding, layers of attention and MLP, a last norm, a head. decoder.py builds
+them from the row of the family and the numbers of config.json. To add a family:
+
+1. Add its row below: the name that `architectures` in config.json carries, and what is not as in
+   Llama. `defaults` are the values of its configuration class in transformers for those keys of
+   config.json that a checkpoint may leave out.
+2. Add a small random model of it to benchmarks/greedy_equality.py, which compares the engine with
+   transformers token for token.
+
+A family with a part that no row has (another norm, another order of a layer) gets that part in
+layers/ or decoder.py, and a word for it here. One that is built differently altogether gets a
+sibling of decoder.py.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Norm = Literal["rms", "rms_plus_one", "layer"]
+Order = Literal["pre_norm", "sandwich", "parallel"]
+Mlp = Literal["gated", "plain", "experts"]
+Biased = Literal["qkv_proj", "o_proj", "mlp", "lm_head"]
+
+# Which layers have a window, in configs without layer_types.
+WINDOW_KEYS = (
+    "sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
-    """qk_norm: queries and keys are RMS-normalised by head before the rotation."""
+class Family:
+    """What config.json does not say about its own architecture."""
 
-    qk_norm: bool
+    norm: Norm = "rms"
+    """rms_plus_one: the weights are stored as their difference from 1."""
+
+    order: Order = "pre_norm"
+    """pre_norm: each half of a layer adds half(norm(x)) to x. sandwich: norm(half(norm(x))).
+    parallel: both halves see the same norm(x)."""
+
+    mlp: Mlp = "gated"
+    """gated: down(activation(gate(x)) * up(x)). plain: down(activation(up(x))). experts: gated,
+    and a router chooses a few of many for each token."""
+
+    qk_norm: bool = False
+    """Queries and keys are normalised by head before the rotation."""
+
+    scales_embedding: bool = False
+    """Embedded tokens are multiplied by the root of the hidden size."""
+
+    biases: tuple[Biased, ...] = ()
+    """Products that add a bias, beside those for which attention_bias and mlp_bias ask."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Parts of parameter names that checkpoints spell otherwise than Llama's do."""
+
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values of absent keys. Of WINDOW_KEYS and partial_rotary_factor, a family heeds only those
+    that have a default here, as in transformers."""
 
 
-ARCHITECTURES = {
-    "LlamaForCausalLM": Architecture(qk_norm=False),
-    "Qwen3ForCausalLM": Architecture(qk_norm=True),
+QWEN_WINDOW = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
+GEMMA = {"hidden_act": "gelu_pytorch_tanh", "head_dim": 256, "tie_word_embeddings": True}
+GEMMA_WINDOW = {"query_pre_attn_scalar": 256, "sliding_window": 4096}
+
+FAMILIES: Mapping[str, Family] = {
+    "LlamaForCausalLM": Family(),
+    "MistralForCausalLM": Family(defaults={"sliding_window": 4096}),
+    "Qwen2ForCausalLM": Family(biases=("qkv_proj",), defaults=QWEN_WINDOW),
+    "Qwen3ForCausalLM": Family(qk_norm=True, defaults={"head_dim": 128, **QWEN_WINDOW}),
+    "Qwen3MoeForCausalLM": Family(
+        qk_norm=True,
+        mlp="experts",
+        defaults={
+            "use_sliding_window": False,
+            "sliding_window": 4096,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "moe_intermediate_size": 768,
+        },
+    ),
+    "MixtralForCausalLM": Family(
+        mlp="experts",
+        names={"mlp": "block_sparse_moe", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"},
+        defaults={
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 1e6,
+            "sliding_window": None,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "norm_topk_prob": True,
+        },
+    ),
+    "GemmaForCausalLM": Family(norm="rms_plus_one", scales_embedding=True, defaults=GEMMA),
+    "Gemma2ForCausalLM": Family(
+        norm="rms_plus_one",
+        order="sandwich",
+        scales_embedding=True,
+        defaults={
+            **GEMMA,
+            **GEMMA_WINDOW,
+            "sliding_window_pattern": 2,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+        },
+    ),
+    "Gemma3ForCausalLM": Family(
+        norm="rms_plus_one",
+        order="sandwich",
+        qk_norm=True,
+        scales_embedding=True,
+        defaults={
+            **GEMMA,
+            **GEMMA_WINDOW,
+            "sliding_window_pattern": 6,
+            "rope_theta": 1e6,
+            "rope_local_base_freq": 1e4,
+        },
+    ),
+    "Phi3ForCausalLM": Family(
+        defaults={
+            "rms_norm_eps": 1e-5,
+            "sliding_window": None,
+            "partial_rotary_factor": 1.0,
+            "original_max_position_embeddings": 4096,
+        },
+    ),
+    "PhiForCausalLM": Family(
+        norm="layer",
+        order="parallel",
+        mlp="plain",
+        biases=("qkv_proj", "o_proj", "mlp", "lm_head"),
+        names={"o_proj": "dense", "up_proj": "fc1", "down_proj": "fc2", "norm": "final_layernorm"},
+        defaults={"hidden_act": "gelu_new", "partial_rotary_factor": 0.5},
+    ),
 }

@@ -7,8 +7,17 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from penstock_engine.server.answer_form import AnswerForm
+from penstock_engine.server.chat_view import ChatView
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.generation import Choice, Generator
+from penstock_engine.server.generation import Choice, Generator, Piece, joined
+from penstock_engine.server.logprobs import (
+    Spell,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+    speller,
+)
 from penstock_engine.wire import SSE_DONE, SSE_END, SSE_PREFIX
 
 Kind = Literal["chat", "completion"]
@@ -24,27 +33,70 @@ class Answer:
 
     kind: Kind
     generator: Generator
+    form: AnswerForm
     choices: list[Choice]
     created: int
+    has_prompt_details: bool = True
 
     async def whole(self) -> Json:
         """The complete body. Raises RequestError."""
         bodies = await _all_or_none([self._collect(choice) for choice in self.choices])
         name = "chat.completion" if self.kind == "chat" else "text_completion"
-        return self._head(name) | {"choices": bodies, "usage": usage(self.choices)}
+        body = self._head(name) | {"choices": bodies, "usage": self._usage(self.choices)}
+        if self.kind == "chat":
+            body["prompt_logprobs"] = self._prompt_logprobs(self.choices[0])
+            if self.generator.request.return_token_ids:
+                body["prompt_token_ids"] = self.choices[0].prompt
+        return body
 
     async def _collect(self, choice: Choice) -> Json:
-        text: list[str] = []
-        reason = None
         async with aclosing(self.generator.pieces(choice)) as pieces:
-            async for piece in pieces:
-                text.append(piece.text)
-                reason = piece.finish_reason
-        content = "".join(text)
-        body: Json = {"index": choice.index, "logprobs": None, "finish_reason": reason}
+            whole = joined([piece async for piece in pieces])
+        body: Json = {
+            "index": choice.index,
+            "logprobs": self._logprobs(choice, whole, 0),
+            "finish_reason": whole.finish_reason,
+            "stop_reason": whole.stop_reason,
+        }
+        if choice.sampling.wants_embedding and choice.last_event is not None:
+            body["embedding"] = choice.last_event.embedding
+        if self.generator.request.return_token_ids:
+            body["token_ids"] = list(whole.token_ids)
         if self.kind == "chat":
-            return body | {"message": {"role": "assistant", "content": content}}
-        return body | {"text": content}
+            view = ChatView(self.form)
+            message = view.message(whole)
+            return body | {"message": message, "finish_reason": view.finish_reason(whole)}
+        if self.generator.request.return_token_ids:
+            body["prompt_token_ids"] = choice.prompt
+        text = self._echoed(choice) + whole.text
+        return body | {"text": text, "prompt_logprobs": self._prompt_logprobs(choice)}
+
+    def _echoed(self, choice: Choice) -> str:
+        request = self.generator.request
+        if not request.echo:
+            return ""
+        skip = request.skip_special_tokens
+        return self.generator.tokenizer.decode(choice.prompt, skip_special_tokens=skip)
+
+    def _prompt_logprobs(self, choice: Choice) -> list[Json | None] | None:
+        top = self.generator.request.prompt_logprobs
+        return None if top is None else prompt_logprobs(choice.prompt_logprobs, top, self._spell)
+
+    def _logprobs(self, choice: Choice, piece: Piece, offset: int) -> Json | None:
+        """offset: characters of the text before this piece."""
+        if self.generator.request.num_logprobs is None:
+            return None
+        if self.kind == "chat":
+            return chat_logprobs(piece.logprobs, self._spell)
+        if not self.generator.request.echo:
+            return completion_logprobs(piece.logprobs, piece.token_ids, offset, self._spell)
+        told = (None, *choice.prompt_logprobs, *piece.logprobs)
+        return completion_logprobs(told, [*choice.prompt, *piece.token_ids], 0, self._spell)
+
+    @property
+    def _spell(self) -> Spell:
+        as_ids = self.generator.request.return_tokens_as_token_ids
+        return speller(self.generator.tokenizer, as_ids=as_ids)
 
     async def stream(self) -> AsyncGenerator[bytes]:
         """Server-sent events; none exists before the first token does.
@@ -69,7 +121,7 @@ class Answer:
                     yield item
             else:
                 if self.generator.request.include_usage:
-                    yield frame(self._chunk([], usage(self.choices)))
+                    yield frame(self._chunk([], self._usage(self.choices)))
             yield SSE_DONE
         finally:
             for pump in pumps:
@@ -77,16 +129,19 @@ class Answer:
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
+        offset = 0
         is_first = True
+        view = ChatView(self.form) if self.kind == "chat" else None
         try:
             async with aclosing(self.generator.pieces(choice)) as pieces:
                 async for piece in pieces:
-                    if is_first and self.kind == "chat":
-                        opening = {"role": "assistant", "content": ""}
-                        items.put_nowait(self._delta(choice, opening, None))
+                    if is_first and view is not None:
+                        items.put_nowait(self._opening(choice))
                     is_first = False
-                    part = {"content": piece.text} if self.kind == "chat" else piece.text
-                    items.put_nowait(self._delta(choice, part, piece.finish_reason))
+                    event = self._delta(choice, piece, offset, view)
+                    if event:
+                        items.put_nowait(event)
+                    offset += len(piece.text)
             items.put_nowait(None)
         except RequestError as error:
             items.put_nowait(error)
@@ -94,15 +149,39 @@ class Answer:
             items.put_nowait(RequestError(500, "the request failed inside the server"))
             raise
 
-    def _delta(self, choice: Choice, part: Json | str, finish_reason: str | None) -> bytes:
-        body = {
+    def _opening(self, choice: Choice) -> bytes:
+        delta = {"role": "assistant", "content": ""}
+        body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return self._event(choice, body)
+
+    def _delta(self, choice: Choice, piece: Piece, offset: int, view: ChatView | None) -> bytes:
+        """Empty when nothing in the piece is certain yet."""
+        body: Json = {
             "index": choice.index,
-            "delta" if self.kind == "chat" else "text": part,
-            "logprobs": None,
-            "finish_reason": finish_reason,
+            "logprobs": self._logprobs(choice, piece, offset),
+            "finish_reason": piece.finish_reason,
         }
+        if piece.finish_reason is not None:
+            body["stop_reason"] = piece.stop_reason
+        if self.generator.request.return_token_ids:
+            body["token_ids"] = list(piece.token_ids)
+        if view is None:
+            return self._event(choice, body | {"text": piece.text})
+        delta = view.delta(piece)
+        if not delta and piece.finish_reason is None and not self._tells_tokens:
+            return b""
+        reason = view.finish_reason(piece)
+        delta = delta or {"content": ""}
+        return self._event(choice, body | {"delta": delta, "finish_reason": reason})
+
+    @property
+    def _tells_tokens(self) -> bool:
+        request = self.generator.request
+        return request.num_logprobs is not None or request.return_token_ids
+
+    def _event(self, choice: Choice, body: Json) -> bytes:
         is_counted = self.generator.request.usage_in_every_chunk
-        return frame(self._chunk([body], usage([choice]) if is_counted else None))
+        return frame(self._chunk([body], self._usage([choice]) if is_counted else None))
 
     def _chunk(self, choices: list[Json], usage_so_far: Json | None) -> Json:
         name = "chat.completion.chunk" if self.kind == "chat" else "text_completion"
@@ -110,6 +189,10 @@ class Answer:
         if self.generator.request.include_usage:
             body["usage"] = usage_so_far
         return body
+
+    def _usage(self, choices: list[Choice]) -> Json:
+        counts = usage(choices)
+        return counts if self.has_prompt_details else counts | {"prompt_tokens_details": None}
 
     def _head(self, name: str) -> Json:
         prefix = "chatcmpl" if self.kind == "chat" else "cmpl"
@@ -138,11 +221,13 @@ def frame(body: Json) -> bytes:
 
 
 def usage(choices: list[Choice]) -> Json:
-    num_prompt_tokens = sum(len(choice.prompt) for choice in choices)
+    """A prompt with several choices counts once."""
+    firsts = [choice for choice in choices if choice.number == 0] or choices[:1]
+    num_prompt_tokens = sum(len(choice.prompt) for choice in firsts)
     num_completion_tokens = sum(choice.completion_tokens for choice in choices)
     return {
         "prompt_tokens": num_prompt_tokens,
         "completion_tokens": num_completion_tokens,
         "total_tokens": num_prompt_tokens + num_completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum(c.cached_tokens for c in choices)},
+        "prompt_tokens_details": {"cached_tokens": sum(c.cached_tokens for c in firsts)},
     }

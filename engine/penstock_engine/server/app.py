@@ -1,37 +1,46 @@
 """The engine's HTTP routes."""
 
-import asyncio
 import time
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from penstock_engine.server.answers import Answer, Kind
-from penstock_engine.server.bridge import now_s
+from penstock_engine.config import ServeOptions
+from penstock_engine.server.adapter_routes import adapter_routes
+from penstock_engine.server.description import description
+from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
+from penstock_engine.server.embeddings import EmbeddingsDialect
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.generation import Generator
-from penstock_engine.server.intake import ClientGone, read_body, take_in
+from penstock_engine.server.exchange import exchange
+from penstock_engine.server.intake import ClientGone
+from penstock_engine.server.messages.answer import MessagesDialect
+from penstock_engine.server.messages.count import counted
+from penstock_engine.server.responses.answer import ResponsesDialect
+from penstock_engine.server.schemas import ChatCompletionRequest, CompletionRequest
 from penstock_engine.server.served import Served
-from penstock_engine.server.streaming import EventStream, unless_gone
+from penstock_engine.server.sleep import sleeping
+from penstock_engine.server.tokenization import tokenization
 
 CLIENT_CLOSED_REQUEST = 499
 
 
-def build_app(served: Served, api_key: str | None = None) -> ASGIApp:
-    app = FastAPI(title="Penstock engine", openapi_url=None)
+def build_app(served: Served) -> ASGIApp:
+    app = FastAPI(title="Penstock engine", docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.openapi = partial(description, served.options, served.config)  # type: ignore[method-assign]
     _add_errors(app)
     _add_state(app, served)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
-        model = {
-            "id": served.model_name,
+        common = {
             "object": "model",
             "created": served.created,
             "owned_by": "penstock",
@@ -39,17 +48,55 @@ def build_app(served: Served, api_key: str | None = None) -> ASGIApp:
             "parent": None,
             "max_model_len": served.sizing.max_model_len,
         }
-        return {"object": "list", "data": [model]}
+        own = [{"id": name} | common for name in served.model_names]
+        parent = {"parent": served.model_name}
+        adapted = [{"id": name} | common | parent for name in served.adapters.names]
+        return {"object": "list", "data": own + adapted}
 
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
-        return await _generate(served, http, "chat")
+        return await exchange(served, http, OpenAIDialect(ChatCompletionRequest))
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        return await _generate(served, http, "completion")
+        return await exchange(served, http, OpenAIDialect(CompletionRequest))
 
-    return Door(app, served, api_key)
+    @app.post("/v1/embeddings")
+    async def embeddings(http: Request) -> Response:
+        return await exchange(served, http, EmbeddingsDialect())
+
+    @app.post("/v1/messages")
+    async def messages(http: Request) -> Response:
+        return await exchange(served, http, MessagesDialect())
+
+    @app.post("/v1/messages/count_tokens")
+    async def count_tokens(http: Request) -> Response:
+        return await counted(served, http)
+
+    @app.post("/v1/responses")
+    async def responses(http: Request) -> Response:
+        dialect = ResponsesDialect(http.scope["request_id"], int(time.time()))
+        return await exchange(served, http, dialect)
+
+    app.include_router(tokenization(served))
+    if served.config.enable_lora:
+        app.include_router(adapter_routes(served.adapters))
+    if served.options.enable_sleep_mode:
+        app.include_router(sleeping(served))
+    return _for_pages(Door(app, served), served.options)
+
+
+def _for_pages(app: ASGIApp, options: ServeOptions) -> ASGIApp:
+    """Lets pages of the allowed origins call. Outside the door: a preflight carries no key."""
+    if not options.allowed_origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=options.allowed_origins,
+        allow_methods=options.allowed_methods,
+        allow_headers=options.allowed_headers,
+        allow_credentials=options.allow_credentials,
+    )
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -83,47 +130,21 @@ def _add_state(app: FastAPI, served: Served) -> None:
     async def ready() -> Response:
         if served.is_ready:
             return PlainTextResponse("ready")
-        return PlainTextResponse("draining" if served.is_draining else "engine stopped", 503)
+        return PlainTextResponse(served.state, 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(served.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
 
+    @app.post("/reset_prefix_cache")
+    async def reset_prefix_cache() -> Response:
+        await served.bridge.reset_prefix_cache()
+        return Response()
+
+    @app.get("/load")
+    async def load() -> dict[str, int]:
+        return {"server_load": served.in_flight}
+
     @app.get("/version")
     async def engine_version() -> dict[str, str]:
         return {"version": version("penstock")}
-
-
-async def _generate(served: Served, http: Request, kind: Kind) -> Response:
-    arrival_s = now_s()
-    if not served.is_ready:
-        raise RequestError(503, "the engine is stopping: try again")
-    if served.is_full:
-        served.metrics.rejected("max_num_queued_reqs")
-        raise RequestError(503, "the engine's queue is full: try again")
-    raw = await read_body(http)
-    return await unless_gone(http.receive, _respond(served, http, kind, raw, arrival_s))
-
-
-async def _respond(
-    served: Served, http: Request, kind: Kind, raw: bytes, arrival_s: float
-) -> Response:
-    request, choices = await asyncio.to_thread(take_in, served, kind, raw, arrival_s)
-    generator = Generator(
-        bridge=served.bridge,
-        tokenizer=served.tokenizer,
-        request=request,
-        model=served.model_name,
-        request_id=request.request_id or http.scope["request_id"],
-    )
-    answer = Answer(kind, generator, choices, int(time.time()))
-    if not request.stream:
-        return JSONResponse(await answer.whole())
-    events = answer.stream()
-    try:
-        # Only now is it certain that there will be an answer, and so that its status is 200.
-        first = await anext(events)
-    except BaseException:
-        await events.aclose()
-        raise
-    return EventStream(first, events)

@@ -2,22 +2,34 @@
 
 import asyncio
 import time
-import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.loop import EngineLoop, StepReport, StepRunner
+from penstock_engine.server.deadlines import too_late
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 
+T = TypeVar("T")
+
 WATCH_INTERVAL_S = 0.5
+SLEEP_POLL_S = 0.02
 
 
-class EngineGone(Exception):
+def asleep() -> RequestError:
+    """The engine has let go of its memory, and takes nothing until it is woken."""
+    return RequestError(503, "the engine is asleep: try again")
+
+
+def gone() -> RequestError:
     """The engine's thread has ended; nothing will come of a request any more."""
+    return RequestError(503, "the engine is stopping: try again")
 
 
 @dataclass(slots=True)
@@ -25,6 +37,7 @@ class _Live:
     """A sequence on its way. None in the queue: the engine is gone."""
 
     record: RequestRecord
+    num_queued_tokens: int
     events: asyncio.Queue[TokenEvent | None] = field(default_factory=asyncio.Queue)
 
 
@@ -37,11 +50,16 @@ class Bridge:
         runner: StepRunner,
         metrics: EngineMetrics,
         eos_token_ids: frozenset[int],
+        load: Callable[[], StepRunner] | None = None,
     ) -> None:
+        """load: makes the runner anew after a sleep."""
         self._loop = asyncio.get_running_loop()
         self._metrics = metrics
         self._eos_token_ids = eos_token_ids
+        self._load = load
+        self._is_asleep = False
         self._live: dict[str, _Live] = {}
+        self._num_queued_tokens = 0
         self._max_queued = scheduler.config.max_num_queued_seqs
         self._engine = EngineLoop(scheduler, runner, clock=now_s, on_step=self._on_step)
         self._engine.start()
@@ -56,34 +74,102 @@ class Bridge:
         """Whether the queue has no room, as of the last step."""
         return self._engine.stats().waiting >= self._max_queued
 
+    @property
+    def num_queued_tokens(self) -> int:
+        """Prompt tokens of sequences that have no token of an answer yet."""
+        return self._num_queued_tokens
+
+    @property
+    def is_asleep(self) -> bool:
+        return self._is_asleep
+
+    async def sleep(self, *, waits: bool) -> None:
+        """Takes nothing new, waits for what runs or ends it, and frees the runner's memory.
+
+        Once called, it cannot be taken back: cancelling it only ends the waiting for it.
+        """
+        self._is_asleep = True
+        while waits and self._live:  # noqa: ASYNC110 - the last of many has no event
+            await asyncio.sleep(SLEEP_POLL_S)
+        for sequence_id in self._live:
+            self._engine.abort(sequence_id)
+        await asyncio.wrap_future(self._engine.suspend())
+
+    async def wake_up(self) -> None:
+        """Raises whatever loading raises, and stays asleep then."""
+        assert self._load is not None, "nothing to load the runner with"
+        await asyncio.wrap_future(self._engine.resume(self._load))
+        self._is_asleep = False
+
+    async def ask(self, function: Callable[[Any], T]) -> T:
+        """What `function` makes of the runner, on the engine's thread between two steps.
+
+        Raises RequestError when it sleeps or has ended.
+        """
+        if self._is_asleep:
+            raise asleep()
+        if not self.alive:
+            raise gone()
+        return await asyncio.wrap_future(self._engine.ask(function))
+
+    async def reset_prefix_cache(self) -> None:
+        await asyncio.wrap_future(self._engine.reset_prefix_cache())
+
     async def close(self) -> None:
         """Ends what still runs, with an event of reason "error" each, and the engine's thread."""
         await asyncio.to_thread(self._engine.stop)
         await self._watching
 
     async def generate(
-        self, prompt: list[int], sampling: SamplingParams, record: RequestRecord, cache_salt: str
+        self,
+        sequence_id: str,
+        prompt: list[int],
+        sampling: SamplingParams,
+        record: RequestRecord,
+        *,
+        cache_salt: str,
+        priority: int,
+        constraint: Constraint | None,
+        adapter: str,
+        fork_of: str,
     ) -> AsyncGenerator[TokenEvent]:
-        """The events of one sequence, to its end. Closing the iterator aborts the sequence.
+        """The events of one sequence, to its end: at the record's deadline, if not before.
 
-        Raises EngineGone.
+        fork_of: the id of a sequence with the same prompt, or "".
+
+        Closing the iterator aborts the sequence. Raises RequestError for what cannot even begin.
         """
+        if self._is_asleep:
+            raise asleep()
         if not self.alive:
-            raise EngineGone
-        sequence_id = uuid.uuid4().hex
-        live = self._live[sequence_id] = _Live(record)
+            raise gone()
+        if record.is_late(now_s()):
+            self._metrics.timed_out(record, "queued")
+            raise too_late("queued")
+        live = self._live[sequence_id] = _Live(record, len(prompt))
+        self._num_queued_tokens += len(prompt)
         self._engine.submit(
-            Sequence(sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt)
-        )
+            Sequence(
+                sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt,
+                constraint, priority, adapter, fork_of,
+            )
+        )  # fmt: skip
+        late = None
+        if record.deadline_s is not None:
+            late = self._loop.call_later(
+                max(0.0, record.deadline_s - now_s()), self._engine.abort, sequence_id
+            )
         is_finished = False
         try:
             while not is_finished:
                 event = await live.events.get()
                 if event is None:
-                    raise EngineGone
+                    raise gone()
                 is_finished = event.finish_reason is not None
                 yield event
         finally:
+            if late is not None:
+                late.cancel()
             if not is_finished:
                 self._engine.abort(sequence_id)
 
@@ -100,6 +186,8 @@ class Bridge:
             live = self._live.get(event.request_id)
             if live is None:  # given up by the watch, at the very end
                 continue
+            self._num_queued_tokens -= live.num_queued_tokens
+            live.num_queued_tokens = 0
             self._metrics.observe_event(event, live.record)
             live.events.put_nowait(event)
             if event.finish_reason is not None:

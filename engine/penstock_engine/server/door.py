@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import re
 import uuid
+from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,20 +12,26 @@ from penstock_engine.server.errors import RequestError
 from penstock_engine.server.served import Served
 from penstock_engine.wire import REQUEST_ID_HEADER
 
-OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/ping"})
-GENERATION_PATHS = frozenset({"/v1/chat/completions", "/v1/completions"})
+OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})
+GENERATION_PATHS = frozenset(
+    {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/responses"}
+)
 
 HEADER = REQUEST_ID_HEADER.encode()
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 class Door:
-    """Sets scope["request_id"]: the client's, if it is a plain word, or a new one."""
+    """Sets scope["request_id"]: the client's, if it is a plain word, or a new one.
 
-    def __init__(self, app: ASGIApp, served: Served, api_key: str | None) -> None:
+    Every path but the open ones asks for a key, whether there is a route or not.
+    """
+
+    def __init__(self, app: ASGIApp, served: Served) -> None:
         self._app = app
         self._served = served
-        self._digest = None if api_key is None else _digest(api_key.encode())
+        self._shows_id = served.options.enable_request_id_headers
+        self._digests = [_digest(key.encode()) for key in served.options.api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -35,13 +42,13 @@ class Door:
         scope["request_id"] = request_id.decode()
 
         async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and self._shows_id:
                 message["headers"] = [*message["headers"], (HEADER, request_id)]
             await send(message)
 
         # The path that is routed, never one put together from headers.
-        path = scope["path"]
-        if path not in OPEN_PATHS and not self._has_key(headers.get(b"authorization", b"")):
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path not in OPEN_PATHS and not self._has_key(headers):
             refusal = RequestError(401, "the API key is missing or wrong").response()
             await refusal(scope, receive, send_with_id)
             return
@@ -52,12 +59,15 @@ class Door:
         finally:
             self._served.in_flight -= is_generation
 
-    def _has_key(self, authorization: bytes) -> bool:
-        if self._digest is None:
+    def _has_key(self, headers: Mapping[bytes, bytes]) -> bool:
+        if not self._digests:
             return True
-        scheme, _, key = authorization.partition(b" ")
-        is_bearer = scheme.lower() == b"bearer"
-        return hmac.compare_digest(_digest(key), self._digest) and is_bearer
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            key = headers.get(b"x-api-key", b"")  # where Anthropic's clients put it
+        digest = _digest(key)
+        # All of them, so that the time tells nothing of which one it was.
+        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
 
 def _digest(key: bytes) -> bytes:

@@ -16,6 +16,7 @@ TYPES = {
     413: "RequestTooLargeError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
+    504: "DeadlineExceededError",
 }
 
 

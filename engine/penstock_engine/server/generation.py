@@ -1,14 +1,17 @@
 """One choice of an answer: from a prompt to pieces of text with an end."""
 
-import json
-import sys
-from collections.abc import AsyncGenerator
+import uuid
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.server.bridge import Bridge, EngineGone
+from penstock_engine.core.step import TokenLogprobs
+from penstock_engine.server.adapters import AdapterRegistry
+from penstock_engine.server.bridge import Bridge
+from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
@@ -17,6 +20,7 @@ from penstock_engine.tokens import TextStream, Tokenizer
 FAILURES: dict[Failure, tuple[int, str]] = {
     "queue_full": (503, "the engine's queue is full: try again"),
     "prompt_too_long": (400, "the prompt is longer than the KV cache can hold"),
+    "nothing_to_draw": (400, "the request's own limits leave no token to draw"),
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }
@@ -24,34 +28,54 @@ FAILURES: dict[Failure, tuple[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text, the end, or both."""
+    """New text with the tokens it came from, the end, or both.
+
+    stop_reason: the stop string or stop token that was met.
+    """
 
     text: str
-    finish_reason: str | None
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
 
 
 @dataclass(slots=True)
 class Choice:
-    """What one choice is made from, and how far it is."""
+    """What one choice is made from, and how far it is.
+
+    number: among the n of its prompt. fork_of: the sequence of the first of them, whose prompt
+    this one need not compute again, or "".
+    """
 
     index: int
+    number: int
     prompt: list[int]
     sampling: SamplingParams
     record: RequestRecord
+    fork_of: str = ""
+    sequence_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
+    constraint: Constraint | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
+    prompt_logprobs: tuple[TokenLogprobs, ...] = field(default=(), init=False)
+    last_event: TokenEvent | None = field(default=None, init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. answer_id: of the request, for the log."""
+    """Makes choices. shows_special: whether tags in the text are special tokens. on_end: told of
+    each choice that has ended, and why: by a finish reason, "abort" or "error"."""
 
     bridge: Bridge
+    adapters: AdapterRegistry
     tokenizer: Tokenizer
     request: GenerationRequest
     model: str
     request_id: str
+    shows_special: bool = False
+    on_end: Sequence[Callable[[Choice, str], None]] = ()
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
         """To the end of the choice. Raises RequestError when the engine refuses or fails.
@@ -64,70 +88,94 @@ class Generator:
             request.stop,
             min_tokens=choice.sampling.min_tokens,
             include_stop=request.include_stop_str_in_output,
-            skip_special_tokens=request.skip_special_tokens,
-        )
-        events = self.bridge.generate(
-            choice.prompt, choice.sampling, record, request.cache_salt or ""
+            skip_special_tokens=request.skip_special_tokens and not self.shows_special,
         )
         finish_reason = "abort"
+        held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet
         try:
-            async with aclosing(events):
+            async with (
+                self.adapters.hold(request.model) as adapter,
+                aclosing(
+                    self.bridge.generate(
+                        choice.sequence_id,
+                        choice.prompt,
+                        choice.sampling,
+                        record,
+                        cache_salt=request.cache_salt or "",
+                        priority=request.priority,
+                        constraint=choice.constraint,
+                        adapter=adapter,
+                        fork_of=choice.fork_of,
+                    )
+                ) as events,
+            ):
                 async for event in events:
-                    _raise_failure(event)
-                    piece = self._piece(event, choice, text)
-                    if text.stopped:
-                        record.is_stopped = True
+                    choice.last_event = event
+                    _raise_failure(event, record)
+                    held = (*held, self._piece(event, choice, text))
+                    piece = joined(held)
                     if piece.finish_reason is not None:
                         finish_reason = piece.finish_reason
+                        record.is_stopped = text.stop is not None
                     if piece.text or piece.finish_reason:
+                        held = ()
                         yield piece
                     if piece.finish_reason is not None:
                         return
-        except (RequestError, EngineGone) as error:
+        except RequestError:
             finish_reason = "error"
-            if isinstance(error, EngineGone):
-                raise RequestError(*FAILURES["engine_stopped"]) from error
             raise
         finally:
-            self._log(choice, finish_reason)
+            for tell in self.on_end:
+                tell(choice, finish_reason)
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
-        choice.completion_tokens = event.num_output_tokens
         choice.cached_tokens = event.num_cached_tokens
         choice.first_token_s = event.first_token_s
-        new = ""
+        choice.prompt_logprobs = choice.prompt_logprobs or event.prompt_logprobs
         # The token that ended the sequence is not text, unless it was asked for.
-        is_end_token = event.finish_reason == "stop"
-        if event.token_id is not None and (
-            not is_end_token or self.request.include_stop_str_in_output
-        ):
-            new = text.push(event.token_id)
+        silent = None if self.request.include_stop_str_in_output else event.ending_token_id
+        new, num_read = "", 0
+        for token_id in event.token_ids:
+            num_read += 1
+            if token_id != silent or num_read < len(event.token_ids):
+                new += text.push(token_id)
+            if text.stop is not None:
+                break
+        choice.completion_tokens += num_read
         if event.finish_reason is not None:
             new += text.finish()
-        return Piece(new, "stop" if text.stopped else event.finish_reason)
-
-    def _log(self, choice: Choice, finish_reason: str) -> None:
-        """One JSON line for each finished choice, without its text."""
-        ttft_s = tpot_s = None
-        first_s, last_s = choice.first_token_s, choice.record.last_token_s
-        if first_s is not None:
-            ttft_s = first_s - choice.record.arrival_s
-        if first_s is not None and last_s is not None and choice.completion_tokens > 1:
-            tpot_s = (last_s - first_s) / (choice.completion_tokens - 1)
-        line = {
-            "request_id": self.request_id,
-            "model": self.model,
-            "prompt_tokens": len(choice.prompt),
-            "completion_tokens": choice.completion_tokens,
-            "ttft_ms": None if ttft_s is None else round(ttft_s * 1e3, 2),
-            "tpot_ms": None if tpot_s is None else round(tpot_s * 1e3, 2),
-            "cache_hit": choice.cached_tokens,
-            "finish_reason": finish_reason,
-        }
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
+        return Piece(
+            new,
+            event.token_ids[:num_read],
+            event.logprobs[:num_read],
+            "stop" if text.stop is not None else event.finish_reason,
+            _stop_reason(event, choice, text),
+        )
 
 
-def _raise_failure(event: TokenEvent) -> None:
+def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:
+    if record.late_phase is not None:
+        raise too_late(record.late_phase)
     if event.finish_reason in ("error", "abort"):
         raise RequestError(*FAILURES[event.failure or "engine_stopped"])
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """One piece with all text and tokens, and the end of the last."""
+    last = pieces[-1]
+    return Piece(
+        "".join(piece.text for piece in pieces),
+        tuple(token for piece in pieces for token in piece.token_ids),
+        tuple(told for piece in pieces for told in piece.logprobs),
+        last.finish_reason,
+        last.stop_reason,
+    )
+
+
+def _stop_reason(event: TokenEvent, choice: Choice, text: TextStream) -> str | int | None:
+    """As vLLM tells it: an end-of-sequence token is no reason of its own."""
+    if text.stop is not None:
+        return text.stop
+    is_asked = event.ending_token_id in choice.sampling.stop_token_ids
+    return event.ending_token_id if is_asked else None

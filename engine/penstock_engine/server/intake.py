@@ -1,20 +1,23 @@
 """From the bytes of a request to choices with tokens, every cap checked on the way."""
 
 import asyncio
+from typing import Any
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.server.answers import Kind
+from penstock_engine.server.answer_form import AnswerForm, answer_form
+from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.metrics import RequestRecord
+from penstock_engine.server.sampling import MAX_SEED, sampling_params
 from penstock_engine.server.schemas import (
+    MAX_CHOICES,
     ChatCompletionRequest,
     CompletionRequest,
     GenerationRequest,
-    parse,
+    StreamOptions,
 )
 from penstock_engine.server.served import Served
 from penstock_engine.tokens import TemplateRefused, Tokenizer
@@ -44,33 +47,54 @@ async def read_body(http: Request) -> bytes:
 
 
 def take_in(
-    served: Served, kind: Kind, raw: bytes, arrival_s: float
-) -> tuple[GenerationRequest, list[Choice]]:
+    served: Served, dialect: Dialect, raw: bytes, arrival_s: float, deadline_s: float | None
+) -> tuple[GenerationRequest, list[Choice], AnswerForm]:
     """Pure CPU work, to be done off the event loop. Raises RequestError."""
-    request: GenerationRequest = parse(
-        ChatCompletionRequest if kind == "chat" else CompletionRequest, raw
-    )
-    if request.model not in (None, served.model_name):
-        raise RequestError(404, f"The model `{request.model}` does not exist.", param="model")
-    vocab_size = served.sizing.model.vocab_size
-    if any(token >= vocab_size for token in request.stop_token_ids or ()):
+    request = dialect.read(raw, served.defaults.parameters)
+    check_model_name(served, request.model)
+    if served.options.enable_force_include_usage and request.stream:
+        request.stream_options = request.stream_options or StreamOptions()
+        request.stream_options.include_usage = True
+    if request.priority and served.config.scheduling_policy != "priority":
         raise RequestError(
-            400, "the model has no such token in stop_token_ids", param="stop_token_ids"
+            400, "priority needs an engine with --scheduling-policy priority", param="priority"
         )
-    param = "messages" if kind == "chat" else "prompt"
+    vocab_size = served.sizing.model.vocab_size
+    param = "messages" if isinstance(request, ChatCompletionRequest) else "prompt"
+    prompts = encode(served, request)
+    if len(prompts) * request.n > MAX_CHOICES:
+        raise RequestError(400, f"prompts times n must not be more than {MAX_CHOICES}", param="n")
+    seed = served.seeds.getrandbits(63) if request.seed is None else request.seed
     choices: list[Choice] = []
-    for prompt in _encode(served, request):
+    for prompt in prompts:
         if not prompt:
             raise RequestError(400, f"{param} must not be empty", param=param)
         if max(prompt) >= vocab_size:
             raise RequestError(400, f"the model has no such token in {param}", param=param)
         max_tokens = _max_tokens(served, request, len(prompt), param)
-        sampling = _sampling(request, max_tokens)
-        choices.append(Choice(len(choices), prompt, sampling, RequestRecord(arrival_s, max_tokens)))
-    return request, choices
+        first = ""
+        for number in range(request.n):
+            sampling = sampling_params(
+                request, served.tokenizer,
+                max_tokens=max_tokens, seed=(seed + number) % MAX_SEED, vocab_size=vocab_size,
+            )  # fmt: skip
+            adapter = served.adapters.label(request.model)
+            record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s, adapter)
+            choice = Choice(len(choices), number, prompt, sampling, record, fork_of=first)
+            # Those that tell of the prompt's probabilities all have to compute it.
+            first = first or ("" if sampling.prompt_logprobs is not None else choice.sequence_id)
+            choices.append(choice)
+    form = answer_form(request, prompts[0], served.tokenizer, served.options)
+    return request, choices, form
 
 
-def _encode(served: Served, request: GenerationRequest) -> list[list[int]]:
+def check_model_name(served: Served, name: str | None) -> None:
+    if name not in (None, *served.model_names, *served.adapters.names):
+        raise RequestError(404, f"The model `{name}` does not exist.", param="model")
+
+
+def encode(served: Served, request: GenerationRequest) -> list[list[int]]:
+    """The tokens of each prompt. Raises RequestError."""
     tokenizer = served.tokenizer
     if isinstance(request, ChatCompletionRequest):
         return [_encode_chat(served, request)]
@@ -89,12 +113,25 @@ def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
     tokenizer: Tokenizer = served.tokenizer
     if not tokenizer.has_chat_template:
         raise RequestError(400, "this model has no chat template: use /v1/completions")
+    if request.tools and not tokenizer.takes_tools:
+        raise RequestError(400, "this model's chat template does not take tools", param="tools")
     messages = [message.for_template() for message in request.messages]
-    _refuse_endless(served, sum(len(message["content"]) for message in messages), 1, "messages")
+    tools = [tool.for_template() for tool in request.tools]
+    options = request.chat_template_kwargs.model_dump(exclude_none=True)
+    _refuse_endless(served, _num_chars([messages, tools]), 1, "messages")
     try:
-        return tokenizer.encode_chat(messages)
+        return tokenizer.encode_chat(messages, tools, options)
     except TemplateRefused as error:
         raise RequestError(400, str(error), param="messages") from error
+
+
+def _num_chars(value: Any) -> int:
+    """Of all texts in it. The depth of a body is bounded where it is parsed."""
+    if isinstance(value, dict):
+        return sum(_num_chars(inner) for inner in value.values())
+    if isinstance(value, list):
+        return sum(map(_num_chars, value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _refuse_endless(served: Served, num_chars: int, num_prompts: int, param: str) -> None:
@@ -122,24 +159,5 @@ def _max_tokens(served: Served, request: GenerationRequest, num_prompt: int, par
             f"{answer} in the completion). Please reduce the length of the {param} or completion.",
             param=param if room < 1 else "max_tokens",
         )
-    return room if asked is None else asked
-
-
-def _sampling(request: GenerationRequest, max_tokens: int) -> SamplingParams:
-    """With OpenAI's defaults for what was not asked. Raises RequestError."""
-    min_tokens = request.min_tokens or 0
-    if min_tokens > max_tokens:
-        raise RequestError(
-            400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
-        )
-    return SamplingParams(
-        max_tokens=max_tokens,
-        min_tokens=min_tokens,
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        top_k=max(0, request.top_k or 0),  # vLLM's "off" is -1
-        min_p=request.min_p or 0.0,
-        stop_token_ids=frozenset(request.stop_token_ids or ()),
-        ignore_eos=request.ignore_eos,
-        seed=None if request.seed is None else request.seed % 2**63,
-    )
+    wanted = served.defaults.max_tokens if asked is None else asked
+    return min(filter(None, (room, wanted, served.defaults.max_tokens_cap)))

@@ -1,7 +1,9 @@
 """The engine's metrics, fed from step reports and finished requests."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Literal
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,9 +16,11 @@ from prometheus_client import (
 
 from penstock_engine import wire
 from penstock_engine.config import EngineConfig
-from penstock_engine.core.events import SchedulerStats, TokenEvent
+from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.preflight import Sizing
+from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"
@@ -35,7 +39,15 @@ COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_compute"}, "prompt_tokens_computed"),
     (wire.PROMPT_TOKENS_BY_SOURCE, {"source": "local_cache_hit"}, "prompt_tokens_cached"),
     (wire.PROMPT_TOKENS_CACHED, {}, "prompt_tokens_cached"),
-    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_cached"),
+    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "device"}, "prompt_tokens_from_device"),
+    (wire.PROMPT_TOKENS_CACHED_BY_SOURCE, {"source": "host"}, "prompt_tokens_from_host"),
+    (wire.KV_EXHAUSTED, {"action": "wait"}, "waits_for_blocks"),
+    (wire.KV_EXHAUSTED, {"action": "reject"}, "rejections"),
+    (wire.KV_EXHAUSTED, {"action": "recompute"}, "preemptions"),
+    (wire.KV_EXHAUSTED, {"action": "evict"}, "dropped_blocks"),
+    (wire.KV_EXHAUSTED, {"action": "offload"}, "saved_blocks"),
+    (wire.SPEC_DRAFTS, {}, "drafts"),
+    (wire.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )
 
 # How a sequence that was refused counts; it has no latencies.
@@ -46,13 +58,21 @@ REJECTED = {"queue_full": "max_num_queued_reqs"}
 class RequestRecord:
     """What the engine does not know of a request. arrival_s: at the server, before tokenising.
 
-    is_stopped: a stop string ended it; the engine sees an abort.
+    is_stopped: a stop string ended it; the engine sees an abort. late_phase: how far it was at its
+    deadline, which ended it.
     """
 
     arrival_s: float
     max_tokens: int
+    num_choices: int = 1
+    deadline_s: float | None = None
+    adapter: str = ""
     last_token_s: float | None = None
     is_stopped: bool = False
+    late_phase: Phase | None = None
+
+    def is_late(self, now_s: float) -> bool:
+        return self.deadline_s is not None and now_s >= self.deadline_s
 
 
 class EngineMetrics:
@@ -61,18 +81,49 @@ class EngineMetrics:
     def __init__(self, model_name: str, config: EngineConfig, sizing: Sizing) -> None:
         self.registry = CollectorRegistry()
         self._labels = {"engine": ENGINE_INDEX, "model_name": model_name}
+        specs, values = wire.METRICS, dict(wire.LABEL_VALUES)
+        if (speculation := config.speculative_config) is not None:
+            specs += wire.SPECULATION_METRICS
+            positions = range(speculation.num_speculative_tokens)
+            values[wire.SPEC_ACCEPTED_BY_POSITION.name] = tuple(map(str, positions))
+        self._max_adapters = config.max_loras if config.enable_lora else 0
+        if config.enable_lora:
+            specs += wire.ADAPTER_METRICS
+            values |= {spec.name: () for spec in wire.ADAPTER_METRICS}
         self._metrics: dict[str, Any] = {
-            spec.name: self._make(spec, sizing.max_model_len) for spec in wire.METRICS
+            spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
+            for spec in specs
         }
         self._stats: SchedulerStats | None = None
-        self._of(wire.SLEEP_STATE, sleep_state="awake").set(1)
+        self.set_sleep(None)
         self._expose_cache_config(config, sizing)
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
 
+    def set_startup(self, phases_s: Mapping[str, float]) -> None:
+        for phase, seconds in phases_s.items():
+            self._of(wire.STARTUP_SECONDS, phase=phase).set(seconds)
+
     def set_draining(self) -> None:
         self._of(wire.DRAINING).set(1)
+
+    def set_sleep(self, level: Literal[1, 2] | None) -> None:
+        """None: awake."""
+        for state, own in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
+            self._of(wire.SLEEP_STATE, sleep_state=state).set(level == own)
+
+    def set_adapter(self, name: str, *, in_memory: bool) -> None:
+        if in_memory:
+            self._of(wire.LORA_RESIDENT, adapter=name).set(1)
+        else:
+            self._metrics[wire.LORA_RESIDENT.name].remove_by_labels(
+                self._labels | {"adapter": name}
+            )
+
+    def timed_out(self, record: RequestRecord, phase: Phase) -> None:
+        record.late_phase = phase
+        self._of(wire.REQUEST_TIMEOUTS, phase=phase).inc()
 
     def rejected(self, reason: str) -> None:
         self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
@@ -81,7 +132,8 @@ class EngineMetrics:
         stats, before = report.stats, self._stats
         self._of(wire.RUNNING).set(stats.running)
         self._of(wire.WAITING).set(stats.waiting)
-        self._of(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting)
+        self._of(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting - stats.deferred)
+        self._of(wire.WAITING_BY_REASON, reason="deferred").set(stats.deferred)
         self._of(wire.KV_USAGE).set(stats.kv_usage)
         self._of(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
@@ -90,22 +142,55 @@ class EngineMetrics:
             gained = getattr(stats, field) - (getattr(before, field) if before else 0)
             if gained:
                 self._of(spec, **labels).inc(gained)
+        right = zip_longest(
+            stats.drafts_right_by_position,
+            before.drafts_right_by_position if before else (),
+            fillvalue=0,
+        )
+        for position, (now_right, before_right) in enumerate(right):
+            gained = now_right - before_right
+            self._of(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
+            self._of(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
+        if self._max_adapters:
+            self._observe_adapters(stats)
         self._stats = stats
 
+    def _observe_adapters(self, stats: SchedulerStats) -> None:
+        """vLLM's way: the names are labels, the value says when they were right."""
+        info = self._metrics[wire.LORA_INFO.name]
+        info.clear()
+        info.labels(
+            max_lora=str(self._max_adapters),
+            running_lora_adapters=",".join(map(_name_of, stats.running_adapters)),
+            waiting_lora_adapters=",".join(map(_name_of, stats.waiting_adapters)),
+        ).set_to_current_time()
+
     def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
-        if event.token_id is not None:
+        if event.token_ids:
             if record.last_token_s is None:
                 self._of(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - record.arrival_s)
             else:
                 self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
             record.last_token_s = event.now_s
+        if event.finish_reason == "abort" and record.is_late(event.now_s):
+            self.timed_out(record, phase_of(event))
         if event.failure in REJECTED:
             self.rejected(REJECTED[event.failure])
         elif event.finish_reason is not None:
             reason = "stop" if record.is_stopped else event.finish_reason
             self._of(wire.REQUEST_SUCCESS, finished_reason=reason).inc()
+            if record.adapter:
+                self._adapter_finished(event, record.adapter, reason)
             if reason in ("stop", "length"):
                 self._finished(event, record)
+
+    def _adapter_finished(self, event: TokenEvent, adapter: str, reason: str) -> None:
+        self._of(wire.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
+        for kind, count in (
+            ("prompt", event.num_prompt_tokens),
+            ("generation", event.num_output_tokens),
+        ):
+            self._of(wire.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
 
     def _finished(self, event: TokenEvent, record: RequestRecord) -> None:
         assert event.scheduled_s is not None, "a sequence that ended well was never scheduled"
@@ -123,7 +208,7 @@ class EngineMetrics:
             (wire.REQUEST_MAX_GENERATION_TOKENS, event.num_output_tokens),
             (wire.PREFILL_COMPUTED, event.prefill_kv_computed_tokens),
             (wire.REQUEST_PREEMPTIONS, event.preemptions),
-            (wire.REQUEST_PARAMS_N, 1),
+            (wire.REQUEST_PARAMS_N, record.num_choices),
             (wire.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
             self._of(spec).observe(value)
@@ -134,7 +219,7 @@ class EngineMetrics:
         own = {name: value for name, value in self._labels.items() if name in spec.labels}
         return self._metrics[spec.name].labels(**own, **labels)
 
-    def _make(self, spec: MetricSpec, max_model_len: int) -> Any:
+    def _make(self, spec: MetricSpec, max_model_len: int, values: tuple[str, ...]) -> Any:
         if spec.kind == "histogram":
             buckets = spec.buckets or wire.token_buckets(max_model_len)
             metric: Any = Histogram(
@@ -148,7 +233,7 @@ class EngineMetrics:
         if spec is not wire.CACHE_CONFIG:
             own = {name: value for name, value in self._labels.items() if name in spec.labels}
             extra = [name for name in spec.labels if name not in own]
-            for value in wire.LABEL_VALUES.get(spec.name, ("",)):
+            for value in values:
                 metric.labels(**own, **dict.fromkeys(extra, value))
         return metric
 
@@ -158,7 +243,7 @@ class EngineMetrics:
         known: dict[str, object] = {
             "_block_size_resolved": True,
             "block_size": config.block_size,
-            "cache_dtype": sizing.dtype,
+            "cache_dtype": sizing.kv_dtype,
             "effective_attention_block_size": config.block_size,
             "enable_prefix_caching": config.enable_prefix_caching,
             "engine": ENGINE_INDEX,
@@ -176,3 +261,7 @@ class EngineMetrics:
         }
         labels = {name: str(known.get(name)) for name in wire.CACHE_CONFIG.labels}
         self._metrics[wire.CACHE_CONFIG.name].labels(**labels).set(1)
+
+
+def _name_of(identity: str) -> str:
+    return identity.rpartition("#")[0]

@@ -2,22 +2,36 @@
 
 import asyncio
 import logging
+import random
 import signal
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
 from penstock_engine import device
-from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.config import FIT, EngineConfig, ServeOptions
+from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.preflight import Sizing, size
 from penstock_engine.runner import Runner
+from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge, now_s
+from penstock_engine.server.defaults import generation_defaults
+from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.served import Served
+from penstock_engine.server.startup import StartUp
+from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from penstock_engine.server.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -30,33 +44,117 @@ CLOSE_TIMEOUT_S = 5
 
 
 class Server(uvicorn.Server):
-    """Leaves the signals to the drain."""
+    """Leaves the signals to the drain, and says when it can be reached."""
+
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_listening()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-async def serve(config: EngineConfig, options: ServeOptions) -> None:
+async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) -> None:
     """Until SIGTERM or SIGINT, and the end of the drain. Raises ModelError when it cannot start."""
-    started_s = now_s()
+    start_up.ended("import")
     device_name = device.choose_device(config.device)
     sizing = size(config, device_name=device_name, memory_limit_bytes=device.memory_limit_bytes())
-    tokenizer = Tokenizer(config.model_dir)
+    tokenizer = Tokenizer(config.model_dir, _chat_template(options.chat_template))
+    defaults = generation_defaults(
+        config.model_dir, options.generation_config, options.override_generation_config
+    )
     scheduler = Scheduler(_scheduler_config(config, sizing))
-    runner = _load(config, sizing)
-    metrics = EngineMetrics(options.served_model_name, config, sizing)
-    bridge = Bridge(scheduler, runner, metrics, sizing.model.eos_token_ids)
-    served = Served(options.served_model_name, config, sizing, tokenizer, bridge, metrics)
+    grammars = _grammars(tokenizer, sizing)
+    metrics = EngineMetrics(options.served_model_names[0], config, sizing)
+    start_up.ended("config")
+
+    targets: dict[str, tuple[int, int]] = {}
+    in_memory: dict[str, Adapter] = {}
+
+    def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
+        runner = _load(config, sizing, on_weights)
+        if config.enable_lora:
+            targets.update(runner.adapters.targets)
+            for identity, adapter in list(in_memory.items()):
+                runner.adapters.add(identity, adapter)
+        return runner
+
+    # No name here holds the runner: asleep, the engine lets go of it.
+    bridge = Bridge(
+        scheduler, load(lambda: start_up.ended("weights")), metrics,
+        sizing.model.eos_token_ids, load,
+    )  # fmt: skip
+    start_up.ended("warm_up")
+    adapters = AdapterRegistry(
+        bridge, config, metrics, targets=targets, dtype=sizing.dtype, root=options.lora_dir,
+        taken_names=options.served_model_names, in_memory=in_memory,
+    )  # fmt: skip
+    served = Served(
+        options, config, sizing, tokenizer, bridge, metrics, adapters,
+        seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
+        grammars=grammars, defaults=defaults, tracer=_tracer(options.otlp_traces_endpoint),
+    )  # fmt: skip
     logger.info(
-        "loaded in %.1f s: %s on %s in %s, %d blocks of %d tokens, context %d",
-        now_s() - started_s, options.served_model_name, device_name, sizing.dtype,
+        "loaded: %s on %s in %s, %d blocks of %d tokens, context %d",
+        served.model_name, device_name, sizing.dtype,
         sizing.num_blocks, sizing.block_size, sizing.max_model_len,
     )  # fmt: skip
+    if config.max_model_len == FIT and sizing.max_model_len < sizing.model.max_model_len:
+        logger.warning(
+            "the context is cut to %d of the model's %d tokens, which is what the KV cache has "
+            "room for", sizing.max_model_len, sizing.model.max_model_len,
+        )  # fmt: skip
     try:
-        await _listen(served, options)
+        await _load_adapters(adapters, options)
+        await _listen(served, start_up)
     finally:
         await bridge.close()
+        if served.tracer is not None:
+            await asyncio.to_thread(served.tracer.close)
+        if grammars is not None:
+            await grammars.close()
+
+
+def _grammars(tokenizer: Tokenizer, sizing: Sizing) -> GrammarCompiler | None:
+    vocab_size = max(sizing.model.vocab_size, tokenizer.vocab_size)
+    try:
+        return GrammarCompiler(tokenizer.to_json(), vocab_size, sizing.model.eos_token_ids)
+    except ValueError:
+        logger.warning("no structured output: the tokenizer does not tell how its tokens are spelt")
+        return None
+
+
+async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> None:
+    """Those of the command line. Raises ModelError."""
+    for name, _, folder in options.named_adapters:
+        try:
+            await adapters.load(name, Path(folder))
+        except (ModelError, RequestError) as error:
+            raise ModelError("BadAdapter", f"--lora-modules {name}: {error}") from error
+
+
+def _tracer(endpoint: str | None) -> "Tracer | None":
+    if endpoint is None:
+        return None
+    from penstock_engine.server.tracing import Tracer  # a second, and megabytes
+
+    return Tracer(endpoint)
+
+
+def _chat_template(given: str | None) -> str | None:
+    """A template, or the file that holds it. Raises ModelError."""
+    if given is None or "{" in given:  # what has a brace is a template
+        return given
+    try:
+        return Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelError("NoChatTemplate", "--chat-template: the file cannot be read") from error
 
 
 def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
@@ -68,10 +166,14 @@ def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
         num_blocks=sizing.num_blocks,
         prefix_caching=config.enable_prefix_caching,
         max_num_queued_seqs=config.max_num_queued_reqs,
+        policy=config.scheduling_policy,
+        speculation=config.speculative_config,
+        num_host_blocks=sizing.num_host_blocks,
+        max_adapters=config.max_loras if config.enable_lora else 0,
     )
 
 
-def _load(config: EngineConfig, sizing: Sizing) -> Runner:
+def _load(config: EngineConfig, sizing: Sizing, on_weights: Callable[[], None]) -> Runner:
     return Runner.load(
         config.model_dir,
         device=sizing.device,
@@ -81,17 +183,35 @@ def _load(config: EngineConfig, sizing: Sizing) -> Runner:
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=sizing.max_model_len,
-        seed=config.seed,
+        draft_model_dir=config.draft_model_dir,
+        num_host_blocks=sizing.num_host_blocks,
+        max_adapters=config.max_loras if config.enable_lora else 0,
+        quantization=config.quantization,
+        kv_dtype=sizing.kv_dtype,
+        on_weights=on_weights,
     )
 
 
-async def _listen(served: Served, options: ServeOptions) -> None:
+async def _listen(served: Served, start_up: StartUp) -> None:
+    options = served.options
+
+    def on_listening() -> None:
+        start_up.ended("listen")
+        served.metrics.set_startup(start_up.phases_s)
+        logger.info("ready in %s", start_up)
+
     server = Server(
         uvicorn.Config(
-            build_app(served, options.api_key),
+            build_app(served),
             host=options.host,
             port=options.port,
-            log_level="warning",
+            uds=None if options.uds is None else str(options.uds),
+            root_path=options.root_path.rstrip("/"),
+            ssl_keyfile=options.ssl_keyfile,
+            ssl_certfile=options.ssl_certfile,
+            ssl_ca_certs=options.ssl_ca_certs,
+            ssl_cert_reqs=options.ssl_cert_reqs,
+            log_level=options.uvicorn_log_level,
             access_log=False,
             http="h11",  # the one that caps headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
@@ -100,7 +220,8 @@ async def _listen(served: Served, options: ServeOptions) -> None:
             timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
             timeout_keep_alive=KEEP_ALIVE_S,
             server_header=False,
-        )
+        ),
+        on_listening,
     )
     draining = asyncio.create_task(_drain_on_signal(server, served, options.shutdown_timeout_s))
     try:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
-from penstock.errors import Conflict, KubeError, NotFound, Rejected, Transient
+from penstock.errors import Conflict, Forbidden, KubeError, NotFound, Rejected, Transient
 
 Object = dict[str, Any]
 
@@ -109,10 +109,16 @@ async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock
 
 
 class Kube:
-    """Requests to one API server. Every method raises from `penstock.errors`."""
+    """Requests to one API server. Every method raises from `penstock.errors`.
 
-    def __init__(self, api: client.ApiClient) -> None:
+    may_write: asked before each write; a writer that has lost its right gets Transient.
+    """
+
+    def __init__(
+        self, api: client.ApiClient, *, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
         self._api = api
+        self._may_write = may_write
 
     async def __aenter__(self) -> "Kube":
         return self
@@ -129,9 +135,11 @@ class Kube:
     async def list(
         self, resource: Resource, namespace: str | None = None, **query: str
     ) -> tuple[list[Object], str]:
-        """The objects and the resource version to watch from."""
+        """The objects, each as `get` gives it, and the resource version to watch from."""
         answer = await self._json("GET", resource.path(namespace), query=query)
-        return answer["items"], answer["metadata"]["resourceVersion"]
+        # Items of a list of a built-in kind come without saying what they are.
+        named = {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List")}
+        return [named | item for item in answer["items"]], answer["metadata"]["resourceVersion"]
 
     async def create(
         self,
@@ -141,9 +149,10 @@ class Kube:
         *,
         name: str = "",
         sub: str = "",
+        **query: str,
     ) -> Object:
         path = resource.path(namespace, name or None, sub)
-        return await self._json("POST", path, body=body)
+        return await self._json("POST", path, body=body, query=query)
 
     async def apply(self, body: Object, *, manager: str, dry_run: bool = False) -> Object:
         """Server-side apply; the manager takes the fields it names, from whoever has them."""
@@ -243,6 +252,8 @@ class Kube:
         content_type: str = "application/json",
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> aiohttp.ClientResponse:
+        if method != "GET" and not self._may_write():
+            raise Transient("another replica may lead by now")
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
             method, url, headers, _, _ = await self._api.param_serialize(
@@ -284,7 +295,9 @@ def _error(code: int, message: str, retry_after: str | None) -> KubeError:
         return NotFound(message)
     if code == 409:
         return Conflict(message)
-    if code in (401, 403, 408, 429) or code >= 500:  # rights may still be on their way
+    if code == 403:
+        return Forbidden(message)
+    if code in (401, 408, 429) or code >= 500:
         delay_s = float(retry_after) if retry_after and retry_after.isdecimal() else None
         return Transient(message, delay_s)
     return Rejected(message)

@@ -1,14 +1,16 @@
 """serving.penstock.dev/v1alpha1: the InferenceService, the one source of its schema and defaults.
 
-A field's description becomes its `kubectl explain` text. `json_schema_extra` carries what pydantic
-has no word for: CEL rules (`x-kubernetes-validations`), list-map keys and formats.
+A field's description becomes its `kubectl explain` text. A model accepts what the API server accepts
+of it, and nothing else. `json_schema_extra` carries what pydantic has no word for: list-map keys and
+formats.
 """
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
+from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 
 GROUP = "serving.penstock.dev"
@@ -17,24 +19,33 @@ KIND = "InferenceService"
 PLURAL = "inferenceservices"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-
-
-def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
-    """CEL rules, each with the sentence that a user sees when it does not hold."""
-    return {"x-kubernetes-validations": [{"rule": r, "message": m} for r, m in pairs]}
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
-    )
+CLAIM_PATTERN = r"^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$"
 
 
 class ModelSource(Model):
     """The model to serve."""
 
-    uri: str = Field(
+    uri: Annotated[
+        str,
+        Obeys(
+            Rule(
+                "self.startsWith('pvc://') || self.startsWith('file:///')",
+                lambda uri: uri.startswith(("pvc://", "file:///")),
+                "spec.model.uri must start with pvc://CLAIM/PATH or file:///PATH",
+            ),
+            Rule(
+                f"!self.startsWith('pvc://') || self.matches('{CLAIM_PATTERN}')",
+                lambda uri: not uri.startswith("pvc://") or bool(re.fullmatch(CLAIM_PATTERN, uri)),
+                "spec.model.uri must name a claim: pvc://CLAIM or pvc://CLAIM/PATH, without a "
+                "trailing slash",
+            ),
+            Rule(
+                "!self.matches('(^|/)[.][.](/|$)')",
+                lambda uri: ".." not in uri.split("/"),
+                "spec.model.uri must not contain '..'; write the folder's own path",
+            ),
+        ),
+    ] = Field(
         description=(
             "Where the model's folder is: pvc://CLAIM/PATH for a PersistentVolumeClaim of the same "
             "namespace, or file:///PATH for a folder that every node has. It must hold config.json, "
@@ -42,22 +53,17 @@ class ModelSource(Model):
         ),
         min_length=8,
         max_length=512,
-        json_schema_extra=rules(
-            (
-                "self.startsWith('pvc://') || self.startsWith('file:///')",
-                "spec.model.uri must start with pvc://CLAIM/PATH or file:///PATH",
-            ),
-            (
-                "!self.startsWith('pvc://') || self.matches('^pvc://[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[^/]+)*$')",
-                "spec.model.uri must name a claim: pvc://CLAIM or pvc://CLAIM/PATH, without a trailing slash",
-            ),
-            (
-                "!self.matches('(^|/)[.][.](/|$)')",
-                "spec.model.uri must not contain '..'; write the folder's own path",
-            ),
-        ),
     )
-    served_name: str | None = Field(
+    served_name: Annotated[
+        str | None,
+        Obeys(
+            matches(
+                r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+                "spec.model.servedName may have letters, digits, '.', '_' and '-', and must begin "
+                "and end with a letter or digit",
+            )
+        ),
+    ] = Field(
         default=None,
         description=(
             "The name that clients send as `model`. Defaults to the name of this object. One "
@@ -65,56 +71,57 @@ class ModelSource(Model):
         ),
         min_length=1,
         max_length=128,
-        json_schema_extra=rules(
-            (
-                "self.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')",
-                "spec.model.servedName may have letters, digits, '.', '_' and '-', and must begin "
-                "and end with a letter or digit",
-            )
-        ),
     )
 
 
 class KVCache(Model):
     """The memory that holds keys and values of the tokens in use."""
 
-    memory: str | None = Field(
+    memory: Annotated[
+        str | None,
+        Obeys(
+            matches(
+                QUANTITY_PATTERN,
+                "spec.engine.kvCache.memory must be a quantity such as 512Mi or 4Gi",
+            )
+        ),
+    ] = Field(
         default=None,
         description=(
             "Memory for the KV cache, such as 512Mi. Without it, what memoryUtilization leaves "
             "after weights and working memory is taken."
         ),
-        json_schema_extra=rules(
-            (
-                f"self.matches('{QUANTITY_PATTERN}')",
-                "spec.engine.kvCache.memory must be a quantity such as 512Mi or 4Gi",
-            )
-        ),
         max_length=20,
     )
-    memory_utilization: float = Field(
+    memory_utilization: Annotated[
+        float,
+        Obeys(
+            # The API server compares a whole number with a fraction as whole numbers: 0 passes `ge`.
+            Rule(
+                "self >= 0.05",
+                lambda part: part >= 0.05,
+                "spec.engine.kvCache.memoryUtilization must be at least 0.05, such as 0.9",
+            )
+        ),
+    ] = Field(
         default=0.9,
         description="The part of the pod's or the accelerator's memory that the engine may use.",
         ge=0.05,
         le=1.0,
-        # The API server compares a whole number with a fraction as whole numbers, so 0 passes `ge`.
-        json_schema_extra=rules(
-            (
-                "self >= 0.05",
-                "spec.engine.kvCache.memoryUtilization must be at least 0.05, such as 0.9",
+    )
+    block_size: Annotated[
+        int,
+        Obeys(
+            Rule(
+                "self in [8, 16, 32, 64, 128]",
+                lambda tokens: tokens in (8, 16, 32, 64, 128),
+                "spec.engine.kvCache.blockSize must be 8, 16, 32, 64 or 128",
             )
         ),
-    )
-    block_size: int = Field(
+    ] = Field(
         default=16,
         description=(
             "Tokens in one block of the KV cache. Only whole blocks are shared between requests."
-        ),
-        json_schema_extra=rules(
-            (
-                "self in [8, 16, 32, 64, 128]",
-                "spec.engine.kvCache.blockSize must be 8, 16, 32, 64 or 128",
-            )
         ),
     )
     prefix_caching: bool = Field(
@@ -163,15 +170,17 @@ class Engine(Model):
 class Accelerator(Model):
     """Extended resources that each engine gets."""
 
-    resource: str = Field(
-        description="The resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb.",
-        max_length=253,
-        json_schema_extra=rules(
-            (
-                "self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",
+    resource: Annotated[
+        str,
+        Obeys(
+            matches(
+                r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
                 "spec.resources.accelerator.resource must be DOMAIN/NAME, such as nvidia.com/gpu",
             )
         ),
+    ] = Field(
+        description="The resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb.",
+        max_length=253,
     )
     count: int = Field(
         default=1,
@@ -184,27 +193,26 @@ class Accelerator(Model):
 class Resources(Model):
     """What each engine pod asks for, as request and limit."""
 
-    cpu: str = Field(
-        default="1",
-        description="CPU cores. The engine computes with as many threads as whole cores, at least one.",
-        max_length=20,
-        json_schema_extra=rules(
-            (
-                "self.matches('^([1-9][0-9]*m?|[0-9]+[.][0-9]+)$')",
+    cpu: Annotated[
+        str,
+        Obeys(
+            matches(
+                r"^([1-9][0-9]*m?|[0-9]+[.][0-9]+)$",
                 "spec.resources.cpu must be a number of cores such as 2, 1.5 or 500m",
             )
         ),
+    ] = Field(
+        default="1",
+        description="CPU cores. The engine computes with as many threads as whole cores, at least one.",
+        max_length=20,
     )
-    memory: str = Field(
+    memory: Annotated[
+        str,
+        Obeys(matches(QUANTITY_PATTERN, "spec.resources.memory must be a quantity such as 2Gi")),
+    ] = Field(
         default="2Gi",
         description="Memory for weights, KV cache and the program itself, which takes about 600Mi.",
         max_length=20,
-        json_schema_extra=rules(
-            (
-                f"self.matches('{QUANTITY_PATTERN}')",
-                "spec.resources.memory must be a quantity such as 2Gi",
-            )
-        ),
     )
     accelerator: Accelerator | None = Field(
         default=None,
@@ -228,32 +236,36 @@ class Scaling(Model):
     max_replicas: int = Field(
         default=1, description="Never more replicas than this.", ge=1, le=1000
     )
-    kv_utilization_target: float = Field(
+    kv_utilization_target: Annotated[
+        float,
+        Obeys(
+            Rule(
+                "self >= 0.1",
+                lambda part: part >= 0.1,
+                "spec.scaling.kvUtilizationTarget must be at least 0.1, such as 0.75",
+            )
+        ),
+    ] = Field(
         default=0.75,
         description="How full the KV cache of a replica should be at most, as a fraction.",
         ge=0.1,
         le=0.95,
-        json_schema_extra=rules(
-            (
-                "self >= 0.1",
-                "spec.scaling.kvUtilizationTarget must be at least 0.1, such as 0.75",
-            )
-        ),
     )
     queue_target: int = Field(
         default=4, description="Waiting requests for each replica that are no reason for another one.",
         ge=1, le=10_000,
     )  # fmt: skip
-    scale_down_delay: str = Field(
+    scale_down_delay: Annotated[
+        str,
+        Obeys(
+            matches(
+                DURATION_PATTERN, "spec.scaling.scaleDownDelay must be a duration such as 60s or 5m"
+            )
+        ),
+    ] = Field(
         default="60s",
         description="How long fewer replicas must have been enough before one is removed.",
         max_length=20,
-        json_schema_extra=rules(
-            (
-                f"self.matches('{DURATION_PATTERN}')",
-                "spec.scaling.scaleDownDelay must be a duration such as 60s or 5m",
-            )
-        ),
     )
 
 
@@ -286,6 +298,26 @@ class PodTemplate(Model):
 class InferenceServiceSpec(Model):
     """What is wanted."""
 
+    RULES = (
+        Rule(
+            "self.scaling.minReplicas <= self.scaling.maxReplicas",
+            lambda spec: spec.scaling.min_replicas <= spec.scaling.max_replicas,
+            "spec.scaling.minReplicas must not be greater than spec.scaling.maxReplicas; raise "
+            "maxReplicas",
+        ),
+        Rule(
+            "self.scaling.mode == 'External' || !has(self.replicas)",
+            lambda spec: spec.scaling.mode == "External" or spec.replicas is None,
+            "spec.replicas counts only with spec.scaling.mode External; remove it, or set the mode",
+        ),
+        Rule(
+            "self.engine.maxNumBatchedTokens >= self.engine.maxNumSeqs",
+            lambda spec: spec.engine.max_num_batched_tokens >= spec.engine.max_num_seqs,
+            "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every "
+            "running request needs a token of each step",
+        ),
+    )
+
     model: ModelSource = Field(description="The model to serve.")
     engine: Engine = Field(default=Engine(), description="How each engine runs the model.")
     resources: Resources = Field(
@@ -308,23 +340,6 @@ class InferenceServiceSpec(Model):
             "A strategic-merge patch of the engine pods. The engine's container is called `engine`."
         ),
     )
-
-
-SPEC_RULES = rules(
-    (
-        "self.scaling.minReplicas <= self.scaling.maxReplicas",
-        "spec.scaling.minReplicas must not be greater than spec.scaling.maxReplicas; raise maxReplicas",
-    ),
-    (
-        "self.scaling.mode == 'External' || !has(self.replicas)",
-        "spec.replicas counts only with spec.scaling.mode External; remove it, or set the mode",
-    ),
-    (
-        "self.engine.maxNumBatchedTokens >= self.engine.maxNumSeqs",
-        "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every "
-        "running request needs a token of each step",
-    ),
-)
 
 
 class Condition(Model):
@@ -401,7 +416,7 @@ class InferenceServiceStatus(Model):
 class InferenceService(Model):
     """A language model, served by as many engines as it needs."""
 
-    spec: InferenceServiceSpec = Field(description="What is wanted.", json_schema_extra=SPEC_RULES)
+    spec: InferenceServiceSpec = Field(description="What is wanted.")
     status: InferenceServiceStatus = Field(
         default=InferenceServiceStatus(), description="What is there. Written by the operator."
     )

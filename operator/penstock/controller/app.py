@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from penstock.adapters.scrape import Scraper
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
 from penstock.controller.fleet import scale_targets
 from penstock.controller.health import Health
-from penstock.controller.lease import Lease
+from penstock.controller.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
 from penstock.controller.queue import Key, WorkQueue
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.scaler import Scaler
@@ -25,8 +26,6 @@ from penstock.core.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 logger = logging.getLogger(__name__)
 
 LEASE_NAME = "penstock-operator"
-# A leader that dies silently is followed after at most lease + retry = 12 s.
-LEASE_S, RENEW_DEADLINE_S, RETRY_S = 10, 7, 2
 RESYNC_S = 300.0
 
 
@@ -46,16 +45,20 @@ class LeadershipLost(Exception):
 
 
 async def run(settings: Settings) -> None:
-    """Until leadership is lost or the watches die. Raises LeadershipLost, or what ended them."""
+    """Until SIGTERM or SIGINT. Raises LeadershipLost, or what ended the watches."""
+    stop = asyncio.Event()
+    stop_on_signals(stop)
     configuration = await load_configuration()
     health = Health()
     async with client.ApiClient(configuration) as api:
         api.user_agent = "penstock-operator"
         runner = await health.serve(settings.host, settings.port)
-        leader = Leader(Kube(api), configuration, settings, health)
+        lease = Lease(LEASE_NAME, settings.lease_namespace, settings.identity, api)
+        kube = Kube(api, may_write=lease.is_fresh)
+        leader = Leader(kube, configuration, settings, health, stop)
         election = LeaderElection(
             Config(
-                Lease(LEASE_NAME, settings.lease_namespace, settings.identity, api),
+                lease,
                 lease_duration=LEASE_S,
                 renew_deadline=RENEW_DEADLINE_S,
                 retry_period=RETRY_S,
@@ -65,11 +68,24 @@ async def run(settings: Settings) -> None:
         )
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(health.beat())
-                group.create_task(_hold(election))
-                group.create_task(leader.watch_over())
+                tasks = [
+                    group.create_task(health.beat()),
+                    group.create_task(_hold(election)),
+                    group.create_task(leader.watch_over()),
+                ]
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
         finally:
+            await leader.end()
+            await lease.release()
             await runner.cleanup()
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
 
 
 async def _hold(election: LeaderElection) -> None:
@@ -85,10 +101,17 @@ class Leader:
     """What only one replica does."""
 
     def __init__(
-        self, kube: Kube, configuration: client.Configuration, settings: Settings, health: Health
+        self,
+        kube: Kube,
+        configuration: client.Configuration,
+        settings: Settings,
+        health: Health,
+        stop: asyncio.Event,
     ) -> None:
         self._configuration = configuration
         self._health = health
+        self._stop = stop
+        self._leading: asyncio.Task[None] | None = None
         self._scraper = Scraper()
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
@@ -111,15 +134,19 @@ class Leader:
     async def lead(self) -> None:
         """Kopf, the scaler and the resync, until one of them ends."""
         logger.info("leading")
+        self._leading = asyncio.current_task()
         self._health.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._scaler.run())
                 group.create_task(self._resync())
-                await kopf.operator(
+                ours = asyncio.all_tasks()
+                watches = await kopf.spawn_tasks(
                     registry=self._registry(), settings=_kopf_settings(), clusterwide=True,
                     standalone=True,
                 )  # fmt: skip
+                stop_on_signals(self._stop)  # Kopf has taken the signals for itself
+                await kopf.run_tasks(watches, ignored=ours)
                 raise LeadershipLost("the watches have ended")
         except asyncio.CancelledError:
             raise
@@ -127,6 +154,12 @@ class Leader:
             self._ended.set_exception(error)
         finally:
             await self._scraper.close()
+
+    async def end(self) -> None:
+        """Stop leading: when this returns, nothing is written any more."""
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.wait({self._leading})
 
     async def _reconcile(self, key: Key) -> None:
         self._health.reconciles.inc()

@@ -45,7 +45,7 @@ def scale_targets(
                     and pod.role == SERVE
                     and pod.revision == stable.revision
                 ),
-                reported=_reported(status),
+                reported=ScalingReport.of(status),
             )
         )
     return targets
@@ -54,20 +54,3 @@ def scale_targets(
 def _service_of(child: Object) -> Key:
     metadata = child["metadata"]
     return metadata["namespace"], metadata["labels"].get(SERVICE_LABEL, "")
-
-
-def _reported(status: Object) -> ScalingReport | None:
-    """The report that the status holds, so that a new leader need not write it again."""
-    scaling = status.get("scaling")
-    if scaling is None:
-        return None
-    conditions = {c["type"]: c for c in status.get("conditions", [])}
-    active = conditions.get("ScalingActive", {})
-    return ScalingReport(
-        desired=scaling["desired"],
-        reason=scaling["reason"],
-        reason_code=active.get("reason", ""),
-        valid=active.get("reason") != "MetricsMissing",
-        at=scaling["at"],
-        trail=tuple((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", [])),
-    )

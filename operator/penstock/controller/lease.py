@@ -1,22 +1,81 @@
 """The leader's Lease, by the client library's election."""
 
+import asyncio
+import logging
+import math
+
+import aiohttp
 from kubernetes.aio import client
 from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
+from penstock.adapters.clock import monotonic
+
+logger = logging.getLogger(__name__)
+
+# A leader that dies silently is followed after at most lease + retry = 12 s.
+LEASE_S, RENEW_DEADLINE_S, RETRY_S = 10, 7, 2
+# A get and an update that begin just before the renew deadline end before the Lease does.
+REQUEST_TIMEOUT_S = 1.5
+
 
 class Lease(LeaseLock):
-    """LeaseLock whose `create` works: the library's passes pretty=True, which its client refuses."""
+    """LeaseLock that a silent or absent API server cannot hold up, and that can be given back."""
+
+    _renewed_s = -math.inf
+
+    def is_fresh(self) -> bool:
+        """Whether nobody else can have it yet. A process that stood still must ask before it acts."""
+        return monotonic() - self._renewed_s < RENEW_DEADLINE_S
+
+    async def get(
+        self, name: str, namespace: str
+    ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await super().get(name, namespace)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return False, ApiException(reason=f"the API server cannot be reached: {error!r}")
 
     async def create(
         self, name: str, namespace: str, election_record: LeaderElectionRecord
     ) -> bool:
+        """As the library's, which passes pretty=True, which its client refuses."""
         body = client.V1Lease(
             metadata=client.V1ObjectMeta(name=name), spec=self.update_lease(election_record)
         )
+        started_s = monotonic()
         try:
-            await self.api_instance.create_namespaced_lease(namespace, body)
-        except ApiException:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                await self.api_instance.create_namespaced_lease(namespace, body)
+        except (ApiException, aiohttp.ClientError, TimeoutError):
             return False
+        self._renewed_s = started_s
         return True
+
+    async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        started_s = monotonic()
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                is_ours = await super().update(name, namespace, updated_record)
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+        if is_ours:
+            self._renewed_s = started_s
+        return is_ours
+
+    async def release(self) -> None:
+        """Give the Lease back, if it is ours: another replica need not wait until it runs out."""
+        has_read, _ = await self.get(self.name, self.namespace)
+        lease = self.lease_reference
+        if not has_read or lease is None or lease.spec is None:
+            return
+        if lease.spec.holder_identity != self.identity:
+            return
+        lease.spec.holder_identity = None
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                await self.api_instance.replace_namespaced_lease(self.name, self.namespace, lease)
+        except (ApiException, aiohttp.ClientError, TimeoutError) as error:
+            logger.info("the Lease was not given back: %r", error)

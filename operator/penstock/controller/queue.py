@@ -1,6 +1,7 @@
 """Keys to reconcile: each at most once at a time, again when it changed meanwhile."""
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -21,12 +22,15 @@ class WorkQueue:
         self._handle = handle
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._dirty: set[Key] = set()
+        self._pauses: dict[Key, asyncio.Event] = {}
         self._slots = asyncio.Semaphore(workers)
 
     def add(self, key: Key) -> None:
-        """Soon; once more after the run in progress, if there is one."""
+        """Soon; once more after the run in progress, if there is one. A change ends a pause."""
         self._dirty.add(key)
-        if key not in self._tasks:
+        if key in self._pauses:
+            self._pauses[key].set()
+        elif key not in self._tasks:
             self._tasks[key] = asyncio.create_task(self._work(key))
 
     async def _work(self, key: Key) -> None:
@@ -42,8 +46,16 @@ class WorkQueue:
                     logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
                     asked_s = error.delay_s if isinstance(error, Transient) else None
                     jitter = 0.5 + random.random()  # noqa: S311 - spreads retries
-                    await asyncio.sleep(asked_s or retry_s * jitter)
+                    await self._pause(key, asked_s or retry_s * jitter)
                     retry_s = min(retry_s * 2, LAST_RETRY_S)
                     self._dirty.add(key)
         finally:
             self._tasks.pop(key, None)
+
+    async def _pause(self, key: Key, seconds: float) -> None:
+        self._pauses[key] = asyncio.Event()
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._pauses[key].wait(), seconds)
+        finally:
+            del self._pauses[key]

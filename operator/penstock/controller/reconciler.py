@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from penstock.adapters.clock import timestamp, wall
 from penstock.adapters.events import EventRecorder
@@ -14,7 +15,7 @@ from penstock.core.plan import Plan, plan
 from penstock.core.revision import revision_of
 from penstock.core.service import SERVICE_LABEL, ServiceSpec
 from penstock.core.status import ScalingReport
-from penstock.errors import Conflict, NotFound, Rejected
+from penstock.errors import Conflict, Forbidden, NotFound, Rejected
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Reconciler:
         self._services = services
         self._scaling = scaling
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
-        self._rejections: dict[tuple[str, str], str] = {}  # (uid, revision) -> why
+        self._rejections: dict[tuple[str, str], tuple[str, str]] = {}  # (uid, revision) -> why
 
     async def reconcile(self, key: Key) -> None:
         """Raises from `penstock.errors`; calling it again is always right."""
@@ -64,14 +65,22 @@ class Reconciler:
             await self._write_status(key, body, before, after)
             return
         observed = await self._observe(spec, before)
+        forbidden = None
+        try:
+            await self._bring_up(spec, plan(spec, observed, self._image))
+        except Rejected as error:
+            self._rejections[(spec.uid, revision_of(spec))] = statuses.rejected(str(error))
+            observed = replace(observed, refusal=statuses.rejected(str(error)))
+        except Forbidden as error:
+            forbidden = error
+            observed = replace(observed, refusal=statuses.forbidden(spec, str(error)))
         planned = plan(spec, observed, self._image)
-        rejection = await self._execute(spec, planned)
-        if rejection is not None:
-            self._rejections[(spec.uid, planned.revision)] = rejection
-            observed = await self._observe(spec, before)
-            planned = plan(spec, observed, self._image)
-        after = statuses.render(spec, observed, planned, self._scaling(key), before, now)
+        await self._adjust(spec, planned)
+        scaling = self._scaling(key) or ScalingReport.of(before)
+        after = statuses.render(spec, observed, planned, scaling, before, now)
         await self._write_status(key, body, before, after)
+        if forbidden is not None:
+            raise forbidden  # it may be allowed later
 
     async def _observe(self, spec: ServiceSpec, before: Object) -> Observed:
         """Read from the API server, not from a cache: a stale list must never delete or scale."""
@@ -85,7 +94,7 @@ class Reconciler:
             pods=tuple(ObservedPod.of(p) for p in pods),
             stable_revision=before.get("stableRevision"),
             name_taken_by=self._name_taken_by(spec),
-            rejection=self._rejections.get((spec.uid, revision_of(spec))),
+            refusal=self._rejections.get((spec.uid, revision_of(spec))),
         )
 
     def _name_taken_by(self, spec: ServiceSpec) -> str | None:
@@ -99,18 +108,18 @@ class Reconciler:
                 return name
         return None
 
-    async def _execute(self, spec: ServiceSpec, planned: Plan) -> str | None:
-        """Make the plan's writes in order. The API server's words when it refuses a template."""
+    async def _bring_up(self, spec: ServiceSpec, planned: Plan) -> None:
+        """Make what is to be there, in order. Raises Rejected or Forbidden for a pod or a template."""
         for line in planned.details:
             logger.info("%s/%s: %s", spec.namespace, spec.name, line)
-        try:
-            for body in planned.create:
-                with contextlib.suppress(Conflict):  # an earlier attempt made it
-                    await self._kube.create(PODS, spec.namespace, body)
-            for body in planned.apply:
-                await self._kube.apply(body, manager=OPERATOR_MANAGER)
-        except Rejected as error:
-            return str(error)
+        for body in planned.create:
+            with contextlib.suppress(Conflict):  # an earlier attempt made it
+                await self._kube.create(PODS, spec.namespace, body)
+        for body in planned.apply:
+            await self._kube.apply(body, manager=OPERATOR_MANAGER)
+
+    async def _adjust(self, spec: ServiceSpec, planned: Plan) -> None:
+        """Set the numbers of replicas, and delete what is not to be there."""
         for scale in planned.scale:
             await self._kube.scale(
                 DEPLOYMENTS, spec.namespace, scale.deployment, scale.replicas,
@@ -119,7 +128,6 @@ class Reconciler:
         for doomed in planned.delete:
             resource = DEPLOYMENTS if doomed.kind == "Deployment" else PODS
             await self._kube.delete(resource, spec.namespace, doomed.name, uid=doomed.uid)
-        return None
 
     async def _write_status(self, key: Key, body: Object, before: Object, after: Object) -> None:
         changed = {name: value for name, value in after.items() if before.get(name) != value}

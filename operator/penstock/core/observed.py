@@ -51,10 +51,13 @@ class ObservedDeployment:
     ready: int
     is_ending: bool
     body: Object
+    trouble: tuple[str, str] | None = None  # why its pods cannot even be made
 
     @classmethod
     def of(cls, deployment: Object) -> "ObservedDeployment":
         metadata, status = deployment["metadata"], deployment.get("status", {})
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        failure = conditions.get("ReplicaFailure", {})
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
@@ -63,6 +66,9 @@ class ObservedDeployment:
             ready=status.get("readyReplicas", 0),
             is_ending="deletionTimestamp" in metadata,
             body=deployment,
+            trouble=(
+                (failure["reason"], failure["message"]) if failure.get("status") == "True" else None
+            ),
         )
 
 
@@ -75,8 +81,8 @@ class Observed:
     stable_revision: str | None = None
     # Another service of the namespace, and older, that serves the same name.
     name_taken_by: str | None = None
-    # What the API server said to the last template of this revision, when it refused it.
-    rejection: str | None = None
+    # (reason, message) when the API server refused a pod or a template of this revision.
+    refusal: tuple[str, str] | None = None
 
     def deployment(self, revision: str | None) -> ObservedDeployment | None:
         return next((d for d in self.deployments if d.revision == revision), None)

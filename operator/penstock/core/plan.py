@@ -98,6 +98,8 @@ def _stable(spec: ServiceSpec, observed: Observed, revision: str) -> str | None:
 def _bring_up(
     spec: ServiceSpec, observed: Observed, image: str, revision: str, steps: _Steps
 ) -> None:
+    if observed.refusal is not None:
+        return
     deployment = observed.deployment(revision)
     if deployment is None:
         preflight = observed.preflight(revision)
@@ -108,8 +110,6 @@ def _bring_up(
         verdict = verdict_of(preflight)
         if verdict is None or not verdict.ok:
             return
-    if observed.rejection is not None:
-        return
     wanted = manifests.deployment(spec, revision, image)
     if deployment is None or (not deployment.is_ending and not covers(deployment.body, wanted)):
         steps.apply.append(wanted)

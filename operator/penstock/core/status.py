@@ -29,6 +29,40 @@ class ScalingReport:
     at: str
     trail: tuple[tuple[str, int, str], ...]
 
+    @classmethod
+    def of(cls, status: Object) -> "ScalingReport | None":
+        """The report that a status holds, so that a new leader need not write it again."""
+        scaling = status.get("scaling")
+        if scaling is None:
+            return None
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        active = conditions.get("ScalingActive", {})
+        return cls(
+            desired=scaling["desired"],
+            reason=scaling["reason"],
+            reason_code=active.get("reason", ""),
+            valid=active.get("reason") != "MetricsMissing",
+            at=scaling["at"],
+            trail=tuple((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", [])),
+        )
+
+
+def rejected(message: str) -> tuple[str, str]:
+    """The refusal of a pod that is wrong and stays wrong."""
+    text = f"the API server refused the pod template: {message}; see spec.template"
+    return "PodTemplateRejected", text
+
+
+def forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
+    """The refusal of a pod that rights, quotas or pod security do not allow as they are."""
+    text = f"the API server does not allow the pod: {message}"
+    if spec.model_uri.startswith("file://"):
+        text += (
+            "; a file:// model needs a hostPath volume: where those are not allowed, set "
+            "spec.model.uri to pvc://CLAIM/PATH"
+        )
+    return "PodForbidden", text
+
 
 def invalid(message: str) -> tuple[Condition, ...]:
     """The conditions of a service whose spec cannot be read."""
@@ -64,6 +98,8 @@ def _model_ready(observed: Observed, plan: Plan) -> Condition:
     if preflight is None:
         if observed.deployment(plan.revision) is not None:
             return Condition("ModelReady", "True", "Serving", "the revision has engines")
+        if observed.refusal is not None:
+            return Condition("ModelReady", "False", *observed.refusal)
         return Condition("ModelReady", "Unknown", "PreflightPending", "the model will be looked at")
     verdict = verdict_of(preflight)
     if verdict is not None:
@@ -79,11 +115,8 @@ def _workload_ready(spec: ServiceSpec, observed: Observed, plan: Plan) -> Condit
     def said(status: Truth, reason: str, message: str) -> Condition:
         return Condition("WorkloadReady", status, reason, message)
 
-    if observed.rejection is not None:
-        message = (
-            f"the API server refused the pod template: {observed.rejection}; see spec.template"
-        )
-        return said("False", "PodTemplateRejected", message)
+    if observed.refusal is not None:
+        return said("False", *observed.refusal)
     deployment = observed.deployment(plan.revision)
     if deployment is None:
         return said("False", "NoEngines", f"revision {plan.revision} has no engines yet")
@@ -94,6 +127,8 @@ def _workload_ready(spec: ServiceSpec, observed: Observed, plan: Plan) -> Condit
     wanted = deployment.replicas
     if ready >= min(wanted, spec.scaling.min_replicas) and ready > 0:
         return said("True", "EnginesReady", f"revision {plan.revision} has the engines it needs")
+    if deployment.trouble is not None:
+        return said("False", *deployment.trouble)
     return said("False", "Progressing", f"{ready} of {wanted} engines are ready")
 
 

@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.core.manifests.system import GATEWAY, NAMESPACE, OPERATOR
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.stage import Stage
 from penstock.local import faults
+from penstock.local.audit import AuditEntry, AuditLog, account, writes_by
+
+ACCOUNTS = (account(OPERATOR), account(GATEWAY))
 
 
 def corpus(root: Path) -> list[str]:
@@ -71,3 +75,19 @@ async def scale_under_load(
     bad = [o for o in load.outcomes if o.end in (End.REFUSED, End.BROKEN)]
     ends = Counter(outcome.end for outcome in load.outcomes)
     return Tally(ends, peak, final, bad[0] if bad else None)
+
+
+async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> list[AuditEntry]:
+    """What Penstock writes, Leases aside, while nobody changes a service that is Ready.
+
+    Somebody writes a note on it, and the operator's pod is replaced: both make an operator look at
+    everything, and neither is a change.
+    """
+    log = AuditLog(stage.cluster)
+    since = log.position()
+    stage.kubectl("annotate", "isvc", service, f"note=at-{since}")
+    await asyncio.sleep(seconds / 2)
+    operator = ("-n", NAMESPACE, "-l", f"app.kubernetes.io/name={OPERATOR}")
+    stage.kubectl("delete", "pod", *operator, "--wait=false")
+    await asyncio.sleep(seconds / 2)
+    return writes_by(ACCOUNTS, log.entries(since))

@@ -1,17 +1,19 @@
-"""Killing the operator before or after its Nth write, and what the cluster looks like afterwards.
+"""A service's life with the operator killed before or after chosen writes, and how it ends.
 
-A proxy stands between the operator and the API server. It counts writes; at the chosen one it kills
-the operator, either before the write goes on or after it was made and before the answer comes back.
+The life: applied, Ready, changed to another revision with more replicas, Ready again. A proxy stands
+between the operator and the API server. It counts writes; at a chosen one it kills the operator,
+either before the write goes on or after it was made and before the answer comes back.
 """
 
 import asyncio
 import contextlib
 import os
 import re
-import signal
+import secrets
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,43 +21,84 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, LEASES, PODS, Kube
-from penstock.core.service import SERVICE_LABEL
+from penstock.adapters.kube import (
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    Kube,
+    Object,
+)
+from penstock.core.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.demo.stage import eventually
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig
 
-WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 HOP_BY_HOP = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "authorization"}
 )
+SERVICE = "chat"
+# Merged into the spec once the service is Ready: another revision, and one engine more.
+CHANGE: Object = {
+    "engine": {"maxModelLen": 128},
+    "scaling": {"minReplicas": 2, "maxReplicas": 2},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The write at which the operator dies. number 0: it does not."""
+    """The `nth` write of one verb and resource in a life, at which the operator dies."""
 
-    number: int
+    write: str
+    nth: int
     after: bool
 
     def __str__(self) -> str:
-        return f"{'after' if self.after else 'before'} write {self.number}"
+        return f"{'after' if self.after else 'before'} {self.write} #{self.nth}"
 
 
-MOMENTS = tuple(Moment(n, after) for n in range(1, 11) for after in (False, True))
+# What every life has, however many writes of the status fall together.
+_OCCUR = {
+    "create pods": 2,  # a preflight of each revision
+    "patch deployments": 2,
+    "patch deployments/scale": 2,
+    "delete deployments": 1,
+    "delete pods": 1,
+    "patch inferenceservices/status": 8,
+    "create events": 3,
+}
+MOMENTS = tuple(
+    Moment(write, nth, after)
+    for write, times in _OCCUR.items()
+    for nth in range(1, times + 1)
+    for after in (False, True)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """writes: verb and resource of each. missed: the moments that never came."""
+
+    end: Mapping[str, object]
+    writes: tuple[str, ...]
+    missed: frozenset[Moment]
 
 
 class KillingProxy:
-    """Forwards to the API server as its administrator; Lease traffic is not counted."""
+    """Forwards to the API server as its administrator; counts writes to one namespace, not Leases."""
 
-    def __init__(self, cluster: Cluster, moment: Moment) -> None:
+    def __init__(self, cluster: Cluster, namespace: str, moments: Collection[Moment]) -> None:
         self._cluster = cluster
-        self._moment = moment
+        self._scope = f"/namespaces/{namespace}/"
+        self._counts: Counter[str] = Counter()
         self._token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
         self._tls = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
         self.operator: asyncio.subprocess.Process | None = None
-        self.writes = 0
-        self.killed = False
+        self.writes: list[str] = []
+        self.to_come = set(moments)
+        self.kills = 0
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
@@ -70,11 +113,9 @@ class KillingProxy:
             await runner.cleanup()
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
-        counted = request.method in WRITES and "/leases" not in request.path
-        self.writes += counted
-        fatal = counted and self.writes == self._moment.number and not self.killed
-        if fatal and not self._moment.after:
-            self._kill()
+        moment = self._moment_of(request)
+        if moment is not None and not moment.after:
+            self._kill(moment)
             raise web.HTTPServiceUnavailable
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_BY_HOP}
         headers["Authorization"] = f"Bearer {self._token}"
@@ -86,55 +127,86 @@ class KillingProxy:
                 skip_auto_headers=("Content-Type",), timeout=aiohttp.ClientTimeout(total=None),
             ) as upstream,
         ):  # fmt: skip
-            if fatal:
-                self._kill()
+            if moment is not None:
+                self._kill(moment)
                 raise web.HTTPServiceUnavailable
             answer = web.StreamResponse(status=upstream.status)
             answer.content_type = upstream.content_type
-            await answer.prepare(request)
             with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # it has just died
+                await answer.prepare(request)
                 async for chunk in upstream.content.iter_any():
                     await answer.write(chunk)
             return answer
 
-    def _kill(self) -> None:
-        self.killed = True
+    def _moment_of(self, request: web.Request) -> Moment | None:
+        """Count a write; the moment that it is, if it is one of those to come."""
+        _, _, path = request.path.partition(self._scope)
+        if request.method not in VERBS or not path or path.startswith("leases"):
+            return None
+        plural, *rest = path.split("/")
+        write = f"{VERBS[request.method]} {'/'.join([plural, *rest[1:]])}"
+        self.writes.append(write)
+        self._counts[write] += 1
+        here = {Moment(write, self._counts[write], after) for after in (False, True)}
+        return next(iter(here & self.to_come), None)
+
+    def _kill(self, moment: Moment) -> None:
         assert self.operator is not None
-        os.kill(self.operator.pid, signal.SIGKILL)
+        if self.operator.returncode is None:
+            self.operator.kill()
+            self.to_come.discard(moment)
+            self.kills += 1
+
+
+class OperatorEnded(Exception):
+    """An operator ended that nobody had killed."""
 
 
 async def survive(
-    cluster: Cluster, kube: Kube, namespace: str, moment: Moment, spec: Mapping[str, object]
-) -> dict[str, object]:
-    """Apply a service, kill the operator at `moment`, start another, and return the end state."""
-    proxy = KillingProxy(cluster, moment)
-    body = {
-        "apiVersion": "serving.penstock.dev/v1alpha1",
-        "kind": "InferenceService",
-        "metadata": {"name": "chat", "namespace": namespace},
-        "spec": dict(spec),
-    }
+    cluster: Cluster, kube: Kube, moments: Collection[Moment], model_uri: str
+) -> Life:
+    """Live a service's life; an operator that dies at one of `moments` is followed by another.
+
+    The life has a namespace of its own. Raises TimeoutError when the service does not come to
+    rest, or OperatorEnded.
+    """
+    namespace = f"crash-{secrets.token_hex(4)}"
+    await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
+    proxy = KillingProxy(cluster, namespace, moments)
     async with proxy.listening() as url:
         config = cluster.folder / f"kubeconfig-{namespace}"
         config.write_text(kubeconfig(url, cluster.folder / "pki" / "ca.crt", "unused"))
+        operators = asyncio.create_task(_run_operators(proxy, kube, config, namespace))
+        life = asyncio.create_task(_live(kube, namespace, model_uri))
         try:
-            await kube.create(INFERENCE_SERVICES, namespace, body)
-            proxy.operator = await _start(config, namespace)
-            if moment.number:
-                await asyncio.wait_for(proxy.operator.wait(), 60)
-                # A dead leader's Lease runs out by itself, in ten seconds; this saves the wait.
-                await kube.delete(LEASES, namespace, "penstock-operator")
-                proxy.operator = await _start(config, namespace)
-            await eventually(
-                lambda: _is_ready(kube, namespace), within_s=90, what=f"Ready, killed {moment}"
-            )
-            await asyncio.sleep(3)  # whatever a confused operator would still do
-            return await end_state(kube, namespace)
+            await asyncio.wait({operators, life}, return_when=asyncio.FIRST_COMPLETED)
+            if operators.done():
+                await operators
+            return Life(await life, tuple(proxy.writes), frozenset(proxy.to_come))
         finally:
-            if proxy.operator is not None and proxy.operator.returncode is None:
-                proxy.operator.kill()
-                await proxy.operator.wait()
+            for task in (life, operators):
+                task.cancel()
+            await asyncio.gather(life, operators, return_exceptions=True)
             config.unlink()
+            await kube.delete(NAMESPACES, None, namespace)
+
+
+async def _run_operators(proxy: KillingProxy, kube: Kube, config: Path, namespace: str) -> None:
+    """One operator, and another each time the proxy has killed one. Raises OperatorEnded."""
+    started = 0
+    try:
+        while True:
+            proxy.operator = await _start(config, namespace)
+            started += 1
+            returncode = await proxy.operator.wait()
+            if proxy.kills < started:
+                raise OperatorEnded(f"exit status {returncode}")
+            # A dead leader's Lease runs out by itself, in ten seconds; this saves the wait.
+            await kube.delete(LEASES, namespace, "penstock-operator")
+    finally:
+        if proxy.operator is not None and proxy.operator.returncode is None:
+            proxy.operator.kill()
+            await proxy.operator.wait()
 
 
 async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
@@ -147,24 +219,57 @@ async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
-async def _is_ready(kube: Kube, namespace: str) -> bool:
-    found = await kube.get(INFERENCE_SERVICES, namespace, "chat")
+async def _live(kube: Kube, namespace: str, model_uri: str) -> dict[str, object]:
+    body = {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": SERVICE, "namespace": namespace},
+        "spec": {
+            "model": {"uri": model_uri},
+            "engine": {"maxModelLen": 256, "kvCache": {"memory": "8Mi"}},
+            "resources": {"memory": "1Gi"},
+        },
+    }
+    await kube.create(INFERENCE_SERVICES, namespace, body)
+    await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled")
+    body = {"spec": CHANGE}
+    await kube.merge(INFERENCE_SERVICES, namespace, SERVICE, body, manager="crashes")
+    await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled again")
+    await asyncio.sleep(3)  # whatever a confused operator would still do
+    return await end_state(kube, namespace)
+
+
+async def _has_settled(kube: Kube, namespace: str) -> bool:
+    """Ready as the spec stands, scaled as decided, and nothing left of another revision."""
+    found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
     status = found.get("status", {})
     ready = {c["type"]: c["status"] for c in status.get("conditions", [])}.get("Ready")
-    return ready == "True" and "scaling" in status
+    children = await _children(kube, namespace)
+    return (
+        ready == "True"
+        and status["observedGeneration"] == found["metadata"]["generation"]
+        and status.get("scaling", {}).get("desired") == status["readyReplicas"]
+        and {c["metadata"]["labels"][REVISION_LABEL] for _, c in children}
+        == {status["stableRevision"]}
+    )
+
+
+async def _children(kube: Kube, namespace: str) -> list[tuple[str, Object]]:
+    """(plural, object) of what belongs to the service."""
+    found = []
+    for resource in (DEPLOYMENTS, PODS):
+        items, _ = await kube.list(resource, namespace, labelSelector=f"{SERVICE_LABEL}={SERVICE}")
+        found += [(resource.plural, item) for item in items]
+    return found
 
 
 async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
     """Children by kind and name without random parts, and what the status says of them."""
-    found = await kube.get(INFERENCE_SERVICES, namespace, "chat")
-    selector = f"{SERVICE_LABEL}=chat"
-    children = []
-    for resource in (DEPLOYMENTS, PODS):
-        items, _ = await kube.list(resource, namespace, labelSelector=selector)
-        names = [item["metadata"]["name"] for item in items]
-        children += [
-            f"{resource.plural}/{re.sub(r'-[a-z0-9]{8,10}-[a-z0-9]{5}$', '', n)}" for n in names
-        ]
+    found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
+    children = [
+        f"{plural}/{re.sub(r'-[a-z0-9]{8,10}-[a-z0-9]{5}$', '', child['metadata']['name'])}"
+        for plural, child in await _children(kube, namespace)
+    ]
     status = found["status"]
     return {
         "children": sorted(children),

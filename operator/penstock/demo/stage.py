@@ -77,11 +77,13 @@ class Stage:
         return View(service.get("status", {}), seen, samples)
 
     async def until(
-        self, done: Callable[[View], bool], name: str, *, within_s: float, what: str
-    ) -> float:
+        self,
+        done: Callable[[View], bool], name: str,
+        *, within_s: float, what: str, namespace: str = "default",
+    ) -> float:  # fmt: skip
         """Seconds until `done`. Raises TimeoutError that says what was waited for."""
         started_s = monotonic()
-        while not done(view := await self.view(name)):
+        while not done(view := await self.view(name, namespace)):
             if monotonic() - started_s > within_s:
                 ready = view.condition("Ready")
                 raise TimeoutError(

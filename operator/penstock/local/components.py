@@ -38,6 +38,8 @@ def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
         f"--service-account-signing-key-file={pki}/sa.key",
         f"--service-cluster-ip-range={CLUSTER_IP_RANGE}",
         "--authorization-mode=RBAC", "--anonymous-auth=false",
+        # On in several distributions: a child that blocks its owner's deletion needs a right on it.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         "--allow-privileged=false", "--endpoint-reconciler-type=none",
         f"--kubelet-certificate-authority={pki}/ca.crt",
         f"--kubelet-client-certificate={pki}/apiserver.crt",

@@ -3,9 +3,10 @@
 import asyncio
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import DEPLOYMENTS, Kube, connect
+from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, Kube, connect
+from penstock.api.crdgen import inference_service_crd
 from penstock.api.install import install_manifests
-from penstock.errors import KubeError, NotFound
+from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
 
 MANAGER = "penstock-local"
@@ -31,6 +32,23 @@ async def install(cluster: Cluster, *, say: Say) -> None:
                         f"{name} did not become ready; see: penstock local logs {name}"
                     )
                 await asyncio.sleep(0.3)
+
+
+async def install_crds(kube: Kube) -> None:
+    """Apply the CRDs alone, and wait until their kinds are served for good.
+
+    The API server serves a kind a moment after it takes it, and opens its storage anew when the
+    last of its conditions is written.
+    """
+    await _apply(kube, inference_service_crd())
+    answers = 0
+    while answers < 5:
+        try:
+            await kube.list(INFERENCE_SERVICES)
+            answers += 1
+        except (NotFound, Transient):
+            answers = 0
+        await asyncio.sleep(0.2)
 
 
 async def _apply(kube: Kube, manifest: dict[str, object]) -> None:

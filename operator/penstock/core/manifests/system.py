@@ -7,7 +7,7 @@ OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"
 OPERATOR_PORT = 8081
 SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-# Verbs granted are verbs used.
+# Verbs granted are verbs used: e2e/revision_change compares them with the audit log.
 OPERATOR_RULES: list[Object] = [
     {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [GROUP], "resources": ["inferenceservices/status"], "verbs": ["patch"]},
@@ -16,13 +16,13 @@ OPERATOR_RULES: list[Object] = [
     {
         "apiGroups": ["apps"],
         "resources": ["deployments"],
-        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        "verbs": ["list", "watch", "create", "patch", "delete"],
     },
     {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
     {
         "apiGroups": [""],
         "resources": ["pods"],
-        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        "verbs": ["list", "watch", "create", "delete"],
     },
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {
@@ -30,7 +30,6 @@ OPERATOR_RULES: list[Object] = [
         "resources": ["customresourcedefinitions"],
         "verbs": ["list", "watch"],
     },
-    {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list", "watch"]},
 ]
 LEASE_RULES: list[Object] = [
     {

@@ -1,0 +1,216 @@
+"""Requests of every shape that /openapi.json allows, and of those that it does not.
+
+    python benchmarks/fuzz_engine.py [--cases 20000] [--seed 0]
+
+Makes a small model, serves it, and sends it Schemathesis' cases and the malformed requests beside
+this file. Exits 1 when an answer is a 5xx that is not planned or not as described, when the engine
+has restarted, when a block or a slot is not free at the end, or when memory has not returned to
+the level of its first tenth.
+"""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import malformed_requests
+import psutil
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis.strategies import booleans
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
+from schemathesis.core.failures import FailureGroup
+
+ROOT = Path(__file__).parents[1]
+COMMAND = Path(sys.executable).with_name("penstock-engine")
+START_TIMEOUT_S = 120
+ANSWER_TIMEOUT_S = 60
+# Beyond the level, for what an allocator keeps.
+SLACK_BYTES = 48 * 2**20
+CHECK_NAMES = (
+    "status_code_conformance", "content_type_conformance", "response_schema_conformance",
+)  # fmt: skip
+REFUSED_BY_DEFAULT = (
+    "allowed_token_ids", "model", "priority", "prompt_logprobs", "stop_token_ids", "tools",
+)  # fmt: skip
+# What a route is worth: those without a body have few answers to give.
+SHARE_WITH_BODY, SHARE_WITHOUT = 10, 1
+
+
+@contextmanager
+def engine(*flags: str) -> Iterator[tuple[str, psutil.Process]]:
+    """(URL, process) of an engine with a model that is made for it."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        model, log_path = Path(folder) / "model", Path(folder) / "log"
+        make = [COMMAND, "make-model", model, "--docs", ROOT / "README.md", "--steps", "3"]
+        subprocess.run(make, check=True, capture_output=True)
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(
+                [COMMAND, "serve", model, "--port", str(port), "--max-model-len", "128",
+                 "--num-gpu-blocks-override", "400", "--dtype", "float32",
+                 "--override-generation-config", '{"max_new_tokens": 4}', *flags],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        url = f"http://127.0.0.1:{port}"
+        try:
+            _wait_until_ready(url, process, log_path)
+            yield url, psutil.Process(process.pid)
+        finally:
+            process.kill()
+            process.wait()
+            if "Traceback" in log_path.read_text(errors="replace"):
+                print(log_path.read_text(errors="replace")[-4000:])
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        if process.poll() is not None or time.monotonic() > deadline_s:
+            raise RuntimeError(log_path.read_text())
+        try:
+            if requests.get(f"{url}/ready", timeout=5).status_code == 200:
+                return
+        except requests.ConnectionError:
+            time.sleep(0.1)
+
+
+class Findings:
+    """How often each status came, and the first example of each way to be wrong."""
+
+    def __init__(self) -> None:
+        self.statuses: Counter[int] = Counter()
+        self.wrong: dict[str, str] = {}
+
+    def add(self, kind: str, example: str) -> None:
+        self.wrong.setdefault(kind, example)
+
+
+def cases(url: str, num_cases: int, seed: int, findings: Findings) -> None:
+    """Sends so many cases, half of them as described and half not."""
+    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    operations = [result.ok() for result in schema.get_all_operations()]
+    shares = [SHARE_WITH_BODY if op.body else SHARE_WITHOUT for op in operations]
+    jobs = [
+        (operation, mode, max(1, num_cases * share // (2 * sum(shares))))
+        for operation, share in zip(operations, shares, strict=True)
+        for mode in GenerationMode
+        if mode is GenerationMode.POSITIVE or operation.body or operation.query
+    ]
+    for job in jobs:
+        _send(*job, url, seed, findings)
+
+
+def _send(
+    operation: Any, mode: GenerationMode, num_cases: int, url: str, seed: int, findings: Findings
+) -> None:
+    session = requests.Session()
+    checks = CHECKS.get_by_names(CHECK_NAMES)
+
+    @seeded(seed)
+    @settings(
+        max_examples=num_cases,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode), is_tame=booleans())
+    def send(case: Any, is_tame: bool) -> None:
+        if is_tame and mode is GenerationMode.POSITIVE:
+            _tame(case)
+        route = f"{operation.method.upper()} {operation.path}"
+        try:
+            answer = case.call(base_url=url, session=session, timeout=ANSWER_TIMEOUT_S)
+        except requests.RequestException as error:
+            findings.add(f"{route}: {type(error).__name__}", case.as_curl_command())
+            return
+        findings.statuses[answer.status_code] += 1
+        if answer.status_code >= 500 and answer.status_code not in malformed_requests.PLANNED:
+            findings.add(f"{route}: {answer.status_code}", case.as_curl_command())
+        try:
+            case.validate_response(answer, checks=checks)
+        except FailureGroup as group:
+            for failure in group.exceptions:
+                title = f"{route}: {getattr(failure, 'title', failure)}"
+                findings.add(f"{title} ({answer.status_code})", case.as_curl_command())
+
+    with session:
+        send()
+
+
+def _tame(case: Any) -> None:
+    """Without what no engine in its default settings could serve."""
+    if isinstance(case.body, dict):
+        for name in REFUSED_BY_DEFAULT:
+            case.body.pop(name, None)
+        if "max_tokens" in case.body:
+            case.body["max_tokens"] = 2
+
+
+def leftovers(url: str) -> list[str]:
+    """Gauges that are not at zero though nobody is served."""
+    deadline_s = time.monotonic() + 10
+    while True:
+        lines = requests.get(f"{url}/metrics", timeout=30).text.splitlines()
+        names = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        left = [
+            line
+            for line in lines
+            if line.startswith(tuple(f"vllm:{name}{{" for name in names))
+            and float(line.rsplit(" ", 1)[1])
+        ]
+        if not left or time.monotonic() > deadline_s:
+            return left
+        time.sleep(0.2)
+
+
+def campaign(num_cases: int, seed: int) -> tuple[Counter[int], list[str], str]:
+    """Statuses by count, what is wrong, and the memory in words."""
+    findings = Findings()
+    with engine() as (url, process):
+        host, port = url.removeprefix("http://").split(":")
+        begun = process.create_time()
+        cases(url, num_cases // 10, seed, findings)
+        raw, wrong = malformed_requests.campaign(host, int(port), seed)
+        level_bytes = process.memory_info().rss
+        cases(url, num_cases - num_cases // 10, seed + 1, findings)
+        raw_again, wrong_again = malformed_requests.campaign(host, int(port), seed + 1)
+        wrong += wrong_again + [f"{kind}\n    {at}" for kind, at in findings.wrong.items()]
+        wrong += [f"left over: {line}" for line in leftovers(url)]
+        if not process.is_running() or process.create_time() != begun:
+            wrong.append("the engine did not survive")
+        end_bytes = process.memory_info().rss
+        if end_bytes > level_bytes + SLACK_BYTES:
+            wrong.append("memory has not returned to its level")
+    memory = f"{level_bytes >> 20} MiB after a tenth, {end_bytes >> 20} MiB at the end"
+    return findings.statuses + raw + raw_again, wrong, memory
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    statuses, wrong, memory = campaign(args.cases, args.seed)
+    print(f"seed {args.seed}: {sum(statuses.values())} requests {dict(sorted(statuses.items()))}")
+    print(memory, *wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

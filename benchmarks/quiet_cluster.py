@@ -1,0 +1,50 @@
+"""What Penstock writes to the API server while a service is Ready and nobody changes it: nothing.
+
+    python benchmarks/quiet_cluster.py [--minutes 3]
+
+Counts, in the audit log, the writes of the operator's and the gateway's ServiceAccounts other than
+the leader's Lease. Exits 1 when there are any.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from penstock.adapters.kube import connect
+from penstock.demo.campaigns import writes_while_quiet
+from penstock.demo.model import ensure_model
+from penstock.demo.stage import Stage, models_claim
+from penstock.local import cluster as clusters
+from penstock.local.install import install
+
+ROOT = Path(__file__).parents[1]
+
+
+async def campaign(minutes: float) -> bool:
+    models = ensure_model(ROOT / "docs", seconds=60)
+    cluster = clusters.up("quiet-cluster", say=print)
+    try:
+        await install(cluster, say=print)
+        async with await connect(cluster.kubeconfig) as kube:
+            stage = Stage(cluster, kube)
+            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+            stage.kubectl("apply", "-f", str(ROOT / "examples" / "quickstart.yaml"))
+            await stage.until(
+                lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="settled"
+            )
+            await asyncio.sleep(5)
+            writes = await writes_while_quiet(stage, "chat", seconds=60 * minutes)
+            await stage.close()
+    finally:
+        clusters.down(cluster.name)
+    for write in writes:
+        print(write)
+    print(f"{len(writes)} writes in {minutes:g} minutes")
+    return not writes
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=3)
+    sys.exit(0 if asyncio.run(campaign(parser.parse_args().minutes)) else 1)

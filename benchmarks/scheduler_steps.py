@@ -1,0 +1,280 @@
+"""Whatever arrives, leaves or fails, and however tight the pool: the books balance, all finish.
+
+    python benchmarks/scheduler_steps.py [--steps 1000000] [--seed 0]
+
+A random engine life: sequences come with forks, adapters and priorities, steps run, fail, guess;
+after each move the scheduler's books are checked, and before each step what every block holds.
+"""
+
+import argparse
+import sys
+import time
+
+import hypothesis.strategies as st
+from hypothesis import Phase, seed, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.sequence import Sequence, Status
+from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.step import Sampled, ScheduledSequence, Step
+
+configs = st.builds(
+    SchedulerConfig,
+    max_num_seqs=st.integers(1, 6),
+    max_num_batched_tokens=st.integers(1, 24),
+    max_model_len=st.integers(2, 48),
+    block_size=st.sampled_from([1, 2, 4]),
+    num_blocks=st.integers(2, 12),
+    prefix_caching=st.booleans(),
+    max_num_queued_seqs=st.integers(1, 8),
+    policy=st.sampled_from(["fcfs", "priority"]),
+    num_host_blocks=st.integers(0, 6),
+    max_adapters=st.integers(1, 2),
+    adapter_patience_s=st.sampled_from([0.0, 3.0]),
+    speculation=st.none()
+    | st.builds(
+        SpeculationConfig,
+        method=st.sampled_from(["ngram", "suffix"]),
+        num_speculative_tokens=st.integers(1, 5),
+        prompt_lookup_min=st.just(1),
+    )
+    | st.builds(
+        SpeculationConfig,
+        method=st.just("draft_model"),
+        num_speculative_tokens=st.integers(1, 5),
+        model=st.just("small"),
+    ),
+)
+
+
+# Two possible tokens: prompts share prefixes, and outputs meet other prompts.
+def next_token(seed: int, position: int) -> int:
+    return (seed + position) % 2
+
+
+def token_at(position: int, end_at: int | None) -> int:
+    """What the model says; 5 from end_at on."""
+    return 5 if end_at is not None and position >= end_at else next_token(0, position)
+
+
+def guessed_drafts(
+    s: ScheduledSequence, num_guessed: int, end_at: int | None = None
+) -> tuple[int, ...]:
+    """The known ones, or what a runner guesses itself: all right."""
+    first = s.end - s.num_drafts
+    open_drafts = range(min(num_guessed, s.num_open_drafts))
+    return s.drafts or tuple(token_at(first + i, end_at) for i in open_drafts)
+
+
+def sampled(s: ScheduledSequence, num_guessed: int, end_at: int | None = None) -> Sampled:
+    drafts = guessed_drafts(s, num_guessed, end_at)
+    first = s.end - s.num_drafts
+    tokens = [token_at(first, end_at)]
+    while len(tokens) <= len(drafts) and drafts[len(tokens) - 1] == tokens[-1]:
+        tokens.append(token_at(first + len(tokens), end_at))
+    return Sampled(tuple(tokens), len(drafts))
+
+
+class Memory:
+    """What blocks and host slots hold, token by token: moved as a runner would move it.
+
+    A token's keys and values depend on all tokens before it and on the adapter, so this is what
+    is written for it, and what must lie in every position before the ones that a step computes.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.size = config.block_size
+        self.device: list[list[object]] = [[None] * self.size for _ in range(config.num_blocks)]
+        self.host: list[list[object]] = [[None] * self.size for _ in range(config.num_host_blocks)]
+
+    def compute(
+        self, step: Step, sequences: dict[str, Sequence], num_guessed: int, end_at: int | None
+    ) -> None:
+        for block, slot in step.moves.saves:
+            self.host[slot] = list(self.device[block])
+        for slot, block in step.moves.restores:
+            self.device[block] = list(self.host[slot])
+        for source, target in step.moves.forks:
+            self.device[target] = list(self.device[source])
+        for s in step.sequences:
+            drafts = guessed_drafts(s, num_guessed, end_at)
+            tokens = [*sequences[s.request_id].tokens, *drafts]
+            end = s.end - s.num_drafts + len(drafts)
+            for position in range(s.start, end):
+                block, offset = divmod(position, self.size)
+                self.device[s.block_table[block]][offset] = self.meaning(s, tokens, position)
+            for position in range(end):
+                block, offset = divmod(position, self.size)
+                found = self.device[s.block_table[block]][offset]
+                assert found == self.meaning(s, tokens, position), "a block holds something else"
+
+    def meaning(self, s: ScheduledSequence, tokens: list[int], position: int) -> object:
+        return s.adapter, tuple(tokens[: position + 1])
+
+
+class EngineMachine(RuleBasedStateMachine):
+    @initialize(config=configs)
+    def start(self, config: SchedulerConfig) -> None:
+        self.scheduler = Scheduler(config)
+        self.accepted: dict[str, Sequence] = {}
+        self.ended: set[str] = set()
+        self.step: Step | None = None
+        self.num_added = 0
+        self.now = 0.0
+        self.memory = Memory(config)
+
+    @rule(
+        num_prompt_tokens=st.integers(1, 50),
+        max_tokens=st.integers(1, 30),
+        pattern=st.integers(0, 3),
+        stop=st.booleans(),
+        priority=st.integers(-1, 1),
+        adapter=st.sampled_from(["", "", "x", "y", "z"]),
+        num_forks=st.integers(0, 2),
+    )
+    @precondition(lambda self: self.step is None)
+    def add(
+        self, num_prompt_tokens: int, max_tokens: int, pattern: int, stop: bool, priority: int,
+        adapter: str, num_forks: int,
+    ) -> None:  # fmt: skip
+        prompt = [next_token(pattern, position) for position in range(num_prompt_tokens)]
+        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=not stop)
+        parent = ""
+        for _ in range(1 + num_forks):
+            self.num_added += 1
+            sequence = Sequence(
+                str(self.num_added), prompt, sampling, frozenset({5}), self.now,
+                priority=priority, adapter=adapter, fork_of=parent,
+            )  # fmt: skip
+            event = self.scheduler.add(sequence)
+            if event is None:
+                self.accepted[sequence.request_id] = sequence
+                parent = parent or sequence.request_id
+            else:
+                assert event.finish_reason == "error"
+
+    @rule(pick=st.randoms(use_true_random=False))
+    @precondition(lambda self: self.accepted)
+    def abort(self, pick: object) -> None:
+        request_id = pick.choice(sorted(self.accepted))  # type: ignore[attr-defined]
+        event = self.scheduler.abort(request_id, 0.0)
+        assert event is not None
+        self.end(request_id)
+
+    @rule(end_at=st.none() | st.integers(0, 40), num_guessed=st.integers(0, 5))
+    @precondition(lambda self: self.step is None)
+    def schedule(self, end_at: int | None, num_guessed: int) -> None:
+        self.now += 1
+        self.step = self.scheduler.schedule(self.now)
+        assert (self.step is None) == (not self.accepted), "work is waiting and nothing is done"
+        if self.step is not None:
+            self.check_step(self.step)
+            self.memory.compute(self.step, self.accepted, num_guessed, end_at)
+            self.results = {
+                s.request_id: sampled(s, num_guessed, end_at) for s in self.step.sequences
+            }
+
+    @rule(fail=st.integers(0, 9))
+    @precondition(lambda self: self.step is not None)
+    def complete(self, fail: int) -> None:
+        assert self.step is not None
+        if fail == 0:
+            for event in self.scheduler.fail(
+                [self.step.sequences[0].request_id], "step_failed", 0.0
+            ):
+                self.end(event.request_id)
+        for event in self.scheduler.complete(self.step, self.results, self.now):
+            if event.finish_reason is not None:
+                self.end(event.request_id)
+        self.step = None
+
+    def end(self, request_id: str) -> None:
+        assert request_id not in self.ended, "a sequence ended twice"
+        self.ended.add(request_id)
+        sequence = self.accepted.pop(request_id)
+        assert sequence.status is Status.FINISHED
+        assert sequence.block_table == []
+
+    def check_step(self, step: Step) -> None:
+        config = self.scheduler.config
+        num_open = sum(s.num_open_drafts for s in step.sequences)
+        assert 0 < step.num_tokens + num_open <= config.max_num_batched_tokens
+        written: set[tuple[int, int]] = set()
+        for s in step.sequences:
+            sequence = self.accepted[s.request_id]
+            assert s.start == sequence.num_computed_tokens
+            end_known = s.end - s.num_drafts
+            assert list(s.token_ids) == [*sequence.tokens[s.start : end_known], *s.drafts]
+            assert s.is_sampled == (end_known == sequence.num_tokens)
+            end_drafted = s.end + s.num_open_drafts
+            assert end_drafted < config.max_num_tokens
+            assert len(s.block_table) * config.block_size >= end_drafted
+            for position in range(s.start, end_drafted):
+                block, offset = divmod(position, config.block_size)
+                slot = (s.block_table[block], offset)
+                assert slot not in written, "two tokens are written to one slot"
+                written.add(slot)
+
+    num_checks = 0
+
+    @invariant()
+    def books_balance(self) -> None:
+        if hasattr(self, "scheduler"):
+            EngineMachine.num_checks += 1
+            self.scheduler.check()
+
+    def teardown(self) -> None:
+        """No starvation: without new arrivals, everything ends within a bounded number of steps."""
+        if not hasattr(self, "scheduler"):
+            return
+        if self.step is not None:
+            self.complete(fail=1)
+        for _ in range(5_000):
+            self.schedule(end_at=None, num_guessed=2)
+            if self.step is None:
+                break
+            self.complete(fail=1)
+        assert not self.accepted
+        stats = self.scheduler.stats()
+        assert (stats.running, stats.waiting, stats.kv_usage) == (0, 0, 0.0)
+        assert stats.prefill_tokens_pending == 0
+        assert stats.prefix_hits_tokens <= stats.prefix_queries_tokens
+
+
+def campaign(num_steps: int, first_seed: int) -> int:
+    """Raises when a life goes wrong. Returns how many moves were made, each with its check."""
+    EngineMachine.num_checks = 0
+    run = first_seed
+    while EngineMachine.num_checks < num_steps:
+        lives = settings(
+            max_examples=500, stateful_step_count=60, deadline=None, database=None,
+            phases=[Phase.generate, Phase.shrink],
+        )  # fmt: skip
+        run_state_machine_as_test(seed(run)(EngineMachine), settings=lives)
+        run += 1
+    return EngineMachine.num_checks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    started_s = time.monotonic()
+    done = campaign(args.steps, args.seed)
+    print(
+        f"seed {args.seed}: {done} moves, all checks passed, {time.monotonic() - started_s:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

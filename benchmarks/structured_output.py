@@ -1,0 +1,228 @@
+"""Do answers keep to their schema, and does a hostile one harm nobody?
+
+    python benchmarks/structured_output.py [--schemas 320] [--seed 0]
+
+A real engine with a model made on the spot that draws soup at temperature 1. First, schemas of
+growing depth: every answer that comes to its end must be valid. Then hostile schemas, regexes and
+grammars, one after another: each must be refused with 400, or accepted and kept, within 2 seconds,
+while another request goes on at least at 1 / 1.2 of the speed it has beside harmless ones. Exits
+with 1 otherwise.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+from structured_cases import hostile, schemas
+
+from penstock_engine.make_model.make import make
+
+ROOT = Path(__file__).parents[1]
+MAX_TOKENS = 1200
+TIME_LIMIT_S = 2.0
+SLOW_LIMIT = 1.2
+# Requests of one kind in a row, before it is the turn of the other kind.
+TURN = 10
+HARMLESS = {"json": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """outcome: kept, unfinished, refused, or what is wrong."""
+
+    name: str
+    outcome: str
+    detail: str
+    duration_s: float
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[str]:
+    """The address of an engine with a fresh model."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name) / "soup"
+        make(directory, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [
+            Path(sys.executable).with_name("penstock-engine"), "serve", directory,
+            "--port", str(port), "--dtype", "float32", "--num-gpu-blocks-override", "1000",
+            "--max-model-len", "2048", "--max-num-seqs", "8",
+        ]  # fmt: skip
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}
+        )
+        try:
+            address = f"http://127.0.0.1:{port}"
+            while True:
+                assert process.poll() is None, "the engine does not start"
+                with contextlib.suppress(httpx.TransportError):
+                    if httpx.get(f"{address}/ready").status_code == 200:
+                        break
+                time.sleep(0.1)
+            yield address
+            assert process.poll() is None, "the engine has died"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def ask(client: httpx.Client, name: str, form: Json, max_tokens: int, seed: int) -> Verdict:
+    body = {
+        "prompt": "The engine", "structured_outputs": form, "max_tokens": max_tokens, "seed": seed,
+    }  # fmt: skip
+    started_s = time.monotonic()
+    answer = client.post("/v1/completions", content=json.dumps(body))
+    duration_s = time.monotonic() - started_s
+    if answer.status_code == 400:
+        return Verdict(name, "refused", answer.json()["error"]["message"], duration_s)
+    if answer.status_code != 200:
+        return Verdict(name, f"status {answer.status_code}", answer.text, duration_s)
+    (choice,) = answer.json()["choices"]
+    if choice["finish_reason"] != "stop":
+        return Verdict(name, "unfinished", choice["text"], duration_s)
+    wrong = fault(form, choice["text"])
+    return Verdict(name, "not kept" if wrong else "kept", wrong or choice["text"], duration_s)
+
+
+def fault(form: Json, text: str) -> str:
+    """What is wrong with a finished answer; empty when nothing is, or nobody can tell."""
+    try:
+        if "json" in form:
+            # With exact numbers: the nearest float of a multiple need not be one.
+            schema = json.loads(json.dumps(form["json"]), parse_float=Decimal)
+            value = json.loads(text, parse_float=Decimal)
+            jsonschema.Draft202012Validator(schema).validate(value)
+        elif "choice" in form and text not in form["choice"]:
+            return f"{text!r} is not among the choices"
+        elif "regex" in form and not re.fullmatch(form["regex"], text, re.DOTALL):
+            return f"{text!r} does not match"
+    except (ValueError, jsonschema.ValidationError) as error:
+        return f"{text!r}: {str(error)[:200]}"
+    except (re.error, RecursionError, ArithmeticError):
+        return ""  # the judge gives up, not the engine
+    return ""
+
+
+def keep_schemas(client: httpx.Client, count: int, seed: int) -> list[Verdict]:
+    def one(numbered: tuple[int, Json]) -> Verdict:
+        index, schema = numbered
+        return ask(client, json.dumps(schema), {"json": schema}, MAX_TOKENS, seed + index)
+
+    with ThreadPoolExecutor(4) as executor:
+        return list(executor.map(one, enumerate(schemas(count, seed))))
+
+
+class Bystander(threading.Thread):
+    """Streams one long text after another, and notes when each token comes."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._address = address
+        self._is_over = threading.Event()
+        self.gaps: list[tuple[float, float]] = []  # (when, seconds since the token before)
+
+    def run(self) -> None:
+        body = {"prompt": "The gateway", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+        with httpx.Client(base_url=self._address, timeout=60) as client:
+            while not self._is_over.is_set():
+                with client.stream("POST", "/v1/completions", json=body) as lines:
+                    last_s = None
+                    for line in lines.iter_lines():
+                        now_s = time.monotonic()
+                        if line and last_s is not None:
+                            self.gaps.append((now_s, now_s - last_s))
+                        last_s = now_s if line else last_s
+                        if self._is_over.is_set():
+                            break
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self.join()
+
+    def during(self, spans: Sequence[tuple[float, float]]) -> list[float]:
+        return [gap for at, gap in self.gaps if any(a <= at <= b for a, b in spans)]
+
+
+def harm(
+    client: httpx.Client, address: str, cases: Sequence[tuple[str, Json]]
+) -> tuple[list[Verdict], float]:
+    """Verdicts, and how much slower the bystander was beside the hostile than the harmless."""
+    bystander = Bystander(address)
+    bystander.start()
+    verdicts: list[Verdict] = []
+    spans: dict[str, list[tuple[float, float]]] = {"hostile": [], "harmless": []}
+    for first in range(0, len(cases), TURN):
+        turn = cases[first : first + TURN]
+        started_s = time.monotonic()
+        verdicts += [ask(client, name, form, 12, 1) for name, form in turn]
+        spans["hostile"].append((started_s, time.monotonic()))
+        until_s = time.monotonic() + spans["hostile"][-1][1] - started_s
+        started_s = time.monotonic()
+        while time.monotonic() < until_s:
+            ask(client, "harmless", HARMLESS, 12, 1)
+        spans["harmless"].append((started_s, time.monotonic()))
+    bystander.stop()
+    means = {kind: statistics.fmean(bystander.during(of_kind)) for kind, of_kind in spans.items()}
+    print(
+        f"  a token of another request: {means['harmless'] * 1e3:.2f} ms beside harmless requests, "
+        f"{means['hostile'] * 1e3:.2f} ms beside hostile ones"
+    )
+    return verdicts, means["hostile"] / means["harmless"]
+
+
+def report(title: str, verdicts: Sequence[Verdict]) -> None:
+    counts = Counter(verdict.outcome for verdict in verdicts)
+    slowest = max(verdicts, key=lambda verdict: verdict.duration_s)
+    print(f"{title}: {len(verdicts)}, " + ", ".join(f"{n} {what}" for what, n in counts.items()))
+    print(f"  slowest {slowest.duration_s:.2f} s: {slowest.name[:100]}")
+    for verdict in verdicts:
+        if verdict.outcome not in ("kept", "refused", "unfinished"):
+            print(f"  {verdict.outcome}: {verdict.name[:300]}: {verdict.detail[:300]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--schemas", type=int, default=320)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    with engine() as address, httpx.Client(base_url=address, timeout=120) as client:
+        kept = keep_schemas(client, args.schemas, args.seed)
+        report("schemas", kept)
+        borne, slowdown = harm(client, address, list(hostile()))
+        report("hostile", borne)
+    num_finished = sum(verdict.outcome == "kept" for verdict in kept)
+    too_slow = [v for v in borne if v.outcome == "refused" and v.duration_s > TIME_LIMIT_S]
+    print(
+        f"{num_finished} of {len(kept)} schemas answered to the end, all valid; another request "
+        f"slowed to {slowdown:.2f}; {len(too_slow)} refusals took more than {TIME_LIMIT_S} s"
+    )
+    outcomes = {verdict.outcome for verdict in [*kept, *borne]}
+    is_good = outcomes <= {"kept", "unfinished", "refused"} and not too_slow
+    is_good &= all(verdict.outcome != "refused" for verdict in kept) and slowdown <= SLOW_LIMIT
+    sys.exit(0 if is_good else 1)
+
+
+if __name__ == "__main__":
+    main()

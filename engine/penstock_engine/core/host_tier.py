@@ -1,0 +1,58 @@
+"""Blocks that were evicted from the device and are kept in the host's memory."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+
+class HostTier:
+    """Copies of full blocks by the hash of their contents, least recently used out first."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self._free = list(reversed(range(num_blocks)))
+        self._slot_of: OrderedDict[bytes, int] = OrderedDict()
+        self._pinned: set[bytes] = set()
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self._slot_of)
+
+    def match(self, hashes: Iterable[bytes]) -> list[int]:
+        """The slots whose contents `hashes` names, up to the first miss."""
+        matched: list[int] = []
+        for block_hash in hashes:
+            slot = self._slot_of.get(block_hash)
+            if slot is None:
+                break
+            matched.append(slot)
+        return matched
+
+    def pin(self, hashes: Iterable[bytes]) -> None:
+        """Marks them as used just now; until `unpin` nothing takes their place."""
+        for block_hash in hashes:
+            self._slot_of.move_to_end(block_hash)
+            self._pinned.add(block_hash)
+
+    def unpin(self) -> None:
+        self._pinned.clear()
+
+    def keep(self, block_hash: bytes) -> int | None:
+        """A slot to copy a block to; None when it is here already or all others are pinned."""
+        if block_hash in self._slot_of:
+            self._slot_of.move_to_end(block_hash)
+            return None
+        if not self._free:
+            oldest = next((h for h in self._slot_of if h not in self._pinned), None)
+            if oldest is None:
+                return None
+            self._free.append(self._slot_of.pop(oldest))
+        slot = self._slot_of[block_hash] = self._free.pop()
+        return slot
+
+    def clear(self) -> None:
+        self._free += self._slot_of.values()
+        self._slot_of.clear()
+
+    def check(self, num_blocks: int) -> None:
+        """Raises AssertionError unless each of num_blocks slots is free or used, and once."""
+        slots = [*self._free, *self._slot_of.values()]
+        assert sorted(slots) == list(range(num_blocks)), "a slot is lost or used twice"

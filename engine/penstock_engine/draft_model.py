@@ -1,0 +1,73 @@
+"""A small model that guesses what a large one will say.
+
+It reads every token that the large one reads, in the same step and into the same blocks of a cache
+of its own. So whatever the large model finds in its prefix cache, the small one finds in its own,
+and preemption and sharing need no second set of books.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.paged_model import PagedModel, row_order
+
+
+class DraftModel:
+    def __init__(self, model: PagedModel) -> None:
+        self.model = model
+
+    def guess(self, sequences: Sequence[ScheduledSequence]) -> list[ScheduledSequence]:
+        """Fills the open drafts of sequences that are in row order, with its best tokens.
+
+        A guess is certain of itself: whether it is right, the large model's draw decides.
+        """
+        hidden = self.model.forward(sequences)
+        ends = np.cumsum([sequence.num_tokens for sequence in sequences])
+        asked = [
+            (sequence, int(end) - 1)
+            for sequence, end in zip(sequences, ends, strict=True)
+            if sequence.num_open_drafts
+        ]
+        if not asked:
+            return list(sequences)
+        tokens = self._best(hidden[[row for _, row in asked]])
+        drafts: dict[str, list[int]] = {
+            sequence.request_id: [token] for (sequence, _), token in zip(asked, tokens, strict=True)
+        }
+        growing = [sequence for sequence, _ in asked]
+        while growing:
+            # The last guess is read too: where it is right, its keys and values are needed.
+            growing = sorted((_next(s, drafts[s.request_id]) for s in growing), key=row_order)
+            hidden = self.model.forward(growing)
+            rows = [row for row, s in enumerate(growing) if s.num_open_drafts]
+            growing = [growing[row] for row in rows]
+            if rows:
+                for sequence, token in zip(growing, self._best(hidden[rows]), strict=True):
+                    drafts[sequence.request_id].append(token)
+        return [_filled(s, tuple(drafts.get(s.request_id, ()))) for s in sequences]
+
+    def _best(self, hidden: torch.Tensor) -> list[int]:
+        tokens: list[int] = self.model.logits(hidden).argmax(-1).tolist()
+        return tokens
+
+
+def _next(sequence: ScheduledSequence, drafts: Sequence[int]) -> ScheduledSequence:
+    """The one guess that was not read yet."""
+    return replace(
+        sequence,
+        start=sequence.end,
+        token_ids=(drafts[-1],),
+        num_open_drafts=sequence.num_open_drafts - 1,
+    )
+
+
+def _filled(sequence: ScheduledSequence, drafts: tuple[int, ...]) -> ScheduledSequence:
+    return replace(
+        sequence,
+        token_ids=(*sequence.token_ids, *drafts),
+        num_drafts=len(drafts),
+        num_open_drafts=0,
+    )

@@ -1,0 +1,47 @@
+"""Keys and values of one layer, in blocks."""
+
+from dataclasses import dataclass
+
+import torch
+
+from penstock_engine.quantization.float8 import FACTOR, small_float16
+
+
+@dataclass(frozen=True, slots=True)
+class KVCache:
+    """numbers: [2, blocks, block_size, kv_heads, head_dim], of the model's type, int8 or
+    float8_e4m3fn. scales: float32 [2, blocks, block_size, kv_heads], by which the last two are
+    multiplied; None with the first.
+    """
+
+    numbers: torch.Tensor
+    scales: torch.Tensor | None
+
+    @classmethod
+    def zeros(
+        cls, shape: tuple[int, int, int, int, int], dtype: torch.dtype, *, is_scaled: bool,
+        device: str, pin_memory: bool = False,
+    ) -> "KVCache":  # fmt: skip
+        """Zeros: padding reads blocks never written, and even a weight of 0 does not undo a NaN."""
+        numbers = torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
+        scales = torch.zeros(shape[:-1], device=device, pin_memory=pin_memory)
+        return cls(numbers, scales if is_scaled else None)
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, ...]:
+        """Each of them has blocks as its second dimension."""
+        return (self.numbers,) if self.scales is None else (self.numbers, self.scales)
+
+    def gather(self, blocks: torch.Tensor, gathered: torch.Tensor) -> None:
+        """blocks: int64 [n]. gathered: [2, n, ...] of the model's type, filled with them."""
+        for index, (pool, target) in enumerate(zip(self.numbers, gathered, strict=True)):
+            if self.scales is None:
+                torch.index_select(pool.flatten(1), 0, blocks, out=target.view(len(blocks), -1))
+                continue
+            codes = pool.view(torch.int8).index_select(0, blocks)
+            scales = self.scales[index].index_select(0, blocks)
+            if pool.dtype == torch.float8_e4m3fn:
+                values = small_float16(codes).float().mul_((scales * FACTOR)[..., None])
+            else:
+                values = codes.float().mul_(scales[..., None])
+            target.copy_(values.view(target.shape))

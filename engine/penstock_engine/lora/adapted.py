@@ -1,0 +1,166 @@
+"""Products to which the adapter of each row's sequence adds its own.
+
+    y = W x                       for every row
+    y[rows] += B (A x[rows])      for the rows of each adapter in the step
+
+The plain product stays one product over the whole batch, so sequences of many adapters, and of
+none, share a step.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.layers.linear import Linear
+from penstock_engine.lora.checkpoint import Adapter, Factors
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.weights import PACKED, renamed
+
+Rows = slice | torch.Tensor
+
+# What an adapter can change: the products of attention and of a dense MLP.
+ADAPTABLE = ("qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One product of the checkpoint, as columns [first, last) of a packed one."""
+
+    name: str
+    first: int
+    last: int
+
+
+class Selection:
+    """Which rows of the step at hand belong to which adapter. Shared by all products of a model."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[str, Rows]] = []
+
+    def select(self, sequences: Sequence[ScheduledSequence], device: str) -> None:
+        """sequences: in the order of their rows."""
+        rows: dict[str, list[range]] = {}
+        end = 0
+        for sequence in sequences:
+            first, end = end, end + sequence.num_tokens
+            if sequence.adapter:
+                rows.setdefault(sequence.adapter, []).append(range(first, end))
+        self.parts = [(adapter, _as_index(ranges, device)) for adapter, ranges in rows.items()]
+
+
+class AdaptedLinear(nn.Module):
+    """A product, and what the adapters add to it."""
+
+    def __init__(self, inner: nn.Module, sections: Sequence[Section], selection: Selection) -> None:
+        super().__init__()
+        self.inner = inner
+        self._sections = sections
+        self._selection = selection
+        self._added: dict[str, list[tuple[Section, Factors]]] = {}
+
+    def add(self, adapter: str, factors: Mapping[str, Factors]) -> None:
+        mine = [(s, factors[s.name]) for s in self._sections if s.name in factors]
+        if mine:
+            self._added[adapter] = mine
+
+    def remove(self, adapter: str) -> None:
+        self._added.pop(adapter, None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x: [tokens, inputs]. Returns [tokens, outputs]."""
+        y: torch.Tensor = self.inner(x)
+        for adapter, rows in self._selection.parts:
+            for section, factors in self._added.get(adapter, ()):
+                y[rows, section.first : section.last] += (x[rows] @ factors.a.T) @ factors.b.T
+        return y
+
+
+class Adapters:
+    """The adapters of one model: its products wrapped once, adapters added and removed by name.
+
+    All that were added are in the host's memory. Those of the step at hand are on the device, and
+    as many others as have been there last. On the CPU both are the same memory.
+    """
+
+    def __init__(self, model: nn.Module, config: ModelConfig, device: str, max_active: int) -> None:
+        """max_active: on the device at once, and so in one step."""
+        self._config = config
+        self._device = device
+        self._max_active = max_active
+        self._selection = Selection()
+        self._products: list[AdaptedLinear] = []
+        self._added: dict[str, Adapter] = {}
+        self._active: OrderedDict[str, None] = OrderedDict()
+        self.targets: dict[str, tuple[int, int]] = {}
+        for path, module in list(model.named_modules()):
+            for leaf, child in list(module.named_children()):
+                if leaf in ADAPTABLE and isinstance(child, Linear):
+                    sections = self._sections(path, leaf, child)
+                    product = AdaptedLinear(child, sections, self._selection)
+                    setattr(module, leaf, product)
+                    self._products.append(product)
+
+    @property
+    def active(self) -> list[str]:
+        """On the device, the least recently used first."""
+        return list(self._active)
+
+    def select(self, sequences: Sequence[ScheduledSequence]) -> None:
+        """Before a step: at most max_active adapters, all of them added."""
+        self._selection.select(sequences, self._device)
+        names = [name for name, _ in self._selection.parts]
+        for name in names:
+            if name not in self._active:
+                self._activate(name, keep=names)
+            self._active.move_to_end(name)
+
+    def add(self, name: str, adapter: Adapter) -> None:
+        """adapter: in the host's memory."""
+        self._added[name] = adapter
+
+    def remove(self, name: str) -> None:
+        self._added.pop(name, None)
+        self._deactivate(name)
+
+    def _activate(self, name: str, keep: Sequence[str]) -> None:
+        if len(self._active) >= self._max_active:
+            self._deactivate(next(other for other in self._active if other not in keep))
+        factors = {
+            target: Factors(pair.a.to(self._device), pair.b.to(self._device))
+            for target, pair in self._added[name].factors.items()
+        }
+        for product in self._products:
+            product.add(name, factors)
+        self._active[name] = None
+
+    def _deactivate(self, name: str) -> None:
+        self._active.pop(name, None)
+        for product in self._products:
+            product.remove(name)
+
+    def _sections(self, path: str, leaf: str, product: Linear) -> list[Section]:
+        parts = PACKED.get(leaf, (leaf,))
+        if leaf == "qkv_proj":
+            heads = (self._config.num_heads, self._config.num_kv_heads, self._config.num_kv_heads)
+            widths = [count * self._config.head_dim for count in heads]
+        else:
+            widths = [product.num_outputs // len(parts)] * len(parts)
+        sections, first = [], 0
+        for part, width in zip(parts, widths, strict=True):
+            target = renamed(f"{path}.{part}", self._config.family.names)
+            sections.append(Section(target, first, first + width))
+            self.targets[target] = (width, product.num_inputs)
+            first += width
+        return sections
+
+
+def _as_index(ranges: list[range], device: str) -> Rows:
+    """A slice where the ranges touch, which costs no copy."""
+    if all(one.stop == other.start for one, other in pairwise(ranges)):
+        return slice(ranges[0].start, ranges[-1].stop)
+    return torch.tensor([row for one in ranges for row in one], device=device)

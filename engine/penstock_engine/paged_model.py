@@ -1,0 +1,164 @@
+"""A decoder, its KV cache, and the tensors of one forward pass over it."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.kv_cache import KVCache
+from penstock_engine.lora.adapted import Adapters
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.decoder import DecoderForCausalLM
+from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.weights import load_weights
+
+
+class PagedModel:
+    """Weights and keys and values of num_blocks blocks. One thread at a time."""
+
+    def __init__(
+        self,
+        model: DecoderForCausalLM,
+        config: ModelConfig,
+        *,
+        device: str,
+        dtype: torch.dtype,
+        kv_dtype: torch.dtype,
+        num_blocks: int,
+        block_size: int,
+        max_num_tokens: int,
+        num_host_blocks: int = 0,
+        max_adapters: int = 0,
+    ) -> None:
+        """max_num_tokens, max_adapters: of one pass. num_host_blocks: room beside the device's."""
+        self.config = config
+        self.device = device
+        self._model = model
+        self._dtype = dtype
+        self._use_kernels = device == "cuda"
+        self._block_size = block_size
+        shape = (2, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        self._is_rounded = kv_dtype != dtype
+        self._caches = [
+            KVCache.zeros(shape, kv_dtype, is_scaled=self._is_rounded, device=device)
+            for _ in range(config.num_layers)
+        ]
+        self._host_caches = [
+            KVCache.zeros(
+                (2, num_host_blocks, *shape[2:]), kv_dtype, is_scaled=self._is_rounded,
+                device="cpu", pin_memory=device == "cuda",
+            )
+            for _ in range(config.num_layers if num_host_blocks else 0)
+        ]  # fmt: skip
+        self.adapters = Adapters(model, config, device, max_adapters) if max_adapters else None
+        # Rows: token ids, positions, slots. One buffer, one copy to the device.
+        self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
+
+    @classmethod
+    def load(
+        cls,
+        model_dir: Path,
+        *,
+        device: str,
+        dtype: str,
+        num_blocks: int,
+        block_size: int,
+        max_num_tokens: int,
+        max_model_len: int,
+        quantization: Quantization | None = None,
+        kv_dtype: str | None = None,
+        num_host_blocks: int = 0,
+        max_adapters: int = 0,
+    ) -> "PagedModel":
+        """device: cpu or cuda; dtype: float32, bfloat16 or float16; kv_dtype: None: as dtype.
+
+        Raises ModelError.
+        """
+        config = ModelConfig.load(model_dir)
+        scheme = config.scheme(quantization, dtype)
+        torch_dtype: torch.dtype = getattr(torch, dtype)
+        model = DecoderForCausalLM(
+            config, max_positions=max_model_len, dtype=torch_dtype, device=device
+        )
+        load_weights(model, model_dir, config.family.names, torch_dtype, device, scheme)
+        return cls(
+            model,
+            config,
+            device=device,
+            dtype=torch_dtype,
+            kv_dtype=getattr(torch, kv_dtype or dtype),
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_num_tokens=max_num_tokens,
+            num_host_blocks=num_host_blocks,
+            max_adapters=max_adapters,
+        )
+
+    def move(self, moves: Moves) -> None:
+        """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
+        for cache, host in zip_longest(_parts(self._caches), _parts(self._host_caches)):
+            for block, slot in moves.saves:
+                host[:, slot].copy_(cache[:, block])
+            for slot, block in moves.restores:
+                cache[:, block].copy_(host[:, slot])
+            for source, target in moves.forks:
+                cache[:, target].copy_(cache[:, source])
+
+    def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+        """sequences: in `row_order`. Writes their keys and values.
+
+        Returns the hidden states of all their tokens, [tokens, hidden_size].
+        """
+        if self.adapters is not None:
+            self.adapters.select(sequences)
+        token_ids, positions, slots = self._stage(sequences)
+        attend = StepAttention(
+            [Span(s.start, s.end, s.block_table) for s in sequences],
+            slots,
+            cache_shape=self._caches[0].numbers.shape,
+            dtype=self._dtype,
+            use_kernels=self._use_kernels,
+            is_rounded=self._is_rounded,
+        )
+        hidden: torch.Tensor = self._model(token_ids, positions, self._caches, attend)
+        return hidden
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
+        return self._model.logits(hidden)
+
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size]. Returns float32 [rows, hidden_size], of length 1."""
+        return self._model.embeddings(hidden)
+
+    def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+        """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""
+        row = 0
+        for sequence in sequences:
+            staged = self._staging[:, row : row + sequence.num_tokens]
+            staged[0] = sequence.token_ids
+            if sequence.num_tokens == 1:
+                block, offset = divmod(sequence.start, self._block_size)
+                staged[1] = sequence.start
+                staged[2] = sequence.block_table[block] * self._block_size + offset
+            else:
+                blocks, offsets = np.divmod(
+                    np.arange(sequence.start, sequence.end), self._block_size
+                )
+                staged[1] = np.arange(sequence.start, sequence.end)
+                staged[2] = np.array(sequence.block_table)[blocks] * self._block_size + offsets
+            row += sequence.num_tokens
+        return torch.from_numpy(self._staging[:, :row]).to(self.device)
+
+
+def _parts(caches: Sequence[KVCache]) -> list[torch.Tensor]:
+    return [part for cache in caches for part in cache.parts]
+
+
+def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:
+    """Single tokens by rising length, then chunks: the order that StepAttention expects."""
+    return sequence.num_tokens > 1, sequence.end

@@ -1,0 +1,1 @@
+"""Text of a model -> reasoning, content and tool calls, as it arrives."""

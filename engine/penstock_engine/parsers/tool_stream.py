@@ -1,0 +1,164 @@
+"""Tool calls out of text, piece by piece, with the same calls however the text is cut."""
+
+from collections.abc import Collection
+from enum import Enum
+
+from penstock_engine.parsers.json_scan import JsonScan
+from penstock_engine.parsers.overlap import overlap
+from penstock_engine.parsers.parts import Content, Part
+from penstock_engine.parsers.tool_format import ToolFormat, read_calls
+
+MAX_HEADER_CHARS = 200
+
+
+class _State(Enum):
+    START = "nothing but white space so far"
+    TEXT = "content"
+    HEADER = "after an opening, before the JSON"
+    JSON = "within the JSON"
+    AFTER = "after a call"
+
+
+class ToolStream:
+    """Calls come whole. What is not a call of one of `names` after all is content.
+
+    White space before the first call of an answer and after each call is dropped.
+    """
+
+    def __init__(self, form: ToolFormat, names: Collection[str]) -> None:
+        self._form = form
+        self._names = names
+        self._state = _State.START
+        self._rest = ""  # not looked at yet, or not certain
+        self._source: list[str] = []  # of a call, from its opening on; white space at the start
+        self._header = ""
+        self._json: list[str] = []
+        self._scan = JsonScan()
+        self._parts: list[Part] = []
+
+    def push(self, text: str) -> list[Part]:
+        """What this piece makes certain."""
+        self._rest += text
+        while self._rest and self._advance():
+            pass
+        parts, self._parts = self._parts, []
+        return parts
+
+    def finish(self) -> list[Part]:
+        """What was held back, when no more text comes."""
+        if self._state is _State.AFTER:
+            return []
+        text = "".join(self._source) + self._rest
+        return [Content(text)] if text else []
+
+    def _advance(self) -> bool:
+        """One transition; False when it takes more text."""
+        match self._state:
+            case _State.START:
+                return self._start()
+            case _State.TEXT:
+                return self._text()
+            case _State.HEADER:
+                return self._begin_json()
+            case _State.JSON:
+                return self._read_json()
+            case _State.AFTER:
+                return self._pass_over()
+
+    def _start(self) -> bool:
+        if not self._skip_space():
+            return False
+        opening = self._form.opening
+        if opening and opening.startswith(self._rest) and opening != self._rest:
+            return False
+        if opening and self._rest.startswith(opening):
+            self._source = []
+            return self._text()
+        if self._is_bare():
+            self._source = []
+            self._state = _State.HEADER
+        else:
+            self._to_text()
+        return True
+
+    def _text(self) -> bool:
+        opening = self._form.opening
+        at = self._rest.find(opening) if opening else -1
+        if at >= 0:
+            self._emit(self._rest[:at])
+            self._source = [opening]
+            self._rest = self._rest[at + len(opening) :]
+            self._state = _State.HEADER
+            return True
+        certain = len(self._rest) - overlap(self._rest, opening)
+        self._emit(self._rest[:certain])
+        self._rest = self._rest[certain:]
+        return False
+
+    def _begin_json(self) -> bool:
+        if not self._skip_space():
+            return False
+        at = 0
+        if self._rest[0] not in "{[":
+            at = self._rest.find("{", 0, MAX_HEADER_CHARS) if self._form.has_header else -1
+            if at < 0 and self._form.has_header and len(self._rest) < MAX_HEADER_CHARS:
+                return False
+        if at < 0:
+            self._to_text()
+            return True
+        self._header = self._rest[:at]
+        self._source.append(self._header)
+        self._rest = self._rest[at:]
+        self._scan = JsonScan()
+        self._json = []
+        self._state = _State.JSON
+        return True
+
+    def _read_json(self) -> bool:
+        end = self._scan.end(self._rest)
+        self._json.append(self._rest[:end])
+        self._source.append(self._rest[:end])
+        self._rest = "" if end is None else self._rest[end:]
+        if end is None:
+            return False
+        try:
+            self._parts += read_calls(self._header, "".join(self._json), self._names)
+        except (ValueError, RecursionError):
+            self._to_text()
+        else:
+            self._source = []
+            self._state = _State.AFTER
+        return True
+
+    def _pass_over(self) -> bool:
+        self._rest = self._rest.lstrip()
+        if not self._rest:
+            return False
+        for closing in self._form.after:
+            if self._rest.startswith(closing):
+                self._rest = self._rest[len(closing) :]
+                return True
+            if closing.startswith(self._rest):
+                return False
+        self._state = _State.HEADER if self._is_bare() else _State.TEXT
+        return True
+
+    def _is_bare(self) -> bool:
+        return bool(self._form.bare) and self._rest.startswith(self._form.bare)
+
+    def _skip_space(self) -> bool:
+        """Moves white space to the source; False when nothing else has come."""
+        stripped = self._rest.lstrip()
+        self._source.append(self._rest[: len(self._rest) - len(stripped)])
+        self._rest = stripped
+        return bool(stripped)
+
+    def _to_text(self) -> None:
+        """What looked like a call is none."""
+        self._emit("".join(self._source))
+        self._source = []
+        self._state = _State.TEXT
+
+    def _emit(self, text: str) -> None:
+        if text:
+            self._parts.append(Content(text))

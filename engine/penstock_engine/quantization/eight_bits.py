@@ -1,0 +1,77 @@
+"""Weights of one byte: int8 and float8."""
+
+import torch
+
+from penstock_engine.quantization.float8 import FACTOR, small_float16
+from penstock_engine.quantization.matrix import QuantizedMatrix
+from penstock_engine.quantization.weight import QuantizedWeight, on_cpu_in_bfloat16
+
+# torch's kernel reads so many inputs at a time.
+KERNEL_INPUTS = 32
+
+
+class EightBitWeight(QuantizedWeight):
+    """codes: int8 [outputs, inputs]; scales: [outputs, groups], of the model's number type.
+
+    zeros: int16 [outputs, groups], None: 0.
+    """
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    zeros: torch.Tensor | None
+
+    def __init__(self, matrix: QuantizedMatrix, codes: torch.Tensor, scales: torch.Tensor) -> None:
+        super().__init__(matrix.shape, matrix.order)
+        self._group_size = matrix.group_size
+        self.register_buffer("codes", codes.contiguous())
+        self.register_buffer("scales", scales.contiguous())
+        self.register_buffer("zeros", matrix.zeros)
+
+    def _fill(self, buffer: torch.Tensor, rows: slice) -> None:
+        buffer.copy_(self.codes[rows])
+
+    def _block(self, x: torch.Tensor, first: int, last: int, buffer: torch.Tensor) -> torch.Tensor:
+        rows = slice(first, last)
+        numbers = buffer[: (last - first) * self.num_inputs].view(-1, self.num_inputs)
+        self._fill(numbers, rows)
+        if self.zeros is not None:
+            numbers.sub_(self._widened(self.zeros[rows]).to(x.dtype))
+        if self.scales.shape[1] == 1:
+            return (x @ numbers.t()).mul_(self.scales[rows, 0])
+        if self.num_inputs % self._group_size:
+            numbers.mul_(self._widened(self.scales[rows]))
+        else:
+            grouped = numbers.view(last - first, -1, self._group_size)
+            grouped.mul_(self.scales[rows, :, None])
+        return x @ numbers.t()
+
+    def _widened(self, by_group: torch.Tensor) -> torch.Tensor:
+        return by_group.repeat_interleave(self._group_size, 1)[:, : self.num_inputs]
+
+
+class Int8Weight(EightBitWeight):
+    """Any groups; one scale for each row, and no zero points, is the fast case."""
+
+    def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype) -> None:
+        super().__init__(matrix, matrix.codes, matrix.scales.to(dtype))
+        self._has_kernel = (
+            matrix.scales.shape[1] == 1
+            and matrix.zeros is None
+            and self.num_inputs % KERNEL_INPUTS == 0
+        )
+
+    def _kernel(self, x: torch.Tensor) -> torch.Tensor | None:
+        if not self._has_kernel or not on_cpu_in_bfloat16(x):
+            return None
+        return torch._weight_int8pack_mm(x, self.codes, self.scales[:, 0])
+
+
+class Float8Weight(EightBitWeight):
+    """float8_e4m3fn, kept as its bytes."""
+
+    def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype) -> None:
+        scales = matrix.scales.float() * FACTOR
+        super().__init__(matrix, matrix.codes.view(torch.int8), scales.to(dtype))
+
+    def _fill(self, buffer: torch.Tensor, rows: slice) -> None:
+        buffer.copy_(small_float16(self.codes[rows]))

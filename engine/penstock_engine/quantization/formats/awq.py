@@ -1,0 +1,66 @@
+"""Checkpoints of AutoAWQ, in its `gemm` packing.
+
+    qweight  int32  [inputs, outputs / 8]   4-bit numbers of 8 outputs, in the order of PLACES
+    qzeros   int32  [groups, outputs / 8]   alike
+    scales   f16    [groups, outputs]
+
+    weight[o, i] = (qweight[i, o] - qzeros[g, o]) * scales[g, o]        g = i // group_size
+
+Each becomes an Int4Weight, which can hold all of that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock_engine.quantization.formats.fields import (
+    FLOATS,
+    count,
+    even_groups,
+    header,
+    modules_with,
+)
+from penstock_engine.quantization.stored import Headers, Stored, Tensors, unsupported
+
+if TYPE_CHECKING:
+    from penstock_engine.quantization.matrix import QuantizedMatrix
+
+# Where in its word each of 8 outputs is.
+PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Awq:
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "Awq":
+        """Raises ModelError."""
+        bits = count(raw, "bits", count(raw, "w_bit", 4))
+        if bits != 4:
+            raise unsupported(f"AWQ of {bits} bits is not supported: take a checkpoint of 4 bits")
+        packing = str(raw.get("version") or raw.get("format") or "gemm").lower()
+        if packing != "gemm":
+            raise unsupported(
+                f"AWQ in {packing} packing is not supported: take a checkpoint in gemm packing"
+            )
+        return cls()
+
+    def stored(self, headers: Headers) -> dict[str, Stored]:
+        found = {}
+        for module in modules_with(headers, "qweight"):
+            num_inputs, num_words = header(headers, f"{module}.qweight", ("I32",), 2).shape
+            num_groups, _ = header(headers, f"{module}.scales", FLOATS, 2).shape
+            header(headers, f"{module}.qzeros", ("I32",), 2)
+            found[module] = Stored("int4", 8 * num_words, num_inputs, num_groups, has_zeros=True)
+        return found
+
+    def read(self, tensors: Tensors, module: str) -> "QuantizedMatrix | None":
+        if f"{module}.qweight" not in tensors:
+            return None
+        from penstock_engine.quantization.matrix import QuantizedMatrix
+        from penstock_engine.quantization.unpack import unpack
+
+        codes = unpack(tensors.get(f"{module}.qweight"), 4, dim=1, places=PLACES).sub_(8)
+        zeros = unpack(tensors.get(f"{module}.qzeros"), 4, dim=1, places=PLACES).sub_(8)
+        scales = tensors.get(f"{module}.scales")
+        group_size = even_groups(len(codes), len(scales))
+        return QuantizedMatrix(codes.char().t(), scales.t(), 4, group_size, zeros.t())

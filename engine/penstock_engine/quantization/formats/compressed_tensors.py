@@ -1,0 +1,162 @@
+"""Checkpoints of compressed-tensors, as LLM Compressor writes them.
+
+`pack-quantized`, integers of 4 or 8 bits:
+
+    weight_packed      int32  [outputs, inputs * bits / 32]   number + 2**(bits - 1), lowest first
+    weight_scale       float  [outputs, groups]               one group: a scale for each row
+    weight_zero_point  int32  [outputs * bits / 32, groups]   packed alike; absent: 0
+    weight_shape       int64  [2]                             outputs, inputs
+    weight_g_idx       int32  [inputs]                        as g_idx in GPTQ; seldom there
+
+`int-quantized`, `float-quantized` and `naive-quantized`, of 8 bits:
+
+    weight             int8 or float8 (e4m3)  [outputs, inputs]
+    weight_scale       float                  one, [outputs, 1], [outputs, groups] or by blocks
+    weight_zero_point  int8                   like weight_scale; absent: 0
+
+    weight[o, i] = (weight[o, i] - zero point) * scale
+
+Integers of 4 bits become an Int4Weight, of 8 an Int8Weight, float8 a Float8Weight. As in float8.py,
+activations are not quantised, whatever the checkpoint says of theirs; nor does it decide the type
+of the KV cache (kv_cache_scheme).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock_engine.quantization.formats.fields import (
+    FLOATS,
+    even_groups,
+    header,
+    modules_with,
+)
+from penstock_engine.quantization.formats.float8 import (
+    Block,
+    dense_matrix,
+    parse_block,
+    stored_dense,
+)
+from penstock_engine.quantization.formats.gptq import input_order
+from penstock_engine.quantization.stored import Headers, Kind, Stored, Tensors, unsupported
+
+if TYPE_CHECKING:
+    from penstock_engine.quantization.matrix import QuantizedMatrix
+
+DENSE = ("int-quantized", "float-quantized", "naive-quantized")
+FORMATS = ("pack-quantized", *DENSE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedTensors:
+    kind: Kind
+    is_packed: bool
+    block: Block | None
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "CompressedTensors":
+        """Raises ModelError."""
+        layout = str(raw.get("format"))
+        if layout not in FORMATS:
+            raise unsupported(
+                f"compressed-tensors in the format {layout} are not supported: take a checkpoint "
+                f"in one of {', '.join(FORMATS)}"
+            )
+        _refuse_changed_weights(raw)
+        kind, block = _weights(raw.get("config_groups"))
+        if (layout == "pack-quantized") != (kind == "int4") and kind != "int8":
+            raise unsupported(f"{kind} weights in the format {layout} are not supported")
+        return cls(kind, layout == "pack-quantized", block)
+
+    @property
+    def bits(self) -> int:
+        return 4 if self.kind == "int4" else 8
+
+    def stored(self, headers: Headers) -> dict[str, Stored]:
+        if self.is_packed:
+            packed = modules_with(headers, "weight_packed")
+            return {module: self._packed(headers, module) for module in packed}
+        return {
+            module: stored_dense(headers, module, self.kind, "weight_scale", self.block)
+            for module in modules_with(headers, "weight_scale")
+        }
+
+    def _packed(self, headers: Headers, module: str) -> Stored:
+        num_outputs, num_words = header(headers, f"{module}.weight_packed", ("I32",), 2).shape
+        _, num_groups = header(headers, f"{module}.weight_scale", FLOATS, 2).shape
+        return Stored(
+            self.kind,
+            num_outputs,
+            num_words * 32 // self.bits,
+            num_groups,
+            has_zeros=f"{module}.weight_zero_point" in headers,
+            has_order=f"{module}.weight_g_idx" in headers,
+        )
+
+    def read(self, tensors: Tensors, module: str) -> "QuantizedMatrix | None":
+        if f"{module}.weight_scale" not in tensors:
+            return None
+        if self.is_packed:
+            return self._read_packed(tensors, module)
+        zeros = f"{module}.weight_zero_point"
+        return dense_matrix(
+            tensors.get(f"{module}.weight"),
+            tensors.get(f"{module}.weight_scale"),
+            self.block,
+            tensors.get(zeros) if zeros in tensors else None,
+        )
+
+    def _read_packed(self, tensors: Tensors, module: str) -> "QuantizedMatrix":
+        from penstock_engine.quantization.matrix import QuantizedMatrix
+        from penstock_engine.quantization.unpack import unpack
+
+        num_outputs, num_inputs = tensors.get(f"{module}.weight_shape").tolist()
+        middle = 2 ** (self.bits - 1)
+        scales = tensors.get(f"{module}.weight_scale")
+        codes = unpack(tensors.get(f"{module}.weight_packed"), self.bits, dim=1).sub_(middle)
+        codes = codes[:, :num_inputs].char()
+        zeros = order = None
+        if (name := f"{module}.weight_zero_point") in tensors:
+            zeros = unpack(tensors.get(name), self.bits, dim=0)[:num_outputs].sub_(middle)
+        group_size = even_groups(num_inputs, scales.shape[1])
+        if (name := f"{module}.weight_g_idx") in tensors:
+            order = input_order(tensors.get(name), group_size)
+            codes = codes if order is None else codes[:, order]
+        return QuantizedMatrix(codes, scales, self.bits, group_size, zeros, order)
+
+
+def _refuse_changed_weights(raw: Mapping[str, Any]) -> None:
+    """What would need more than a scale to be undone."""
+    sparsity = raw.get("sparsity_config") or {}
+    if sparsity.get("format", "dense") != "dense":
+        raise unsupported("sparse compressed-tensors are not supported: take a dense checkpoint")
+    if (raw.get("transform_config") or {}).get("config_groups"):
+        raise unsupported(
+            "compressed-tensors with transforms are not supported: take a checkpoint without"
+        )
+
+
+def _weights(groups: Any) -> tuple[Kind, Block | None]:
+    """What all weights are, whichever modules a group is for. Raises ModelError."""
+    if not isinstance(groups, dict) or not groups:
+        raise unsupported("compressed-tensors need config_groups in quantization_config")
+    found = {_group_weights(group) for group in groups.values()}
+    if len(found) > 1:
+        raise unsupported(
+            "compressed-tensors of several kinds in one checkpoint are not supported: take one "
+            "that is quantised alike throughout"
+        )
+    return found.pop()
+
+
+def _group_weights(group: Any) -> tuple[Kind, Block | None]:
+    weights = group["weights"]
+    key = (weights["type"], weights["num_bits"])
+    block = weights.get("block_structure") if weights.get("strategy") == "block" else None
+    kinds: dict[Any, Kind] = {("int", 4): "int4", ("int", 8): "int8", ("float", 8): "fp8"}
+    if key not in kinds:
+        raise unsupported(
+            f"{key[0]} weights of {key[1]} bits are not supported: take a checkpoint with int of 4 "
+            f"or 8 bits, or float of 8 bits"
+        )
+    return kinds[key], parse_block(block)

@@ -1,0 +1,48 @@
+"""Checked reading of a checkpoint's settings and of its tensors' names and shapes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.stored import Header, Headers, unsupported
+
+FLOATS = ("F16", "BF16", "F32")
+
+
+def count(raw: Mapping[str, Any], key: str, default: int) -> int:
+    """default stands for an absent key and for null. Raises ModelError."""
+    value = raw.get(key)
+    value = default if value is None else value
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise unsupported(f"{key} of quantization_config must be a whole number of at least 1")
+    return value
+
+
+def modules_with(headers: Headers, leaf: str) -> Iterator[str]:
+    """The modules that have a tensor of this name."""
+    for name in headers:
+        module, _, last = name.rpartition(".")
+        if last == leaf:
+            yield module
+
+
+def header(headers: Headers, name: str, dtypes: tuple[str, ...], num_dims: int) -> Header:
+    """Raises ModelError unless there is such a tensor of one of these types."""
+    found = headers.get(name)
+    if found is None:
+        raise ModelError("BadWeights", f"the checkpoint has no tensor {name}")
+    if found.dtype not in dtypes or len(found.shape) != num_dims:
+        raise ModelError(
+            "BadWeights",
+            f"{name} is {found.dtype} {list(found.shape)}, which is not what config.json says",
+        )
+    return found
+
+
+def even_groups(num_inputs: int, num_groups: int) -> int:
+    """The size of a group. Raises ModelError when not all are of one size."""
+    if num_groups == 0 or num_inputs % num_groups:
+        raise ModelError(
+            "BadWeights", f"{num_inputs} inputs cannot be {num_groups} groups of one size"
+        )
+    return num_inputs // num_groups

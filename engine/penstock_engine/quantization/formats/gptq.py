@@ -1,0 +1,124 @@
+"""Checkpoints of AutoGPTQ and GPTQModel, of 4 and of 8 bits.
+
+    qweight  int32  [inputs * bits / 32, outputs]   32 / bits inputs in a word, lowest bits first
+    qzeros   int32  [groups, outputs * bits / 32]   outputs in a word alike
+    scales   f16    [groups, outputs]
+    g_idx    int32  [inputs]                        the group of each input; absent: i // group_size
+
+    weight[o, i] = (qweight[i, o] - zero[g, o]) * scales[g, o]        g = g_idx[i]
+
+zero is qzeros + 1 in the first version of the format, qzeros in the second (`gptq_v2`). With
+desc_act a group is of inputs of like importance, not of neighbours: the inputs are then sorted by
+group, those of the weights at load and those of x in each product.
+
+Of 4 bits each becomes an Int4Weight, of 8 an Int8Weight. In symmetric ones all zero points are in
+the middle, where none is needed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.formats.fields import (
+    FLOATS,
+    count,
+    even_groups,
+    header,
+    modules_with,
+)
+from penstock_engine.quantization.stored import Headers, Stored, Tensors, unsupported
+
+if TYPE_CHECKING:
+    import torch
+
+    from penstock_engine.quantization.matrix import QuantizedMatrix
+
+PACKINGS = ("gptq", "gptq_v2")
+
+
+@dataclass(frozen=True, slots=True)
+class Gptq:
+    bits: int
+    is_first_version: bool
+    is_symmetric: bool
+    has_order: bool
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> "Gptq":
+        """Raises ModelError."""
+        bits = count(raw, "bits", 4)
+        if bits not in (4, 8):
+            raise unsupported(
+                f"GPTQ of {bits} bits is not supported: take a checkpoint of 4 or 8 bits"
+            )
+        packing = str(raw.get("checkpoint_format") or raw.get("format") or "gptq").lower()
+        if packing not in PACKINGS:
+            raise unsupported(
+                f"GPTQ in {packing} packing is not supported: take a checkpoint in the packing "
+                f"{' or '.join(PACKINGS)}"
+            )
+        if any(not str(rule).startswith("-:") for rule in raw.get("dynamic") or ()):
+            raise unsupported(
+                "GPTQ with settings of its own for some modules (dynamic) is not supported: take a "
+                "checkpoint that is quantised alike throughout"
+            )
+        return cls(
+            bits=bits,
+            is_first_version=packing == "gptq",
+            is_symmetric=bool(raw.get("sym", True)),
+            has_order=bool(raw.get("desc_act", False)),
+        )
+
+    def stored(self, headers: Headers) -> dict[str, Stored]:
+        found = {}
+        for module in modules_with(headers, "qweight"):
+            num_words, num_outputs = header(headers, f"{module}.qweight", ("I32",), 2).shape
+            num_groups, _ = header(headers, f"{module}.scales", FLOATS, 2).shape
+            header(headers, f"{module}.qzeros", ("I32",), 2)
+            found[module] = Stored(
+                "int4" if self.bits == 4 else "int8",
+                num_outputs,
+                num_words * 32 // self.bits,
+                num_groups,
+                has_zeros=not self.is_symmetric,
+                has_order=self.has_order,
+            )
+        return found
+
+    def read(self, tensors: Tensors, module: str) -> "QuantizedMatrix | None":
+        if f"{module}.qweight" not in tensors:
+            return None
+        from penstock_engine.quantization.matrix import QuantizedMatrix
+        from penstock_engine.quantization.unpack import unpack
+
+        middle = 2 ** (self.bits - 1)
+        scales = tensors.get(f"{module}.scales")
+        codes = unpack(tensors.get(f"{module}.qweight"), self.bits, dim=0).sub_(middle).char()
+        zeros = unpack(tensors.get(f"{module}.qzeros"), self.bits, dim=1)[:, : scales.shape[1]]
+        zeros = zeros + (int(self.is_first_version) - middle)
+        group_size = even_groups(len(codes), len(scales))
+        order = None
+        if f"{module}.g_idx" in tensors:
+            order = input_order(tensors.get(f"{module}.g_idx"), group_size)
+        return QuantizedMatrix(
+            codes.t() if order is None else codes[order].t(),
+            scales.t(),
+            self.bits,
+            group_size,
+            zeros.t() if zeros.any() else None,
+            order,
+        )
+
+
+def input_order(g_idx: "torch.Tensor", group_size: int) -> "torch.Tensor | None":
+    """The inputs by group, int64 [inputs]; None where they stand so already. Raises ModelError."""
+    import torch
+
+    expected = torch.arange(len(g_idx)) // group_size
+    if torch.equal(g_idx.long(), expected):
+        return None
+    order = g_idx.argsort(stable=True)
+    if not torch.equal(g_idx[order].long(), expected):
+        raise ModelError("BadWeights", "g_idx has groups of different sizes")
+    return order

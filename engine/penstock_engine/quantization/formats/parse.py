@@ -1,0 +1,37 @@
+"""`quantization_config` of config.json -> the format of a checkpoint. Imports no torch."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock_engine.quantization.formats.awq import Awq
+from penstock_engine.quantization.formats.compressed_tensors import CompressedTensors
+from penstock_engine.quantization.formats.float8 import Float8
+from penstock_engine.quantization.formats.gptq import Gptq
+from penstock_engine.quantization.stored import Scheme, unsupported
+
+FORMATS: Mapping[str, Callable[[Mapping[str, Any]], Scheme]] = {
+    "awq": Awq.parse,
+    "compressed-tensors": CompressedTensors.parse,
+    "fp8": Float8.parse,
+    "gptq": Gptq.parse,
+}
+
+
+def parse_format(config: Mapping[str, Any]) -> Scheme | None:
+    """config: config.json. None: the checkpoint is not quantised. Raises ModelError."""
+    raw = config.get("quantization_config") or config.get("compression_config")
+    if not raw:
+        return None
+    if not isinstance(raw, dict):
+        raise unsupported("quantization_config must be a JSON object")
+    method = str(raw.get("quant_method"))
+    if method not in FORMATS:
+        raise unsupported(
+            f"checkpoints quantised by {method} are not supported, only by "
+            f"{', '.join(sorted(FORMATS))}: take the unquantised model, with --quantization int8 or "
+            f"int4"
+        )
+    try:
+        return FORMATS[method](raw)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise unsupported("quantization_config of config.json is damaged") from error

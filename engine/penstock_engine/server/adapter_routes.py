@@ -1,0 +1,50 @@
+"""Loading, unloading and listing adapters over HTTP."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import BaseModel
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.server.adapters import AdapterRegistry, Json
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.intake import read_body
+from penstock_engine.server.schemas import checked, read_object
+
+
+class LoadRequest(BaseModel):
+    lora_name: str
+    lora_path: str
+
+
+class UnloadRequest(BaseModel):
+    lora_name: str
+
+
+def adapter_routes(registry: AdapterRegistry) -> APIRouter:
+    """vLLM's two, and what is where."""
+    router = APIRouter()
+
+    @router.post("/v1/load_lora_adapter")
+    async def load(http: Request) -> Response:
+        request = checked(LoadRequest, read_object(await read_body(http)))
+        folder = registry.resolve(request.lora_path)
+        try:
+            await registry.load(request.lora_name, folder)
+        except ModelError as error:
+            status = 404 if error.reason == "AdapterNotFound" else 400
+            raise RequestError(status, str(error), param="lora_path") from error
+        name = request.lora_name
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
+
+    @router.post("/v1/unload_lora_adapter")
+    async def unload(http: Request) -> Response:
+        request = checked(UnloadRequest, read_object(await read_body(http)))
+        await registry.unload(request.lora_name)
+        name = request.lora_name
+        return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")
+
+    @router.get("/v1/adapters")
+    async def adapters() -> Json:
+        return {"object": "list", "data": await registry.residency()}
+
+    return router

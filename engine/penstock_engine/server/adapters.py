@@ -1,0 +1,199 @@
+"""LoRA adapters by name: known, in the host's memory, on the device.
+
+A name is known from the time it is loaded until it is unloaded. Its weights may leave the memory
+in between, when others need the place; the next request for it brings them back.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from penstock_engine.config import EngineConfig
+from penstock_engine.core.errors import ModelError
+from penstock_engine.lora.checkpoint import Adapter, read_adapter
+from penstock_engine.runner import Runner
+from penstock_engine.server.bridge import Bridge
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.metrics import EngineMetrics
+
+NAME = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
+MAX_KNOWN = 1024
+
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Known:
+    """identity: unlike a name, never given twice, so that no cached block outlives its weights."""
+
+    name: str
+    identity: str
+    folder: Path
+    num_users: int = 0
+    last_used_s: float = 0.0
+    loaded_at_s: float = field(default_factory=time.time)
+
+
+class AdapterRegistry:
+    """One change at a time. Lives on the server's event loop."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        config: EngineConfig,
+        metrics: EngineMetrics,
+        *,
+        targets: Mapping[str, tuple[int, int]],
+        dtype: str,
+        root: Path | None,
+        taken_names: list[str],
+        in_memory: dict[str, Adapter],
+    ) -> None:
+        """targets: what the model lets an adapter change. root: where adapters loaded by clients
+        must lie. taken_names: the model's own. in_memory: by identity, kept up to date here: what
+        a runner that is loaded anew has to be given."""
+        self._bridge = bridge
+        self._config = config
+        self._metrics = metrics
+        self._targets = targets
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self._root = root
+        self._taken_names = taken_names
+        self._in_memory = in_memory
+        self._known: dict[str, Known] = {}
+        self._num_loaded = 0
+        self._turn = asyncio.Lock()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._known)
+
+    def label(self, name: str | None) -> str:
+        """The adapter that a request's model name means; "" where it means the model itself."""
+        return name if name is not None and name in self._known else ""
+
+    async def load(self, name: str, folder: Path) -> None:
+        """Raises RequestError, ModelError."""
+        async with self._turn:
+            if NAME.match(name) is None or name in self._taken_names:
+                raise RequestError(400, "lora_name is no name for an adapter", param="lora_name")
+            if name in self._known:
+                raise RequestError(400, f"adapter {name} is loaded already", param="lora_name")
+            if len(self._known) >= MAX_KNOWN:
+                raise RequestError(400, f"there are {MAX_KNOWN} adapters already: unload some")
+            self._num_loaded += 1
+            known = Known(name, f"{name}#{self._num_loaded}", folder)
+            await self._bring_in(known)
+            self._known[name] = known
+
+    async def unload(self, name: str) -> None:
+        """Sequences that run with it go on to their end. Raises RequestError."""
+        known = self._known.pop(name, None)
+        if known is None:
+            raise RequestError(404, f"there is no adapter {name[:128]}", param="lora_name")
+        if known.num_users == 0:
+            await self._take_out(known)
+
+    def resolve(self, given: str) -> Path:
+        """A folder within the root, links followed. Raises RequestError."""
+        if self._root is None:
+            raise RequestError(400, "adapters cannot be loaded: start the engine with --lora-dir")
+        root = self._root.resolve()
+        folder = (root / given).resolve()
+        if not folder.is_relative_to(root) or "\x00" in given:
+            raise RequestError(400, "lora_path must lie in --lora-dir", param="lora_path")
+        return folder
+
+    @asynccontextmanager
+    async def hold(self, name: str | None) -> AsyncIterator[str]:
+        """The identity under which the engine knows the adapter; "" for the model itself.
+
+        While it is held, the weights stay. Raises RequestError when there is no place for them.
+        """
+        known = self._known.get(name or "")
+        if known is None:
+            yield ""
+            return
+        known.num_users += 1
+        try:
+            if known.identity not in self._in_memory:
+                await self._return(known)
+            yield known.identity
+        finally:
+            known.num_users -= 1
+            known.last_used_s = time.monotonic()
+            if known.num_users == 0 and self._known.get(known.name) is not known:
+                await self._take_out(known)
+
+    async def residency(self) -> list[Json]:
+        active = await self._active()
+        return [
+            {
+                "id": known.name,
+                "object": "adapter",
+                "tier": self._tier(known, active),
+                "rank": None if adapter is None else adapter.rank,
+                "bytes": 0 if adapter is None else adapter.num_bytes,
+                "requests": known.num_users,
+                "loaded_at": int(known.loaded_at_s),
+            }
+            for known in self._known.values()
+            for adapter in (self._in_memory.get(known.identity),)
+        ]
+
+    async def _return(self, known: Known) -> None:
+        async with self._turn:
+            if known.identity in self._in_memory:
+                return
+            try:
+                await self._bring_in(known)
+            except ModelError as error:
+                raise RequestError(503, f"adapter {known.name} cannot be read again") from error
+
+    async def _bring_in(self, known: Known) -> None:
+        """Reads the weights, in the place of those that have not been used for longest."""
+        if len(self._in_memory) >= self._config.max_host_loras:
+            resident = [k for k in self._known.values() if k.identity in self._in_memory]
+            idle = [k for k in resident if k.num_users == 0]
+            if not idle:
+                raise RequestError(503, "all adapters in memory are in use: try again")
+            await self._take_out(min(idle, key=lambda k: k.last_used_s))
+        adapter = await asyncio.to_thread(
+            read_adapter,
+            known.folder,
+            self._targets,
+            max_rank=self._config.max_lora_rank,
+            dtype=self._dtype,
+        )
+        await self._ask(lambda runner: runner.adapters.add(known.identity, adapter))
+        self._in_memory[known.identity] = adapter
+        known.last_used_s = time.monotonic()
+        self._metrics.set_adapter(known.name, in_memory=True)
+
+    async def _take_out(self, known: Known) -> None:
+        self._in_memory.pop(known.identity, None)
+        self._metrics.set_adapter(known.name, in_memory=False)
+        await self._ask(lambda runner: runner.adapters.remove(known.identity))
+
+    async def _ask(self, function: Any) -> Any:
+        if self._bridge.is_asleep:
+            return None  # the runner that it wakes with is given what is in memory then
+        return await self._bridge.ask(function)
+
+    async def _active(self) -> set[str]:
+        def active(runner: Runner) -> set[str]:
+            return set(runner.adapters.active)
+
+        return set(await self._ask(active) or ())
+
+    def _tier(self, known: Known, active: set[str]) -> str:
+        if known.identity in active:
+            return "device"
+        return "host" if known.identity in self._in_memory else "disk"

@@ -1,0 +1,70 @@
+"""Sampling parameters for requests that leave them out: the model's, the operator's, or none."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.server.errors import from_validation
+from penstock_engine.server.schemas import CompletionRequest
+
+FILE_NAME = "generation_config.json"
+
+# What vLLM takes from a generation_config.json, beside max_new_tokens.
+TAKEN = ("min_p", "repetition_penalty", "temperature", "top_k", "top_p")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDefaults:
+    """parameters: fields of a request. max_tokens: of an answer whose request does not say.
+
+    max_tokens_cap: of any answer, whatever its request says.
+    """
+
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    max_tokens: int | None = None
+    max_tokens_cap: int | None = None
+
+
+def generation_defaults(
+    model_dir: Path, source: str, override: Mapping[str, Any]
+) -> GenerationDefaults:
+    """By vLLM's rules: source is auto (the model's file), vllm (no file) or a folder with a file.
+
+    max_new_tokens of the model is a default; that of a folder or an override caps every answer.
+    Raises ModelError when there is no such file, or when a value is out of its range.
+    """
+    is_folder = source not in ("auto", "vllm")
+    path = (Path(source) if is_folder else model_dir) / FILE_NAME
+    if is_folder and not path.is_file():
+        raise ModelError("BadGenerationConfig", f"--generation-config: there is no {FILE_NAME}")
+    content = {} if source == "vllm" or not path.is_file() else _read(path)
+    merged = content | dict(override)
+    parameters = {name: merged[name] for name in TAKEN if merged.get(name) is not None}
+    max_tokens = merged.get("max_new_tokens")
+    _check(parameters | ({} if max_tokens is None else {"max_tokens": max_tokens}))
+    is_cap = is_folder or override.get("max_new_tokens") is not None
+    return GenerationDefaults(parameters, max_tokens, max_tokens if is_cap else None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError("BadGenerationConfig", f"{FILE_NAME} cannot be read") from error
+    if not isinstance(content, dict):
+        raise ModelError("BadGenerationConfig", f"{FILE_NAME} is not a JSON object")
+    return content
+
+
+def _check(parameters: Mapping[str, Any]) -> None:
+    """A default has to be what a request may say."""
+    try:
+        CompletionRequest.model_validate({"prompt": "x", **parameters}, strict=True)
+    except ValidationError as error:
+        message = from_validation(error).message
+        raise ModelError("BadGenerationConfig", f"{FILE_NAME}: {message}") from error

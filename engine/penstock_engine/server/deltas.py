@@ -1,0 +1,83 @@
+"""What a chat stream says, chunk by chunk, for forms that say it in other words."""
+
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock_engine.server.answers import Json
+from penstock_engine.wire import SSE_DONE, SSE_PREFIX
+
+PartKind = Literal["reasoning", "text", "call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """More of a block: of reasoning, of text, or of the arguments of a call.
+
+    index: which call of several. id and name: of a call that begins here. logprobs: of the text.
+    """
+
+    kind: PartKind
+    text: str
+    index: int = 0
+    id: str = ""
+    name: str = ""
+    logprobs: list[Json] = field(default_factory=list)
+
+    def is_of(self, other: "Part | None") -> bool:
+        """Whether it goes on with the block that `other` is of."""
+        return other is not None and (self.kind, self.index) == (other.kind, other.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One event of a chat stream with one choice. error: the body of what ended it early."""
+
+    id: str
+    model: str
+    parts: list[Part]
+    finish_reason: str | None
+    stop_reason: str | int | None
+    usage: Json | None
+    error: Json | None
+
+
+async def chunks(events: AsyncGenerator[bytes]) -> AsyncGenerator[Chunk]:
+    """The events of a chat stream, read. Closes it at the end."""
+    async with aclosing(events):
+        async for event in events:
+            if event != SSE_DONE:
+                yield _chunk(json.loads(event.removeprefix(SSE_PREFIX)))
+
+
+def _chunk(body: Json) -> Chunk:
+    choice: Json = next(iter(body.get("choices", ())), {})
+    return Chunk(
+        id=body.get("id", ""),
+        model=body.get("model", ""),
+        parts=list(parts(choice.get("delta", {}), choice.get("logprobs"))),
+        finish_reason=choice.get("finish_reason"),
+        stop_reason=choice.get("stop_reason"),
+        usage=body.get("usage"),
+        error=body.get("error"),
+    )
+
+
+def parts(message: Json, logprobs: Json | None = None) -> Iterator[Part]:
+    """Of a delta or a whole message of OpenAI's chat form, in the order they are said."""
+    reasoning = message.get("reasoning") or message.get("reasoning_content")
+    if reasoning:
+        yield Part("reasoning", reasoning)
+    if message.get("content"):
+        yield Part("text", message["content"], logprobs=(logprobs or {}).get("content") or [])
+    for number, call in enumerate(message.get("tool_calls") or ()):
+        function: Json = call.get("function") or {}
+        yield Part(
+            "call",
+            function.get("arguments") or "",
+            call.get("index", number),
+            call.get("id") or "",
+            function.get("name") or "",
+        )

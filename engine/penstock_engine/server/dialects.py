@@ -1,0 +1,56 @@
+"""How one route writes its requests and answers. OpenAI's chat and completions are what the engine
+speaks; the other routes are translations to chat and back."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fastapi.responses import Response
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.schemas import GenerationRequest, parse
+from penstock_engine.wire import SSE_END, SSE_PREFIX
+
+
+class Dialect(Protocol):
+    """Made for one request: what it reads, it may need to write the answer."""
+
+    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
+        """defaults: values of parameters that the body leaves out. Raises RequestError."""
+        ...
+
+    def whole(self, body: Json) -> Json:
+        """The route's answer, of one in OpenAI's words."""
+        ...
+
+    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """The route's stream, of one in OpenAI's words. Raises RequestError instead of a first."""
+        ...
+
+    def refusal(self, error: RequestError) -> Response: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAIDialect:
+    schema: type[GenerationRequest]
+
+    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
+        return parse(self.schema, raw, defaults)
+
+    def whole(self, body: Json) -> Json:
+        return body
+
+    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        return events
+
+    def refusal(self, error: RequestError) -> Response:
+        return error.response()
+
+
+def named_event(body: Json) -> bytes:
+    """An event with the name that its `type` has: Anthropic's and the Responses API's way."""
+    name: str = body["type"]
+    data = json.dumps(body, separators=(",", ":")).encode()
+    return b"event: " + name.encode() + b"\n" + SSE_PREFIX + data + SSE_END

@@ -1,0 +1,92 @@
+"""One request for text, from its first byte to its last."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+
+from penstock_engine.server.answer_form import constrain
+from penstock_engine.server.answers import Answer
+from penstock_engine.server.bridge import now_s
+from penstock_engine.server.deadlines import deadline_s
+from penstock_engine.server.dialects import Dialect
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.generation import Choice, Generator
+from penstock_engine.server.intake import read_body, take_in
+from penstock_engine.server.request_log import log_line, write
+from penstock_engine.server.schemas import ChatCompletionRequest, GenerationRequest
+from penstock_engine.server.served import Served
+from penstock_engine.server.streaming import EventStream, unless_gone
+
+
+async def exchange(served: Served, http: Request, dialect: Dialect) -> Response:
+    """The answer, in the route's words. Raises ClientGone."""
+    arrival_s = now_s()
+    try:
+        served.admit()
+        late_s = deadline_s(http.headers, arrival_s, served.options.request_timeout_s)
+        raw = await read_body(http)
+        work = _respond(served, http, dialect, raw, arrival_s, late_s)
+        return await unless_gone(http.receive, work)
+    except RequestError as error:
+        return dialect.refusal(error)
+
+
+async def _respond(
+    served: Served,
+    http: Request,
+    dialect: Dialect,
+    raw: bytes,
+    arrival_s: float,
+    late_s: float | None,
+) -> Response:
+    request, choices, form = await asyncio.to_thread(
+        take_in, served, dialect, raw, arrival_s, late_s
+    )
+    served.admit_tokens(sum(len(choice.prompt) for choice in choices))
+    await constrain(choices, form, served.grammars)
+    request_id = request.request_id or http.scope["request_id"]
+    generator = Generator(
+        bridge=served.bridge,
+        adapters=served.adapters,
+        tokenizer=served.tokenizer,
+        request=request,
+        model=served.adapters.label(request.model) or served.model_name,
+        request_id=request_id,
+        shows_special=form.shows_special,
+        on_end=list(_witnesses(served, http, request, request_id)),
+    )
+    answer = Answer(
+        "chat" if isinstance(request, ChatCompletionRequest) else "completion",
+        generator,
+        form,
+        choices,
+        int(time.time()),
+        has_prompt_details=served.options.enable_prompt_tokens_details,
+    )
+    if not request.stream:
+        return JSONResponse(dialect.whole(await answer.whole()))
+    events = dialect.events(answer.stream())
+    try:
+        # Only now is it certain that there will be an answer, and so that its status is 200.
+        first = await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
+    return EventStream(first, events)
+
+
+def _witnesses(
+    served: Served, http: Request, request: GenerationRequest, request_id: str
+) -> Iterator[Callable[[Choice, str], None]]:
+    """Who is told how each choice ended: the log, and the collector of traces."""
+    model = served.model_name
+    if served.options.enable_log_requests:
+        yield lambda choice, reason: write(log_line(model, request_id, choice, reason))
+    if served.tracer is not None:
+        tracer, context = served.tracer, served.tracer.context(http.headers)
+        yield lambda choice, reason: tracer.ended(
+            context, request_id, model, request, choice, reason
+        )

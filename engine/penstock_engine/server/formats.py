@@ -1,0 +1,85 @@
+"""response_format and structured_outputs, to the grammar that they ask for."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from penstock_engine.parsers.json_scan import read_json
+from penstock_engine.structured import grammar
+from penstock_engine.structured.grammar import Grammar, GrammarRefused
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TextFormat(Strict):
+    type: Literal["text"]
+
+    def grammar(self) -> None:
+        return None
+
+
+class JsonObjectFormat(Strict):
+    type: Literal["json_object"]
+
+    def grammar(self) -> Grammar:
+        return grammar.of_schema({"type": "object"})
+
+
+class JsonSchema(Strict):
+    name: str = Field(max_length=256)
+    description: str | None = None
+    json_schema: Any = Field(alias="schema", default={"type": "object"})
+    strict: bool | None = None  # always: there is no other way to keep to a schema
+
+
+class JsonSchemaFormat(Strict):
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+    def grammar(self) -> Grammar:
+        return grammar.of_schema(self.json_schema.json_schema)
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")
+]
+
+
+class StructuredOutputs(Strict):
+    """vLLM's: exactly one of these."""
+
+    json_schema: Any = Field(alias="json", default=None)
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar_text: str | None = Field(alias="grammar", default=None)
+    json_object: bool | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "StructuredOutputs":
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1 or self.json_object is False:
+            raise ValueError("must have exactly one of json, regex, choice, grammar, json_object")
+        return self
+
+    def grammar(self) -> Grammar:
+        """Raises GrammarRefused."""
+        if self.regex is not None:
+            return grammar.of_regex(self.regex)
+        if self.choice is not None:
+            return grammar.of_choices(self.choice)
+        if self.grammar_text is not None:
+            return grammar.of_rules(self.grammar_text)
+        if self.json_object:
+            return grammar.of_schema({"type": "object"})
+        return grammar.of_schema(self._schema())
+
+    def _schema(self) -> Any:
+        """vLLM takes it as text, too."""
+        if not isinstance(self.json_schema, str):
+            return self.json_schema
+        try:
+            return read_json(self.json_schema)
+        except (ValueError, RecursionError) as error:
+            raise GrammarRefused("json is not the text of a JSON schema") from error

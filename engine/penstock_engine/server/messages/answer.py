@@ -1,0 +1,178 @@
+"""Chat answers as Anthropic's, whole and streamed."""
+
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from fastapi.responses import JSONResponse, Response
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.deltas import Chunk, Part, chunks, parts
+from penstock_engine.server.dialects import named_event
+from penstock_engine.server.errors import RETRY_AFTER_S, RequestError
+from penstock_engine.server.messages.request import MessagesRequest
+from penstock_engine.server.schemas import (
+    ChatCompletionRequest,
+    checked,
+    read_object,
+    request_of,
+)
+
+STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
+
+ERROR_TYPES = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class MessagesDialect:
+    """Anthropic's words. Its answers need nothing of what was read."""
+
+    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
+        request = checked(MessagesRequest, read_object(raw))
+        return request_of(ChatCompletionRequest, request.as_chat(), defaults)
+
+    def whole(self, body: Json) -> Json:
+        (choice,) = body["choices"]
+        content = [_filled(part) for part in parts(choice["message"])]
+        return _message(body["model"], body["id"], content) | {
+            **_end(choice["finish_reason"], choice.get("stop_reason")),
+            "usage": _usage(body["usage"]),
+        }
+
+    async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        stream = _Stream()
+        async with aclosing(chunks(events)) as read:
+            async for chunk in read:
+                for body in stream.push(chunk):
+                    yield named_event(body)
+
+    def refusal(self, error: RequestError) -> Response:
+        headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status == 503 else None
+        return JSONResponse(error_body(error.body()["error"]), error.status, headers=headers)
+
+
+class _Stream:
+    """Which block is open, and what of the message has been said."""
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._open: Part | None = None
+        self._num_blocks = 0
+        self._end: Json | None = None
+
+    def push(self, chunk: Chunk) -> Iterator[Json]:
+        if chunk.error is not None:
+            yield error_body(chunk.error)
+            return
+        if not self._has_begun:
+            self._has_begun = True
+            begun = {"stop_reason": None, "stop_sequence": None, "usage": _usage(chunk.usage or {})}
+            yield {"type": "message_start", "message": _message(chunk.model, chunk.id, []) | begun}
+        for part in chunk.parts:
+            yield from self._grow(part)
+        if chunk.finish_reason is not None:
+            yield from self._close()
+            self._end = _end(chunk.finish_reason, chunk.stop_reason)
+        elif self._end is not None:  # the last chunk: the usage of the whole
+            usage = _usage(chunk.usage or {})
+            yield {"type": "message_delta", "delta": self._end, "usage": usage}
+            yield {"type": "message_stop"}
+
+    def _grow(self, part: Part) -> Iterator[Json]:
+        if not part.is_of(self._open):
+            yield from self._close()
+            self._open = part
+            self._num_blocks += 1
+            yield {"type": "content_block_start"} | self._index | {"content_block": _empty(part)}
+        if part.text:
+            yield {"type": "content_block_delta"} | self._index | {"delta": _delta(part)}
+
+    def _close(self) -> Iterator[Json]:
+        if self._open is not None:
+            self._open = None
+            yield {"type": "content_block_stop"} | self._index
+
+    @property
+    def _index(self) -> Json:
+        return {"index": self._num_blocks - 1}
+
+
+def error_body(error: Json) -> Json:
+    """error: OpenAI's."""
+    status = error["code"]
+    default = "invalid_request_error" if status < 500 else "api_error"
+    kind = ERROR_TYPES.get(status, default)
+    return {"type": "error", "error": {"type": kind, "message": error["message"]}}
+
+
+def _message(model: str, chat_id: str, content: list[Json]) -> Json:
+    return {
+        "id": "msg_" + chat_id.removeprefix("chatcmpl-"),
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+    }
+
+
+def _empty(part: Part) -> Json:
+    match part.kind:
+        case "reasoning":
+            return {"type": "thinking", "thinking": "", "signature": ""}
+        case "text":
+            return {"type": "text", "text": ""}
+        case "call":
+            return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
+
+
+def _filled(part: Part) -> Json:
+    match part.kind:
+        case "reasoning":
+            return _empty(part) | {"thinking": part.text}
+        case "text":
+            return _empty(part) | {"text": part.text}
+        case "call":
+            return _empty(part) | {"input": _arguments(part.text)}
+
+
+def _delta(part: Part) -> Json:
+    match part.kind:
+        case "reasoning":
+            return {"type": "thinking_delta", "thinking": part.text}
+        case "text":
+            return {"type": "text_delta", "text": part.text}
+        case "call":
+            return {"type": "input_json_delta", "partial_json": part.text}
+
+
+def _arguments(text: str) -> Json:
+    """An answer that was cut off may end within its arguments: then there are none."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _end(finish_reason: str, stop_reason: str | int | None) -> Json:
+    is_sequence = finish_reason == "stop" and isinstance(stop_reason, str)
+    reason = "stop_sequence" if is_sequence else STOP_REASONS.get(finish_reason, "end_turn")
+    return {"stop_reason": reason, "stop_sequence": stop_reason if is_sequence else None}
+
+
+def _usage(usage: Json) -> Json:
+    """Anthropic counts what came from the cache apart from the rest of the prompt."""
+    num_cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    return {
+        "input_tokens": usage.get("prompt_tokens", 0) - num_cached,
+        "output_tokens": usage.get("completion_tokens", 0),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": num_cached,
+    }

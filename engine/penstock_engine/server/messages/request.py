@@ -1,0 +1,171 @@
+"""Anthropic's requests, checked, and as chat requests."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.schemas import MAX_MESSAGES, StopStrings
+
+MAX_BLOCKS = 2048
+
+CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+class Text(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class Thinking(BaseModel):
+    """What the model thought before. redacted_thinking cannot be read, by anyone but its maker."""
+
+    type: Literal["thinking", "redacted_thinking"]
+    thinking: str = ""
+
+
+class ToolUse(BaseModel):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class ToolResult(BaseModel):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | list[Text] = ""
+
+
+Block = Annotated[Text | Thinking | ToolUse | ToolResult, Field(discriminator="type")]
+Blocks = Annotated[list[Block], Field(max_length=MAX_BLOCKS)]
+Texts = Annotated[list[Text], Field(max_length=MAX_BLOCKS)]
+
+
+class Message(BaseModel):
+    role: Literal["user", "assistant", "system"]
+    content: str | Blocks
+
+    def as_chat(self) -> Iterator[Json]:
+        """The messages of a chat that say the same: results of tools are messages of their own."""
+        if isinstance(self.content, str):
+            yield {"role": self.role, "content": self.content}
+            return
+        for block in self.content:
+            if isinstance(block, ToolResult):
+                content = text_of(block.content)
+                yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
+        texts = [block.text for block in self.content if isinstance(block, Text)]
+        calls = [_call(block) for block in self.content if isinstance(block, ToolUse)]
+        thoughts = [block.thinking for block in self.content if isinstance(block, Thinking)]
+        if texts or calls:
+            message: Json = {"role": self.role, "content": "".join(texts)}
+            if calls:
+                message["tool_calls"] = calls
+            if any(thoughts):
+                message["reasoning"] = "".join(thoughts)
+            yield message
+
+
+class Tool(BaseModel):
+    """type: absent or custom; a tool that Anthropic runs itself has another."""
+
+    type: Literal["custom"] = "custom"
+    name: str
+    description: str = ""
+    input_schema: dict[str, Any]
+
+    def as_chat(self) -> Json:
+        function = {"name": self.name, "parameters": self.input_schema}
+        if self.description:
+            function["description"] = self.description
+        return {"type": "function", "function": function}
+
+
+class ToolChoice(BaseModel):
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+    @model_validator(mode="after")
+    def _check_name(self) -> "ToolChoice":
+        if (self.type == "tool") != bool(self.name):
+            raise ValueError("name goes with type: tool")
+        return self
+
+    def as_chat(self) -> Json:
+        named = {"type": "function", "function": {"name": self.name}}
+        choice = named if self.type == "tool" else CHOICES[self.type]
+        return {"tool_choice": choice, "parallel_tool_calls": not self.disable_parallel_tool_use}
+
+
+class OutputFormat(BaseModel):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(BaseModel):
+    format: OutputFormat | None = None
+
+
+class CountTokensRequest(BaseModel):
+    """What the tokens of a prompt come from."""
+
+    model: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+    system: str | Texts | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+
+    def as_chat(self) -> Json:
+        """The body of a chat request."""
+        system = text_of(self.system or "")
+        messages: list[Json] = [{"role": "system", "content": system}] if system else []
+        messages += [said for message in self.messages for said in message.as_chat()]
+        body: Json = {"model": self.model, "messages": messages}
+        if self.tools:
+            body["tools"] = [tool.as_chat() for tool in self.tools]
+            body |= {} if self.tool_choice is None else self.tool_choice.as_chat()
+        return body
+
+
+class MessagesRequest(CountTokensRequest):
+    max_tokens: int = Field(ge=1)
+    stop_sequences: StopStrings | None = None
+    stream: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    output_config: OutputConfig | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+
+    def as_chat(self) -> Json:
+        body = super().as_chat() | {
+            "max_tokens": self.max_tokens,
+            "stop": self.stop_sequences,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "cache_salt": self.cache_salt,
+            "priority": self.priority,
+        }
+        if self.output_config is not None and self.output_config.format is not None:
+            schema = {"name": "answer", "schema": self.output_config.format.schema_}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if self.stream:
+            # The stream begins with the size of the prompt.
+            options = {"include_usage": True, "continuous_usage_stats": True}
+            body |= {"stream": True, "stream_options": options}
+        return body
+
+
+def text_of(content: str | list[Text]) -> str:
+    return content if isinstance(content, str) else "\n".join(part.text for part in content)
+
+
+def _call(block: ToolUse) -> Json:
+    function = {"name": block.name, "arguments": json.dumps(block.input)}
+    return {"id": block.id, "type": "function", "function": function}

@@ -1,0 +1,58 @@
+"""Chat answers as those of the Responses API, whole and streamed."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from fastapi.responses import Response
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.deltas import chunks, parts
+from penstock_engine.server.dialects import named_event
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.responses.items import finished, item, response
+from penstock_engine.server.responses.request import ResponsesRequest
+from penstock_engine.server.responses.stream import ResponseStream
+from penstock_engine.server.schemas import (
+    ChatCompletionRequest,
+    checked,
+    read_object,
+    request_of,
+)
+
+# Parameters of a chat that have another name here.
+PARAMS = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"}
+
+
+class ResponsesDialect:
+    """created_s: since the epoch."""
+
+    def __init__(self, request_id: str, created_s: int) -> None:
+        self._begun: Json = {"id": f"resp_{request_id}", "created_at": created_s}
+
+    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
+        asked = checked(ResponsesRequest, read_object(raw))
+        request = request_of(ChatCompletionRequest, asked.as_chat(), defaults)
+        self._begun = response(self._begun, asked)
+        return request
+
+    def whole(self, body: Json) -> Json:
+        (choice,) = body["choices"]
+        said = parts(choice["message"], choice.get("logprobs"))
+        output = [
+            item(part, self._begun["id"], index, status="completed")
+            for index, part in enumerate(said)
+        ]
+        begun = self._begun | {"model": body["model"]}
+        return finished(begun, output, choice["finish_reason"], body["usage"])
+
+    async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        stream = ResponseStream(self._begun)
+        async with aclosing(chunks(events)) as read:
+            async for chunk in read:
+                for body in stream.push(chunk):
+                    yield named_event(body)
+
+    def refusal(self, error: RequestError) -> Response:
+        param = PARAMS.get(error.param or "", error.param)
+        return RequestError(error.status, error.message, param=param).response()

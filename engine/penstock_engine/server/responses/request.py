@@ -1,0 +1,212 @@
+"""Requests of OpenAI's Responses API, checked, and as chat requests. Nothing is ever stored."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.schemas import MAX_MESSAGES
+
+LOGPROBS = "message.output_text.logprobs"
+
+# Fields that mean the same in a chat request, OpenAI's and vLLM's own.
+PASSED = (
+    "allowed_token_ids", "bad_words", "cache_salt", "frequency_penalty", "ignore_eos",
+    "include_stop_str_in_output", "logit_bias", "min_p", "min_tokens", "model",
+    "parallel_tool_calls", "presence_penalty", "priority", "repetition_penalty", "request_id",
+    "seed", "skip_special_tokens", "stop", "stop_token_ids", "stream", "structured_outputs",
+    "temperature", "top_k", "top_p",
+)  # fmt: skip
+
+# What only a server with a memory can do.
+STATEFUL = ("background", "conversation", "previous_response_id", "prompt")
+
+
+class Part(BaseModel):
+    """Text of an item. A part of another type has no text, and is refused for that."""
+
+    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
+    text: str
+
+
+class Message(BaseModel):
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: str | list[Part]
+
+
+class Reasoning(BaseModel):
+    type: Literal["reasoning"]
+    content: list[Part] | None = None
+
+
+class FunctionCall(BaseModel):
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionOutput(BaseModel):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str | list[Part]
+
+
+Item = Annotated[Message | Reasoning | FunctionCall | FunctionOutput, Field(discriminator="type")]
+
+
+class Tool(BaseModel):
+    """A tool that is not a function would be run by OpenAI."""
+
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def as_chat(self) -> Json:
+        return {
+            "type": "function",
+            "function": self.model_dump(exclude={"type"}, exclude_none=True),
+        }
+
+
+class NamedTool(BaseModel):
+    type: Literal["function"]
+    name: str
+
+
+class TextFormat(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: Literal["text", "json_object", "json_schema"]
+
+    def as_chat(self) -> Json:
+        if self.type != "json_schema":
+            return {"type": self.type}
+        return {"type": self.type, "json_schema": self.model_extra}
+
+
+class TextOptions(BaseModel):
+    format: TextFormat | None = None
+
+
+class ReasoningOptions(BaseModel):
+    effort: str | None = None
+
+
+class ResponsesRequest(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    input: str | Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    stream: bool = False
+    tools: list[Tool] = []
+    tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
+    text: TextOptions = TextOptions()
+    reasoning: ReasoningOptions = ReasoningOptions()
+    include: list[str] = []
+    top_logprobs: int = Field(default=0, ge=0)
+    truncation: Literal["disabled"] = "disabled"
+    metadata: dict[str, Any] = {}
+    temperature: float | None = None
+    top_p: float | None = None
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _name_messages(cls, value: Any) -> Any:
+        """An item without a type is a message."""
+        if not isinstance(value, list):
+            return value
+        return [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
+
+    @model_validator(mode="after")
+    def _refuse_memory(self) -> "ResponsesRequest":
+        for name in STATEFUL:
+            if (self.model_extra or {}).get(name):
+                raise ValueError(f"{name} needs stored responses, and this engine stores none")
+        return self
+
+    def as_chat(self) -> Json:
+        """The body of a chat request."""
+        given = {"parallel_tool_calls": self.parallel_tool_calls} | (self.model_extra or {})
+        given |= {"stream": self.stream, "temperature": self.temperature, "top_p": self.top_p}
+        body = {name: given[name] for name in PASSED if name in given}
+        body |= {
+            "messages": list(self._messages()),
+            "max_tokens": self.max_output_tokens,
+            "reasoning_effort": self.reasoning.effort,
+        }
+        if self.tools:
+            body["tools"] = [tool.as_chat() for tool in self.tools]
+            choice = self.tool_choice
+            body["tool_choice"] = choice if isinstance(choice, str) else _named(choice)
+        if self.text.format is not None:
+            body["response_format"] = self.text.format.as_chat()
+        if self.has_logprobs:
+            body |= {"logprobs": True, "top_logprobs": self.top_logprobs}
+        if self.stream:
+            body["stream_options"] = {"include_usage": True}
+        return body
+
+    @property
+    def has_logprobs(self) -> bool:
+        return LOGPROBS in self.include or self.top_logprobs > 0
+
+    def _messages(self) -> Iterator[Json]:
+        """What the assistant thought, said and called in a row is one message of a chat."""
+        if self.instructions:
+            yield {"role": "system", "content": self.instructions}
+        if isinstance(self.input, str):
+            yield {"role": "user", "content": self.input}
+            return
+        turn: Json = {}
+        for item in self.input:
+            is_own = not isinstance(item, FunctionOutput)
+            if isinstance(item, Message):
+                is_own = item.role == "assistant"
+            if turn and not is_own:
+                yield turn
+                turn = {}
+            if is_own:
+                _join(turn, item)
+            else:
+                yield _said(item)
+        if turn:
+            yield turn
+
+
+def _join(turn: Json, item: Item) -> None:
+    turn.setdefault("role", "assistant")
+    turn.setdefault("content", "")
+    match item:
+        case Message():
+            turn["content"] += _text_of(item.content)
+        case Reasoning():
+            turn["reasoning"] = turn.get("reasoning", "") + _text_of(item.content or "")
+        case FunctionCall():
+            function = {"name": item.name, "arguments": item.arguments}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            turn["tool_calls"] = [*turn.get("tool_calls", ()), call]
+        case FunctionOutput():
+            raise AssertionError("an output is not the assistant's")
+
+
+def _said(item: Item) -> Json:
+    if isinstance(item, FunctionOutput):
+        content = _text_of(item.output)
+        return {"role": "tool", "tool_call_id": item.call_id, "content": content}
+    assert isinstance(item, Message)
+    return {"role": item.role, "content": _text_of(item.content)}
+
+
+def _text_of(content: str | list[Part]) -> str:
+    return content if isinstance(content, str) else "".join(part.text for part in content)
+
+
+def _named(tool: NamedTool) -> Json:
+    return {"type": "function", "function": {"name": tool.name}}

@@ -1,0 +1,63 @@
+"""From the checked fields of a request to what the engine draws by."""
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.schemas import GenerationRequest
+from penstock_engine.tokens import Tokenizer
+
+MAX_SEED = 2**63
+
+
+def sampling_params(
+    request: GenerationRequest, tokenizer: Tokenizer, *, max_tokens: int, seed: int, vocab_size: int
+) -> SamplingParams:
+    """With OpenAI's defaults for what was not asked. seed: of this choice. Raises RequestError."""
+    _refuse_unknown_tokens(request, vocab_size)
+    min_tokens = request.min_tokens or 0
+    if min_tokens > max_tokens:
+        raise RequestError(
+            400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
+        )
+    echoed = request.num_logprobs if request.echo else None
+    allowed = request.allowed_token_ids
+    return SamplingParams(
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        temperature=1.0 if request.temperature is None else request.temperature,
+        top_p=1.0 if request.top_p is None else request.top_p,
+        top_k=max(0, request.top_k or 0),  # vLLM's "off" is -1
+        min_p=request.min_p or 0.0,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        repetition_penalty=request.repetition_penalty,
+        logit_bias=request.logit_bias,
+        bad_words=tuple(_spellings(request, tokenizer)),
+        allowed_token_ids=None if allowed is None else frozenset(allowed),
+        stop_token_ids=frozenset(request.stop_token_ids or ()),
+        ignore_eos=request.ignore_eos,
+        seed=seed,
+        wants_embedding=request.wants_embedding,
+        logprobs=request.num_logprobs,
+        prompt_logprobs=echoed if request.prompt_logprobs is None else request.prompt_logprobs,
+    )
+
+
+def _refuse_unknown_tokens(request: GenerationRequest, vocab_size: int) -> None:
+    for name, tokens in (
+        ("stop_token_ids", request.stop_token_ids),
+        ("allowed_token_ids", request.allowed_token_ids),
+        ("logit_bias", request.logit_bias),
+    ):
+        if any(token >= vocab_size for token in tokens or ()):
+            raise RequestError(400, f"the model has no such token in {name}", param=name)
+
+
+def _spellings(request: GenerationRequest, tokenizer: Tokenizer) -> set[tuple[int, ...]]:
+    """Each bad word at the beginning of a text and, after a space, within one."""
+    spellings: set[tuple[int, ...]] = set()
+    for word in request.bad_words:
+        for text in (word.lstrip(), " " + word.lstrip()):
+            tokens = tokenizer.encode(text, add_special_tokens=False)
+            if tokens:
+                spellings.add(tuple(tokens))
+    return spellings

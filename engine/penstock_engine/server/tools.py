@@ -1,0 +1,98 @@
+"""Tools and their calls, in the JSON of OpenAI's chat."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+
+from penstock_engine.parsers.json_scan import read_json
+from penstock_engine.parsers.tool_format import Tool
+
+MAX_TOOLS = 128
+MAX_CALLS = 128
+MAX_CALL_ID_CHARS = 256
+
+Name = Annotated[str, Field(pattern=r"\A[A-Za-z0-9_.-]{1,64}\z")]
+
+NO_PARAMETERS: dict[str, Any] = {
+    "type": "object", "properties": {}, "additionalProperties": False
+}  # fmt: skip
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Function(Strict):
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _check_parameters(self) -> "Function":
+        if (self.parameters or {}).get("type", "object") != "object":
+            raise ValueError("parameters must be a schema of type object")
+        return self
+
+
+class ToolParam(Strict):
+    type: Literal["function"]
+    function: Function
+
+    def for_template(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True, exclude={"function": {"strict"}})
+
+    def tool(self) -> Tool:
+        parameters = self.function.parameters
+        return Tool(
+            self.function.name,
+            NO_PARAMETERS if parameters is None else parameters,
+            is_strict=bool(self.function.strict),
+        )
+
+
+def _check_names(tools: list[ToolParam]) -> list[ToolParam]:
+    if len({tool.function.name for tool in tools}) != len(tools):
+        raise ValueError("the names of tools must differ")
+    return tools
+
+
+Tools = Annotated[list[ToolParam], Field(max_length=MAX_TOOLS), AfterValidator(_check_names)]
+
+
+class FunctionName(Strict):
+    name: Name
+
+
+class NamedTool(Strict):
+    type: Literal["function"]
+    function: FunctionName
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+def _arguments(value: Any) -> dict[str, Any]:
+    """A JSON object as text: what the answer with the call had."""
+    try:
+        arguments = read_json(value or "{}") if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise ValueError("must be the text of a JSON object")
+    return arguments
+
+
+class CalledFunction(Strict):
+    name: Name
+    arguments: Annotated[dict[str, Any], PlainValidator(_arguments)]
+
+
+class CallParam(BaseModel):
+    """A call in an earlier answer. Clients send back all of its fields."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    id: str = Field(max_length=MAX_CALL_ID_CHARS)
+    type: Literal["function"] = "function"
+    function: CalledFunction

@@ -1,0 +1,132 @@
+"""A process that compiles grammars nobody has vouched for: `python -m penstock_engine.structured.worker`.
+
+One JSON line in, one out. It yields to the engine, and what a grammar takes in time and memory ends
+with it. The engine itself compiles only what has passed here.
+"""
+
+import json
+import os
+import random
+import re
+import resource
+import sys
+import time
+from typing import Any
+
+from llguidance import LLMatcher, LLTokenizer
+from llguidance.gbnf_to_lark import any_to_lark
+
+from penstock_engine.structured.limits import (
+    COMPILE_TIMEOUT_S,
+    MAX_COMPILE_CPU_S,
+    MAX_MASK_CPU_S,
+    MAX_MEMORY_BYTES,
+    make_matcher,
+    make_tokenizer,
+)
+
+NICENESS = 10
+TRIAL_TOKENS = 24
+
+# Without: what the grammar forces would be worked out to its end, however far, for each token.
+OPTIONS = '%llguidance {"no_forcing": true}\n'
+
+Json = dict[str, Any]
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hello = json.loads(sys.stdin.buffer.readline())
+    tokenizer = make_tokenizer(hello["tokenizer"], hello["vocab_size"], hello["eos_token_ids"])
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    _reply({"ready": True})
+    for line in sys.stdin.buffer:
+        _limit_cpu()
+        _reply(answer(json.loads(line), tokenizer))
+
+
+def answer(job: Json, tokenizer: LLTokenizer) -> Json:
+    """{"text": what make_matcher takes} or {"error": what is wrong}."""
+    try:
+        text = compose(job)
+    except (ValueError, RecursionError) as refusal:
+        return {"error": explain(str(refusal))}
+    started_s = time.process_time()
+    matcher = make_matcher(tokenizer, text)
+    error = matcher.get_error() or _try_out(matcher, tokenizer.vocab_size)
+    if error:
+        return {"error": explain(error)}
+    if time.process_time() - started_s > MAX_COMPILE_CPU_S:
+        return {"error": "it is too complex to compile in time"}
+    return {"text": text}
+
+
+def compose(job: Json) -> str:
+    """A grammar as llguidance takes it. Raises ValueError."""
+    start = f"{OPTIONS}start: {job['start']}\n{job['rules']}"
+    parts = [{"name": part["name"]} | _part(part["kind"], part["text"]) for part in job["parts"]]
+    return json.dumps({"grammars": [{"lark_grammar": start}, *parts]}, ensure_ascii=False)
+
+
+def _part(kind: str, text: str) -> Json:
+    if kind == "json":
+        return {"json_schema": json.loads(text)}
+    if kind == "regex":
+        wrapped = json.loads(LLMatcher.grammar_from_regex(text))
+        return {"lark_grammar": wrapped["grammars"][0]["lark_grammar"]}
+    try:
+        return {"lark_grammar": any_to_lark(text)}
+    except Exception as error:
+        raise ValueError(str(error)) from error
+
+
+def _try_out(matcher: LLMatcher, vocab_size: int) -> str:
+    """Writes a beginning of some answer. Returns what is wrong, or nothing."""
+    matcher = matcher.deep_copy()
+    draw = random.Random(0)  # noqa: S311 - a path through a grammar, not a secret
+    for _ in range(TRIAL_TOKENS):
+        started_s = time.process_time()
+        mask = matcher.compute_bitmask()
+        if time.process_time() - started_s > MAX_MASK_CPU_S:
+            return "it is too complex to follow token by token"
+        if matcher.is_stopped() or not matcher.consume_token(_pick(mask, vocab_size, draw)):
+            break
+    return matcher.get_error()
+
+
+def _pick(mask: bytes, vocab_size: int, draw: random.Random) -> int:
+    for _ in range(200):
+        token_id = draw.randrange(vocab_size)
+        if mask[token_id >> 3] >> (token_id & 7) & 1:
+            return token_id
+    bits = int.from_bytes(mask, "little")
+    return max(0, (bits & -bits).bit_length() - 1)
+
+
+def explain(message: str) -> str:
+    """llguidance's message without its rendering of the grammar."""
+    if "NoExtension" in message:
+        return "nothing can satisfy it"
+    found = re.search(r"^error: (.*)", message, re.MULTILINE)
+    text = found[1] if found else message.replace("<non-verbose/>", "").partition("\n")[0]
+    text = text.partition(":  (")[0]
+    return text.strip()[:300] or "it is not valid"
+
+
+def _limit_cpu() -> None:
+    """Of one job, should nobody be there to end it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    limit_s = int(used.ru_utime + used.ru_stime + COMPILE_TIMEOUT_S) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, hard))
+
+
+def _reply(body: Json) -> None:
+    sys.stdout.buffer.write(json.dumps(body).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

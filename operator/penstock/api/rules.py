@@ -1,0 +1,95 @@
+"""Rules beyond types and bounds: in CEL for the API server, in Python for whoever has no API server.
+
+Both halves of a rule stand side by side, and a property test holds them against a real API server.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, with the sentence that a user sees when it does not hold."""
+
+    cel: str
+    holds: Callable[[Any], bool]
+    message: str
+
+
+def matches(pattern: str, message: str) -> Rule:
+    """The whole text matches; `pattern` is anchored and means the same to RE2 and to Python."""
+    whole = re.compile(pattern, re.ASCII)
+    return Rule(f"self.matches('{pattern}')", lambda text: bool(whole.fullmatch(text)), message)
+
+
+def _validations(rules: tuple[Rule, ...]) -> dict[str, Any]:
+    """What the schema of a field or an object carries for the API server."""
+    return {"x-kubernetes-validations": [{"rule": r.cel, "message": r.message} for r in rules]}
+
+
+def _check(rules: tuple[Rule, ...], value: Any) -> None:
+    """Raises PydanticCustomError with the sentence of the first rule that does not hold."""
+    for rule in rules:
+        if not rule.holds(value):
+            raise PydanticCustomError("rule", "{message}", {"message": rule.message})
+
+
+class Obeys:
+    """Annotates a field's type with rules."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self._rules = rules
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), **_validations(self._rules)}
+
+    def _checked(self, value: Any) -> Any:
+        if value is not None:  # absent, to the API server
+            _check(self._rules, value)
+        return value
+
+
+class Model(BaseModel):
+    """An object of the API, as strict as the API server. RULES: what must hold between its fields."""
+
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, strict=True)
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        """The API server takes the null of a field that it knows for a field that is not there."""
+        if isinstance(data, dict):
+            known = {field.alias for field in cls.model_fields.values()}
+            return {k: v for k, v in data.items() if v is not None or k not in known}
+        return data
+
+    @model_validator(mode="after")
+    def _obeys(self) -> Self:
+        _check(self.RULES, self)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {**handler(schema), **(_validations(cls.RULES) if cls.RULES else {})}

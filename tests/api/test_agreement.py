@@ -1,0 +1,169 @@
+"""pydantic and the real API server say the same of every spec: both take it or both refuse it."""
+
+import asyncio
+import copy
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from penstock.adapters.kube import INFERENCE_SERVICES, Kube, connect
+from penstock.api.crdgen import schema_of
+from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
+from penstock.errors import Rejected
+from penstock.local.cluster import Cluster
+
+CASES = 300
+
+Json = Any
+
+JUNK: st.SearchStrategy[Json] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53), 2**53),
+    st.floats(-1e6, 1e6),
+    st.text(max_size=6),
+    st.just([]),
+    st.just({}),
+    st.sampled_from(["5", "1.0", "true", "512Mi ", "60", "pvc://", "file:///../x", "a\n"]),
+)
+OBJECTS = st.dictionaries(st.text(max_size=5), JUNK, max_size=2)
+
+
+def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
+    """Values of a schema's node: mostly right, at times just beside it."""
+    if "enum" in node:
+        return st.sampled_from(node["enum"])
+    match node["type"]:
+        case "object" if "properties" in node:
+            required = set(node.get("required", []))
+            fields = {name: values(child) for name, child in node["properties"].items()}
+            return st.fixed_dictionaries(
+                {name: fields[name] for name in fields if name in required},
+                optional={name: fields[name] for name in fields if name not in required},
+            )
+        case "object":
+            return OBJECTS
+        case "boolean":
+            return st.booleans()
+        case "integer":
+            low, high = node.get("minimum", 0), node.get("maximum", 200)
+            return st.integers(low, high) | st.sampled_from([low, high, 16, 64])
+        case "number":
+            low, high = node["minimum"], node["maximum"]
+            return st.floats(low, high) | st.sampled_from([low, high, 0.5])
+        case "string":
+            return texts(node)
+    raise NotImplementedError(node)
+
+
+def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
+    """Texts that a rule of the node matches, at times a little longer than allowed."""
+    rules = [rule["rule"] for rule in node.get("x-kubernetes-validations", [])]
+    patterns = [p for rule in rules for p in re.findall(r"self\.matches\('(\^.*?\$)'\)", rule)]
+    return st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, spec: Json) -> Json:
+    """The spec with one place changed: another value there, or a field that nobody knows."""
+    spec = copy.deepcopy(spec)
+    places = list(inner_places(spec))
+    if not places:
+        return spec
+    node, name = draw(st.sampled_from(places))
+    if draw(st.booleans()):
+        beside = near(node[name])
+        node[name] = draw(st.sampled_from(beside) | JUNK if beside else JUNK)
+    else:
+        node[draw(st.sampled_from(["max_model_len", "unknown", "", name.upper()]))] = draw(JUNK)
+    return spec
+
+
+def near(value: Json) -> list[Json]:
+    if isinstance(value, bool):
+        return [not value, str(value).lower()]
+    if isinstance(value, int | float):
+        return [value + 1, value - 1, float(value), str(value)]
+    if isinstance(value, str):
+        return [
+            f"{value}\n",
+            value[:-1],
+            f" {value}",
+            value.upper(),
+            value * 40,
+            f"{value}/..",
+            [value],
+        ]
+    return []
+
+
+def inner_places(node: Json) -> Any:
+    if isinstance(node, dict):
+        for name, child in node.items():
+            yield node, name
+            yield from inner_places(child)
+
+
+def coherent(spec: Json) -> Json:
+    """The spec with what its fields say of each other put right."""
+    scaling, engine = spec.get("scaling", {}), spec.get("engine", {})
+    low, high = sorted((scaling.get("minReplicas", 1), scaling.get("maxReplicas", 1)))
+    seqs, budget = sorted((engine.get("maxNumSeqs", 64), engine.get("maxNumBatchedTokens", 512)))
+    kept = {k: v for k, v in spec.items() if k != "replicas" or scaling.get("mode") == "External"}
+    return kept | {
+        "scaling": scaling | {"minReplicas": low, "maxReplicas": high},
+        "engine": engine | {"maxNumSeqs": min(seqs, 4096), "maxNumBatchedTokens": max(budget, 16)},
+    }
+
+
+ANY = values(schema_of(InferenceServiceSpec))
+GOOD = ANY.map(coherent)
+SPECS = st.one_of(ANY, GOOD, GOOD.flatmap(spoiled), GOOD.flatmap(spoiled).flatmap(spoiled), JUNK)
+
+
+def pydantic_says(spec: Json) -> str | None:
+    """Why it is refused; None when it is taken."""
+    try:
+        InferenceServiceSpec.model_validate(spec)
+    except ValidationError as error:
+        return str(error)
+    return None
+
+
+async def server_says(kube: Kube, spec: Json) -> str | None:
+    metadata = {"name": "agreement", "namespace": "default"}
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+    try:
+        # Strict, as kubectl asks: an unknown field is refused, not dropped.
+        await kube.create(
+            INFERENCE_SERVICES, "default", body, dryRun="All", fieldValidation="Strict"
+        )
+    except Rejected as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.cluster
+def test_pydantic_and_the_api_server_agree(cluster: Cluster) -> None:
+    verdicts: Counter[bool] = Counter()
+    with asyncio.Runner() as runner:
+        kube = runner.run(connect(cluster.kubeconfig))
+
+        @settings(max_examples=CASES, deadline=None, derandomize=True)
+        @given(SPECS)
+        def agree(spec: Json) -> None:
+            ours, theirs = pydantic_says(spec), runner.run(server_says(kube, spec))
+            verdicts[ours is None] += 1
+            assert (ours is None) == (theirs is None), f"pydantic: {ours}; API server: {theirs}"
+
+        try:
+            agree()
+        finally:
+            runner.run(kube.close())
+    print(f"{verdicts[True]} specs taken by both, {verdicts[False]} refused by both")
+    assert min(verdicts[True], verdicts[False]) > CASES // 10

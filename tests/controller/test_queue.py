@@ -1,0 +1,65 @@
+"""The work queue: one run of a key at a time, another when it changed, and pauses that a change ends."""
+
+import asyncio
+
+from penstock.controller.queue import Key, WorkQueue
+from penstock.errors import Transient
+
+KEY = ("default", "chat")
+
+
+async def test_a_key_runs_once_at_a_time_and_once_more_when_it_changed() -> None:
+    gate, again = asyncio.Event(), asyncio.Event()
+    running = runs = 0
+
+    async def handle(_: Key) -> None:
+        nonlocal running, runs
+        running += 1
+        runs += 1
+        assert running == 1
+        await gate.wait()
+        running -= 1
+        if runs == 2:
+            again.set()
+
+    queue = WorkQueue(handle)
+    queue.add(KEY)
+    await asyncio.sleep(0)
+    for _ in range(5):
+        queue.add(KEY)
+    gate.set()
+    await again.wait()
+    await asyncio.sleep(0.01)
+    assert runs == 2
+
+
+async def test_a_change_ends_the_pause_after_an_error() -> None:
+    failed, done = asyncio.Event(), asyncio.Event()
+
+    async def handle(_: Key) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise Transient("not now", delay_s=3600)
+        done.set()
+
+    queue = WorkQueue(handle)
+    queue.add(KEY)
+    await failed.wait()
+    while not done.is_set():
+        queue.add(KEY)
+        await asyncio.sleep(0.01)
+
+
+async def test_an_error_is_tried_again_without_a_change() -> None:
+    done, tries = asyncio.Event(), 0
+
+    async def handle(_: Key) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise Transient("not now", delay_s=0.01)
+        done.set()
+
+    WorkQueue(handle).add(KEY)
+    await done.wait()
+    assert tries == 3

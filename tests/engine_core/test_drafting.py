@@ -1,0 +1,152 @@
+"""Guesses from what has been written, and when they are worth their time."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from penstock_engine.core.drafting import (
+    MAX_STORES,
+    NgramDrafter,
+    SuffixDrafter,
+    SuffixStore,
+    SuffixStores,
+)
+from penstock_engine.core.speculation import PROBE_STEPS, Governor, SpeculationConfig
+
+texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "drafts"),
+    [
+        ([1, 2, 3, 9, 1, 2], (3, 9, 1)),
+        ([1, 2, 3, 1, 2, 4, 1, 2], (4, 1, 2)),  # the latest occurrence
+        ([5, 1, 2, 7, 6, 1, 2, 8, 5, 1, 2], (7, 6, 1)),  # the longest match, though older
+        ([1, 2, 3], ()),
+        ([1], ()),
+        ([4, 4], (4,)),
+    ],
+)
+def test_what_followed_the_same_tokens_is_guessed(tokens: list[int], drafts: tuple[int]) -> None:
+    assert NgramDrafter(1, 3).propose(tokens, 3) == drafts
+
+
+@given(texts, st.integers(1, 3), st.integers(0, 2), st.integers(1, 6))
+def test_a_growing_text_gives_what_a_search_would(
+    tokens: list[int], shortest: int, extra: int, most: int
+) -> None:
+    """The index, filled step by step, against a search from the back in the whole text."""
+    drafter = NgramDrafter(shortest, shortest + extra)
+    for end in range(1, len(tokens) + 1):
+        text = tokens[:end]
+        assert drafter.propose(text, most) == search(text, shortest, shortest + extra, most)
+
+
+def search(text: list[int], shortest: int, longest: int, most: int) -> tuple[int, ...]:
+    for length in range(longest, shortest - 1, -1):
+        for start in range(len(text) - length - 1, -1, -1):
+            if text[start : start + length] == text[len(text) - length :]:
+                return tuple(text[start + length : start + length + most])
+    return ()
+
+
+def test_the_usual_continuation_is_guessed_while_it_is_likely() -> None:
+    """1 2 was followed by 3 twice and by 4 once; 3 by 5 always."""
+    store = SuffixStore()
+    for text in ([1, 2, 3, 5], [1, 2, 4], [1, 2, 3, 5]):
+        for position in range(len(text)):
+            store.add(text, position)
+    assert SuffixDrafter(store, 0.5).propose([1, 2], 4) == (3, 5)
+    assert SuffixDrafter(store, 0.95).propose([8, 1, 2], 4) == ()
+
+
+@given(st.lists(texts, max_size=5))
+def test_a_store_keeps_its_bound(written: list[list[int]]) -> None:
+    store = SuffixStore(max_entries=10)
+    for text in written:
+        SuffixDrafter(store, 0.1).propose(text, 3)
+    assert len(store._followers) <= 10
+
+
+def test_one_tenants_text_guesses_nothing_for_another() -> None:
+    stores = SuffixStores()
+    SuffixDrafter(stores.of("a"), 0.1).propose([1, 2, 3], 1)
+    assert SuffixDrafter(stores.of("a"), 0.1).propose([1], 2) == (2, 3)
+    assert SuffixDrafter(stores.of("b"), 0.1).propose([1], 2) == ()
+    for number in range(MAX_STORES):
+        stores.of(str(number))
+    assert SuffixDrafter(stores.of("a"), 0.1).propose([1], 2) == ()
+
+
+def trained(chance: float, per_token_s: float, fixed_s: float, num_sequences: int) -> list[int]:
+    """What a governor settles on where drafts are right with `chance` and steps cost that."""
+    governor = Governor(4)
+    chosen = []
+    for step in range(2000):
+        drafts = governor.num_drafts(num_sequences)
+        chosen.append(drafts)
+        num_tokens = num_sequences * (1 + drafts)
+        governor.timed(num_tokens, fixed_s + per_token_s * num_tokens)
+        for sequence in range(num_sequences if drafts else 0):
+            # The golden ratio spreads the draws evenly: no randomness, any chance.
+            right = 0
+            while right < drafts and (step * 31 + sequence * 7 + right) * 0.618 % 1 < chance:
+                right += 1
+            governor.judged(drafts, right)
+    return chosen[-500:]
+
+
+def test_cheap_and_right_guesses_are_made_in_full() -> None:
+    """On a device where a step costs the same whatever is in it."""
+    assert set(trained(0.9, 0.0, 0.01, 1)) <= {0, 4}
+    assert trained(0.9, 0.0, 0.01, 1).count(4) >= 490
+
+
+def test_guesses_that_are_never_right_rest() -> None:
+    chosen = trained(0.0, 0.001, 0.001, 8)
+    assert chosen.count(0) >= len(chosen) * (1 - 2 / PROBE_STEPS)
+
+
+def test_what_does_not_pay_is_cut_short() -> None:
+    """Half of the guesses right, a step's time made of its tokens: no guess pays for itself."""
+    chosen = trained(0.5, 0.001, 0.0, 8)
+    assert chosen.count(0) >= len(chosen) * (1 - 2 / PROBE_STEPS)
+
+
+def test_somewhere_between_a_few_pay() -> None:
+    """Best of 1 + a + ... + a^d over 10 + n(1 + d): worked out by hand for a = 0.7, n = 2."""
+    best = max(range(5), key=lambda d: sum(0.7**i for i in range(d + 1)) / (10 + 2 * (1 + d)))
+    chosen = trained(0.7, 0.001, 0.010, 2)
+    assert best == 3
+    assert sum(abs(d - best) <= 1 for d in chosen) >= len(chosen) * 0.95
+
+
+def test_bad_luck_is_not_for_ever() -> None:
+    """It rests, then text comes that can be guessed: the probes find out."""
+    governor = Governor(4)
+    for chance in (0.0, 1.0):
+        for _ in range(3000):
+            drafts = governor.num_drafts(1)
+            governor.timed(1 + drafts, 0.010 + 0.005 * drafts)
+            if drafts:
+                governor.judged(drafts, round(drafts * chance))
+    assert governor.num_drafts(1) == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_speculative_tokens": 0},
+        {"num_speculative_tokens": 33},
+        {"prompt_lookup_min": 0},
+        {"prompt_lookup_min": 4, "prompt_lookup_max": 3},
+        {"suffix_decoding_min_token_prob": 0.0},
+        {"method": "draft_model"},
+        {"model": "somewhere"},
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused(wrong: dict[str, object]) -> None:
+    right: dict[str, object] = {"method": "ngram", "num_speculative_tokens": 3}
+    with pytest.raises(ValueError, match="must"):
+        SpeculationConfig(**(right | wrong))  # type: ignore[arg-type]

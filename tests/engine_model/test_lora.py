@@ -1,0 +1,156 @@
+"""Adapters of many sequences in one batch, against the model with the adapter merged into it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.lora.checkpoint import read_adapter
+from penstock_engine.runner import Runner
+
+SIZES = {"num_blocks": 96, "block_size": 8, "max_model_len": 128, "max_num_seqs": 8}
+RANK, ALPHA = 4, 6.0
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def make_adapter(
+    folder: Path, model_dir: Path, targets: tuple[str, ...], seed: int, **changes: object
+) -> Path:
+    """An adapter as PEFT writes it, for both layers of the tiny model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "bias": "none"} | changes
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    generator = torch.Generator().manual_seed(seed)
+    factors = {}
+    for name, weight in load_file(model_dir / "model.safetensors").items():
+        if name.split(".")[-2] in targets:
+            target = f"base_model.model.{name.removesuffix('.weight')}"
+            outputs, inputs = weight.shape
+            a = torch.randn(RANK, inputs, generator=generator) * 0.3
+            b = torch.randn(outputs, RANK, generator=generator) * 0.3
+            factors |= {f"{target}.lora_A.weight": a, f"{target}.lora_B.weight": b}
+    save_file(factors, folder / "adapter_model.safetensors")
+    return folder
+
+
+def merge(adapter_dir: Path, model_dir: Path, out: Path) -> Path:
+    """The model with W + alpha / rank * B A in the place of each adapted W."""
+    out.mkdir()
+    weights = load_file(model_dir / "model.safetensors")
+    factors = load_file(adapter_dir / "adapter_model.safetensors")
+    for name, a in factors.items():
+        if ".lora_A." in name:
+            target = name.removeprefix("base_model.model.").replace(".lora_A.weight", ".weight")
+            b = factors[name.replace("lora_A", "lora_B")]
+            weights[target] = weights[target] + ALPHA / RANK * b @ a
+    save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "config.json").write_text((model_dir / "config.json").read_text())
+    return out
+
+
+def load(model_dir: Path, *, max_adapters: int) -> Runner:
+    return Runner.load(
+        model_dir, device="cpu", dtype="float32", max_num_batched_tokens=40,
+        max_adapters=max_adapters, **SIZES,
+    )  # fmt: skip
+
+
+def generate(runner: Runner, adapters: list[str], max_adapters: int = 3) -> list[list[int]]:
+    """One sequence for each entry, all with the same prompt."""
+    scheduler = Scheduler(
+        SchedulerConfig(max_num_batched_tokens=40, max_adapters=max_adapters, **SIZES)
+    )
+    outputs: dict[str, list[int]] = {}
+    for number, adapter in enumerate(adapters):
+        sampling = SamplingParams(max_tokens=16, temperature=0.0, ignore_eos=True)
+        prompt = [(i * i) % 60 for i in range(21)]
+        scheduler.add(Sequence(str(number), prompt, sampling, frozenset(), 0.0, adapter=adapter))
+        outputs[str(number)] = []
+    while (step := scheduler.schedule(0.0)) is not None:
+        scheduler.check()
+        for event in scheduler.complete(step, runner.run(step), 0.0):
+            outputs[event.request_id] += event.token_ids
+    return list(outputs.values())
+
+
+@pytest.fixture(scope="module")
+def adapter_dirs(qwen3_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    return {
+        "all": make_adapter(folder / "all", qwen3_dir, TARGETS, 1),
+        "attention": make_adapter(folder / "attention", qwen3_dir, ("q_proj", "v_proj"), 2),
+        "mlp": make_adapter(folder / "mlp", qwen3_dir, ("up_proj", "down_proj"), 3),
+    }
+
+
+@pytest.mark.parametrize("max_adapters", [1, 3])
+def test_each_sequence_gets_its_own_model(
+    qwen3_dir: Path, adapter_dirs: dict[str, Path], tmp_path: Path, max_adapters: int
+) -> None:
+    """In one batch, on the same prompt: the prefix cache must keep them apart as well."""
+    runner = load(qwen3_dir, max_adapters=max_adapters)
+    expected = {"": generate(load(qwen3_dir, max_adapters=0), [""])[0]}
+    for name, folder in adapter_dirs.items():
+        adapter = read_adapter(folder, runner.adapters.targets, max_rank=8, dtype=torch.float32)
+        runner.adapters.add(name, adapter)
+        merged = load(merge(folder, qwen3_dir, tmp_path / name), max_adapters=0)
+        expected[name] = generate(merged, [""])[0]
+    assert len({tuple(tokens) for tokens in expected.values()}) == 4
+    order = ["all", "", "mlp", "attention", "all", "mlp", ""]
+    outputs = generate(runner, order, max_adapters)
+    assert outputs == [expected[name] for name in order]
+    assert len(runner.adapters.active) == max_adapters
+    runner.adapters.remove("all")
+    assert "all" not in runner.adapters.active
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "word"),
+    [
+        ({"r": 9}, "AdapterMismatch", "max-lora-rank"),
+        ({"r": 3}, "AdapterMismatch", "shape"),
+        ({"r": "4"}, "BadAdapter", "r must"),
+        ({"lora_alpha": -1}, "BadAdapter", "lora_alpha"),
+        ({"use_dora": True}, "BadAdapter", "use_dora"),
+        ({"bias": "all"}, "BadAdapter", "bias"),
+        ({"modules_to_save": ["lm_head"]}, "BadAdapter", "modules_to_save"),
+        ({"peft_type": "IA3"}, "BadAdapter", "peft_type"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_served_is_refused(
+    qwen3_dir: Path, tmp_path: Path, changes: dict[str, object], reason: str, word: str
+) -> None:
+    folder = make_adapter(tmp_path, qwen3_dir, TARGETS, 1, **changes)
+    assert word in refusal(qwen3_dir, folder, reason)
+
+
+def test_foreign_and_broken_files_are_refused(qwen3_dir: Path, tmp_path: Path) -> None:
+    assert "adapter_config.json" in refusal(qwen3_dir, tmp_path, "AdapterNotFound")
+    folder = make_adapter(tmp_path / "a", qwen3_dir, ("q_proj",), 1)
+    weights = load_file(folder / "adapter_model.safetensors")
+    one = next(iter(weights))
+    save_file({**weights, "base_model.model.lm_head.lora_A.weight": weights[one].clone()},
+              folder / "adapter_model.safetensors")  # fmt: skip
+    assert "only one of its two" in refusal(qwen3_dir, folder, "BadAdapter")
+    head = {f"base_model.model.lm_head.lora_{side}.weight": weights[one].clone() for side in "AB"}
+    save_file({**weights, **head}, folder / "adapter_model.safetensors")
+    assert "lm_head" in refusal(qwen3_dir, folder, "AdapterMismatch")
+    save_file({"x": weights[one]}, folder / "adapter_model.safetensors")
+    assert "tensor x" in refusal(qwen3_dir, folder, "BadAdapter")
+    (folder / "adapter_model.safetensors").write_bytes(b"pickle")
+    assert "damaged" in refusal(qwen3_dir, folder, "BadAdapter")
+
+
+def refusal(model_dir: Path, folder: Path, reason: str) -> str:
+    targets = load(model_dir, max_adapters=1).adapters.targets
+    with pytest.raises(ModelError) as refused:
+        read_adapter(folder, targets, max_rank=8, dtype=torch.float32)
+    assert refused.value.reason == reason
+    return str(refused.value)

@@ -1,0 +1,30 @@
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from greedy_equality import FAMILIES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+
+
+@pytest.fixture(scope="session")
+def qwen3_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made("qwen3", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def mixtral_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made("mixtral", tmp_path_factory)
+
+
+def made(family: str, factory: pytest.TempPathFactory) -> Path:
+    directory = factory.mktemp(family)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        FAMILIES[family].make(directory)
+    return directory

@@ -1,0 +1,30 @@
+"""A seeded part of benchmarks/sampling_distribution.py, and that it can fail."""
+
+import pytest
+import sampling_distribution as campaign
+
+
+def test_draws_follow_the_exact_distribution() -> None:
+    """Every setting of a request, in any combination, with drafts and without."""
+    p_values = campaign.campaign(60, 1500, seed=3)
+    passed, text = campaign.verdict(p_values)
+    print(f"seed 3: {text}")
+    assert passed, text
+
+
+@pytest.mark.parametrize("wish", ["temperature", "presence_penalty", "logit_bias", "min_p"])
+def test_a_setting_that_were_ignored_would_be_found(wish: str) -> None:
+    settings = [s for s in campaign.make_settings(300, seed=3) if wish in s.wishes]
+    p_values = []
+    for setting in settings:
+        counts, _ = campaign.draw_many(setting, 1500, 0)
+        rest = {name: value for name, value in setting.wishes.items() if name != wish}
+        ignored = campaign.SamplingParams(max_tokens=100, **rest)
+        output = setting.output
+        if setting.with_draft:
+            first = campaign.exact(setting.logits[0], setting.sampling, setting.prompt, output)
+            output = [*output, max(range(len(first)), key=first.__getitem__)]
+        logits = setting.logits[1 if setting.with_draft else 0]
+        expected = campaign.exact(logits, ignored, setting.prompt, output)
+        p_values.append(campaign.p_value(counts, expected))
+    assert min(p_values) * len(p_values) < campaign.FLOOR

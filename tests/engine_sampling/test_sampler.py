@@ -1,0 +1,174 @@
+"""Rows, drafts, grammars and what is told of probabilities."""
+
+import math
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from penstock_engine.core.noise import uniform
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.sampling.sampler import sample
+
+About = Callable[..., ScheduledSequence]
+LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -2.0])
+
+
+def one(logits: torch.Tensor, sequence: ScheduledSequence) -> Sampled:
+    [result] = sample(logits.reshape(-1, logits.shape[-1]).clone(), [sequence])
+    return result
+
+
+@pytest.mark.parametrize(
+    ("wishes", "possible"),
+    [
+        ({"top_k": 1}, {0}),
+        ({"top_k": 2}, {0, 1}),
+        ({"top_p": 0.01}, {0}),
+        ({"top_p": 0.7}, {0, 1}),
+        ({"min_p": 0.3}, {0, 1}),
+        ({"min_p": 1.0}, {0}),
+        ({"top_k": 3, "top_p": 0.95}, {0, 1, 2}),
+        ({"top_k": 100}, {0, 1, 2, 3, 4}),
+        ({"temperature": 0.0}, {0}),
+        ({"temperature": 0.0, "logit_bias": {3: 100.0}}, {3}),
+        ({"allowed_token_ids": frozenset({2, 4, 1000})}, {2, 4}),
+        ({"bad_words": ((0,), (7, 1), (9, 2))}, {1, 3, 4}),
+        ({"bad_words": ((0,), (8, 9, 2), (1, 8, 9, 3))}, {1, 3, 4}),
+        ({"min_tokens": 3, "ending_token_ids": frozenset({0, 1, 1000})}, {2, 3, 4}),
+        ({"min_tokens": 2, "ending_token_ids": frozenset({0, 1})}, {0, 1, 2, 3, 4}),
+    ],
+    ids=str,
+)
+def test_which_tokens_remain(about: About, wishes: dict[str, object], possible: set[int]) -> None:
+    """Behind the output 8, 9."""
+    base: dict[str, object] = {"temperature": 1.5, "output": [8, 9]}
+    sequences = [about(**base | wishes | {"seed": seed}) for seed in range(2000)]
+    results = sample(LOGITS.repeat(len(sequences), 1), sequences)
+    assert {token for result in results for token in result.token_ids} == possible
+
+
+def test_a_seed_draws_the_same_in_any_batch(about: About) -> None:
+    """Noise depends on seed and position only: not on neighbours or order."""
+    torch.manual_seed(0)
+    logits = torch.randn(6, 50)
+    sequences = [about(output=[1] * (3 * i), seed=i, temperature=0.5 + i) for i in range(6)]
+    together = sample(logits.clone(), sequences)
+    for row in (5, 3, 0):
+        assert one(logits[row], sequences[row]) == together[row]
+
+
+def test_positions_of_a_seed_draw_independently(about: About) -> None:
+    """Else a seeded sequence would repeat itself."""
+    sequences = [about(output=[1] * n, seed=3, temperature=3.0) for n in range(200)]
+    results = sample(LOGITS.repeat(200, 1), sequences)
+    assert {result.token_ids[0] for result in results} == {0, 1, 2, 3, 4}
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 10**6))
+def test_the_noise_lies_in_the_unit_interval(seed: int, position: int) -> None:
+    assert 0.0 <= uniform(seed, position) < 1.0
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=5),
+    st.integers(0, 2**63 - 1),
+    st.floats(0.2, 3),
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_drafts_change_no_token(
+    drafts: list[int], seed: int, temperature: float, penalised: bool
+) -> None:
+    """With drafts, a step gives the tokens that steps without them would have given."""
+    make = _about_without_fixture
+    torch.manual_seed(seed % 1000)
+    logits = torch.randn(len(drafts) + 1, 5)
+    wishes = {"seed": seed, "temperature": temperature}
+    wishes |= {"frequency_penalty": 1.5, "repetition_penalty": 1.3} if penalised else {}
+    drafted = one(logits, make(drafts=drafts, **wishes)).token_ids
+    output: list[int] = []
+    for row in logits:
+        [token] = one(row, make(output=output, **wishes)).token_ids
+        output.append(token)
+        if output != drafts[: len(output)]:
+            break
+    assert list(drafted) == output
+
+
+def _about_without_fixture(
+    *, output: list[int] | None = None, drafts: list[int] | None = None, **wishes: object
+) -> ScheduledSequence:
+    history, guesses = [0, *(output or [])], drafts or []
+    return ScheduledSequence(
+        "a", len(history) - 1, (history[-1], *guesses), (), True,
+        SamplingParams(max_tokens=99, **wishes), history, 1, num_drafts=len(guesses),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+class Ladder:
+    """A grammar whose nth token is n, modulo five, and nothing else."""
+
+    def __init__(self) -> None:
+        self.height = 0
+        self.is_finished = False
+
+    def fill(self, bits: memoryview) -> None:
+        bits[0] = 1 << self.height % 5
+
+    def accept(self, token_id: int) -> bool:
+        if token_id != self.height % 5:
+            return False
+        self.height += 1
+        return True
+
+    def rollback(self, num_tokens: int) -> None:
+        self.height -= num_tokens
+
+
+@pytest.mark.parametrize(
+    ("drafts", "drawn"), [([], [0]), ([0, 1, 2], [0, 1, 2, 3]), ([0, 3, 4], [0, 1]), ([4], [0])]
+)
+def test_a_grammar_masks_every_row_and_stays_where_it_was(
+    about: About, drafts: list[int], drawn: list[int]
+) -> None:
+    """Drafts are tried in the grammar and taken back; the scheduler moves it on."""
+    ladder = Ladder()
+    neighbour = about(temperature=0.0)
+    sequence = about(drafts=drafts, constraint=ladder, seed=5)
+    logits = LOGITS.repeat(2 + len(drafts), 1)
+    first, second = sample(logits, [neighbour, sequence])
+    assert (first.token_ids, list(second.token_ids)) == ((0,), drawn)
+    assert ladder.height == 0
+
+
+def test_nothing_left_to_draw_harms_no_neighbour(about: About) -> None:
+    """Wishes that contradict each other, and logits that are no numbers."""
+    contradiction = about(allowed_token_ids=frozenset({1}), bad_words=((1,),), seed=4)
+    logits = LOGITS.repeat(3, 1)
+    logits[1] = math.nan
+    results = sample(logits, [contradiction, about(seed=1), about(temperature=0.0)])
+    assert [result.token_ids for result in results] == [(), (), (0,)]
+
+
+def test_logprobs_are_the_models_own(about: About) -> None:
+    """Before temperature, penalties and bias; the drawn token's rank among them."""
+    wishes: dict[str, object] = {"temperature": 0.1, "logit_bias": {3: 90.0}}
+    result = one(LOGITS, about(logprobs=2, **wishes))
+    expected = LOGITS.log_softmax(-1).tolist()
+    [told] = result.logprobs
+    assert (result.token_ids, told.token_id, told.rank) == ((3,), 3, 4)
+    assert told.logprob == pytest.approx(expected[3], abs=1e-6)
+    assert [token for token, _ in told.top] == [0, 1]
+    assert [value for _, value in told.top] == pytest.approx(expected[:2], abs=1e-6)
+
+
+def test_logprobs_are_told_for_each_right_draft_and_only_where_asked(about: About) -> None:
+    asked = about(drafts=[0, 0, 3], temperature=0.0, logprobs=0)
+    first, second = sample(LOGITS.repeat(5, 1), [asked, about()])
+    assert first.token_ids == (0, 0, 0)
+    assert [told.token_id for told in first.logprobs] == [0, 0, 0]
+    assert second.logprobs == ()

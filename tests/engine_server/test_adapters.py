@@ -1,0 +1,151 @@
+"""LoRA adapters over HTTP: loading, residency, answers, counts, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from prometheus_client.parser import text_string_to_metric_families
+from safetensors.torch import load_file, save_file
+
+PROMPT = {"prompt": "A penstock is", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+
+
+def make_adapter(folder: Path, model_dir: Path, seed: int, rank: int = 4) -> Path:
+    folder.mkdir(parents=True)
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 16, "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    generator = torch.Generator().manual_seed(seed)
+    factors = {}
+    for name, weight in load_file(model_dir / "model.safetensors").items():
+        if name.endswith(("q_proj.weight", "down_proj.weight")):
+            target = f"base_model.model.{name.removesuffix('.weight')}"
+            outputs, inputs = weight.shape
+            factors[f"{target}.lora_A.weight"] = torch.randn(rank, inputs, generator=generator)
+            factors[f"{target}.lora_B.weight"] = torch.randn(outputs, rank, generator=generator)
+    save_file(factors, folder / "adapter_model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def root(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("adapters")
+    for seed, name in enumerate(("law", "medicine", "poetry")):
+        make_adapter(root / name, model_dir, seed)
+    make_adapter(root / "wide", model_dir, 9, rank=32)
+    (root / "escape").symlink_to("/etc")
+    return root
+
+
+@pytest.fixture(scope="module")
+def adapted(launch: Any, root: Path) -> httpx.Client:
+    """Two adapters in memory at most, one in a step."""
+    client: httpx.Client
+    client, _ = launch(
+        "--max-model-len", "512", "--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2",
+        "--lora-dir", str(root), "--lora-modules", f"law={root / 'law'}", "--enable-sleep-mode",
+    )  # fmt: skip
+    return client
+
+
+def load(client: httpx.Client, name: str, path: str) -> httpx.Response:
+    body = {"lora_name": name, "lora_path": path}
+    return client.post("/v1/load_lora_adapter", json=body)
+
+
+def text(client: httpx.Client, model: str) -> str:
+    answer = client.post("/v1/completions", json=PROMPT | {"model": model})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["model"] == model
+    told: str = answer.json()["choices"][0]["text"]
+    return told
+
+
+def tiers(client: httpx.Client) -> dict[str, str]:
+    return {entry["id"]: entry["tier"] for entry in client.get("/v1/adapters").json()["data"]}
+
+
+def test_the_life_of_adapters(adapted: httpx.Client) -> None:
+    """Loaded, listed, answering each in its way, pushed out, brought back, unloaded."""
+    assert load(adapted, "medicine", "medicine").status_code == 200
+    texts = {name: text(adapted, name) for name in ("soup", "law", "medicine")}
+    assert len(set(texts.values())) == 3
+    assert tiers(adapted) == {"law": "host", "medicine": "device"}
+    listed = {model["id"]: model["parent"] for model in adapted.get("/v1/models").json()["data"]}
+    assert listed == {"soup": None, "law": "soup", "medicine": "soup"}
+
+    # A third pushes out what was not used for longest; asked for, it comes back, and is the same.
+    assert load(adapted, "poetry", "poetry").status_code == 200
+    assert tiers(adapted) == {"law": "disk", "medicine": "device", "poetry": "host"}
+    assert text(adapted, "law") == texts["law"]
+    assert tiers(adapted)["law"] == "device"
+
+    # After a sleep everything is as it was.
+    assert adapted.post("/sleep").status_code == 200
+    assert adapted.post("/wake_up").status_code == 200
+    assert {name: text(adapted, name) for name in texts} == texts
+
+    gone = adapted.post("/v1/unload_lora_adapter", json={"lora_name": "medicine"})
+    assert gone.status_code == 200
+    answer = adapted.post("/v1/completions", json=PROMPT | {"model": "medicine"})
+    assert answer.status_code == 404
+    # Under the same name, other weights: nothing is left of the first, in the prefix cache either.
+    assert load(adapted, "medicine", "poetry").status_code == 200
+    assert text(adapted, "medicine") == text(adapted, "poetry") != texts["medicine"]
+
+
+def test_adapters_are_counted(adapted: httpx.Client) -> None:
+    def total(name: str, **labels: str) -> float:
+        families = text_string_to_metric_families(adapted.get("/metrics").text)
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    before = total("penstock:adapter_tokens_total", adapter="law", kind="generation")
+    text(adapted, "law")
+    assert total("penstock:adapter_tokens_total", adapter="law", kind="generation") == before + 12
+    assert total("penstock:adapter_requests_total", adapter="law", finished_reason="length") >= 1
+    assert total("penstock:lora_resident", adapter="law") == 1
+    families = text_string_to_metric_families(adapted.get("/metrics").text)
+    [info] = [family for family in families if family.name == "vllm:lora_requests_info"]
+    [sample] = info.samples
+    assert set(sample.labels) == {
+        "max_lora", "running_lora_adapters", "waiting_lora_adapters",
+    }  # fmt: skip
+    assert sample.value > 1.7e9
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "status", "word"),
+    [
+        ("law", "law", 400, "already"),
+        ("soup", "law", 400, "no name"),
+        ("../x", "law", 400, "no name"),
+        ("x", "nowhere", 404, "adapter_config.json"),
+        ("x", "wide", 400, "max-lora-rank"),
+        ("x", "../../etc", 400, "--lora-dir"),
+        ("x", "/etc", 400, "--lora-dir"),
+        ("x", "escape", 400, "--lora-dir"),
+    ],
+)
+def test_what_cannot_be_loaded(
+    adapted: httpx.Client, name: str, path: str, status: int, word: str
+) -> None:
+    answer = load(adapted, name, path)
+    assert (answer.status_code, word in answer.json()["error"]["message"]) == (status, True)
+    assert "x" not in tiers(adapted)
+
+
+def test_a_stranger_cannot_be_unloaded(adapted: httpx.Client) -> None:
+    answer = adapted.post("/v1/unload_lora_adapter", json={"lora_name": "nobody"})
+    assert answer.status_code == 404
+
+
+def test_an_engine_without_adapters_has_no_such_routes(client: httpx.Client) -> None:
+    assert load(client, "law", "law").status_code == 404
+    assert client.get("/v1/adapters").status_code == 404

@@ -1,0 +1,142 @@
+"""Work that comes too late is ended, and where it was is told."""
+
+import asyncio
+import json
+import threading
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock_engine.core.step import Sampled, Step
+from penstock_engine.server.deadlines import deadline_s
+from penstock_engine.server.errors import RequestError
+
+OWN, ENVOY = "x-request-timeout-s", "x-envoy-expected-rq-timeout-ms"
+
+
+@pytest.mark.parametrize(
+    ("headers", "most_s", "expected"),
+    [
+        ({}, None, None),
+        ({}, 30.0, 130.0),
+        ({OWN: "2.5"}, None, 102.5),
+        ({OWN: "2.5"}, 30.0, 102.5),
+        ({OWN: "60"}, 30.0, 130.0),
+        ({OWN: "0"}, None, 100.0),
+        ({ENVOY: "1500"}, None, 101.5),
+        ({ENVOY: "0"}, None, None),
+        ({ENVOY: "1500", OWN: "1"}, 9.0, 101.0),
+    ],
+)
+def test_the_shortest_patience_counts(
+    headers: dict[str, str], most_s: float | None, expected: float | None
+) -> None:
+    assert deadline_s(headers, 100.0, most_s) == expected
+
+
+@pytest.mark.parametrize("header", [OWN, ENVOY])
+@pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "inf", "1e99", "1 2"])
+def test_what_is_no_time(header: str, text: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        deadline_s({header: text}, 0.0, None)
+    assert (refused.value.status, refused.value.param) == (400, header)
+
+
+class Slow:
+    """A step takes as long as it is told to."""
+
+    def __init__(self, step_s: float) -> None:
+        self._step_s = step_s
+        self.is_running = threading.Event()
+
+    def run(self, step: Step) -> dict[str, Sampled]:
+        self.is_running.set()
+        time.sleep(self._step_s)
+        return {s.request_id: Sampled((5,)) for s in step.sequences if s.is_sampled}
+
+
+def timeouts(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if line.startswith("penstock:request_timeouts_")]
+    return {line.split('phase="')[1].split('"')[0]: float(line.split()[-1]) for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "step_s", "phase", "words"),
+    [
+        (50, 0.05, "prefill", "while its prompt was computed"),
+        (2, 0.005, "decode", "while its answer was generated"),
+    ],
+)
+async def test_the_phase_is_told(
+    around: Any,
+    capsys: pytest.CaptureFixture[str],
+    prompt: int,
+    step_s: float,
+    phase: str,
+    words: str,
+) -> None:
+    """50 prompt tokens in chunks of 4 take 13 steps."""
+    async with around(lambda: Slow(step_s), max_num_batched_tokens=4) as client:
+        answer = await client.post(
+            "/v1/completions",
+            json={"prompt": [7] * prompt, "max_tokens": 10, "ignore_eos": True}
+            | ({"max_tokens": 60} if phase == "decode" else {}),
+            headers={OWN: "0.15"},
+        )
+        metrics = timeouts((await client.get("/metrics")).text)
+    error = answer.json()["error"]
+    line = json.loads(capsys.readouterr().out)
+    assert (answer.status_code, error["type"]) == (504, "DeadlineExceededError")
+    assert words in error["message"]
+    assert (line["finish_reason"], line["phase"]) == ("timeout", phase)
+    assert metrics == {"queued": 0, "prefill": 0, "decode": 0} | {phase: 1}
+
+
+async def test_a_request_that_waits_too_long(around: Any) -> None:
+    runner = Slow(0.02)
+    async with around(lambda: runner, max_num_seqs=1, request_timeout_s=0.3) as client:
+        body = {"prompt": [7], "max_tokens": 60, "ignore_eos": True}
+        first = asyncio.create_task(client.post("/v1/completions", json=body))
+        await asyncio.to_thread(runner.is_running.wait, 10)
+        late = await client.post("/v1/completions", json=body, headers={OWN: "0.05"})
+        metrics = timeouts((await client.get("/metrics")).text)
+        cut = await first
+    assert late.status_code == cut.status_code == 504
+    assert "while it waited" in late.json()["error"]["message"]
+    assert "while its answer was generated" in cut.json()["error"]["message"]
+    assert metrics["queued"] == 1
+
+
+async def test_in_time_nothing_happens(around: Any) -> None:
+    async with around(lambda: Slow(0)) as client:
+        answer = await client.post(
+            "/v1/completions", json={"prompt": [7], "max_tokens": 3}, headers={OWN: "30"}
+        )
+    assert answer.json()["usage"]["completion_tokens"] == 3
+
+
+def test_a_stream_ends_with_the_reason(client: httpx.Client) -> None:
+    body = {"prompt": "The engine", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+    with client.stream("POST", "/v1/completions", json=body, headers={OWN: "0.5"}) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert json.loads(lines[-2].removeprefix("data: "))["error"]["code"] == 504
+
+
+async def test_lower_priorities_go_first(around: Any) -> None:
+    runner = Slow(0.02)
+    ended: list[int] = []
+    async with around(lambda: runner, max_num_seqs=1, scheduling_policy="priority") as client:
+
+        async def ask(priority: int) -> None:
+            body = {"prompt": [7], "max_tokens": 2, "ignore_eos": True, "priority": priority}
+            answer = await client.post("/v1/completions", json=body)
+            assert answer.status_code == 200, answer.text
+            ended.append(priority)
+
+        first = asyncio.create_task(ask(-9))
+        await asyncio.to_thread(runner.is_running.wait, 10)
+        await asyncio.gather(*(ask(priority) for priority in (3, 0, 7, -1)), first)
+    assert ended == [-9, -1, 0, 3, 7]

@@ -1,0 +1,259 @@
+"""Flags as vLLM's users write them, and what each does to a running engine."""
+
+import asyncio
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from typer import BadParameter
+
+from penstock_engine.cli import in_click_words
+from penstock_engine.config import FIT, ServeOptions, context_length, json_object, json_texts
+from penstock_engine.core.step import Sampled, Step
+
+COMMAND = Path(sys.executable).with_name("penstock-engine")
+SHORT = {"prompt": "The engine", "max_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("serve m --port 1", "serve m --port 1"),
+        ("--max_model_len 5 --a_b=c_d", "--max-model-len 5 --a-b=c_d"),
+        ("--api-key a b --port 1", "--api-key a --api-key b --port 1"),
+        ("--api_key a --api-key=b c", "--api-key a --api-key=b --api-key c"),
+        ("--lora-modules a=b c=d", "--lora-modules a=b --lora-modules c=d"),
+        ("m --served-model-name x y", "m --served-model-name x --served-model-name y"),
+        ("--uds /tmp/a_b --seed -1", "--uds /tmp/a_b --seed -1"),
+    ],
+)
+def test_flags_are_read_as_vllm_reads_them(written: str, meant: str) -> None:
+    assert in_click_words(written.split()) == meant.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [("auto", FIT), ("-1", FIT), ("4096", 4096), ("4k", 4000), ("4K", 4096), ("1.5K", 1536)],
+)
+def test_context_lengths(text: str, length: int) -> None:
+    assert context_length(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "k", "1", "-2", "0", "nan", "inf", "1e999", "4q", "four"])
+def test_what_is_no_context_length(text: str) -> None:
+    with pytest.raises(BadParameter):
+        context_length(text)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1"])
+def test_what_is_no_object(text: str) -> None:
+    with pytest.raises(BadParameter):
+        json_object(text)
+
+
+@pytest.mark.parametrize("text", ["", "*", "{}", "[1]", '"*"'])
+def test_what_is_no_list_of_texts(text: str) -> None:
+    with pytest.raises(BadParameter):
+        json_texts(text)
+
+
+@pytest.mark.parametrize("wrong", [{"api_keys": ["a", ""]}, {"ssl_keyfile": Path("k")}])
+def test_flags_that_would_leave_a_door_open(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadParameter):
+        ServeOptions(**wrong)
+
+
+def test_a_flag_that_is_not_there_says_so() -> None:
+    done = subprocess.run(
+        [COMMAND, "serve", "m", "--enable-magic"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "No such option" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def flagged(launch: Any, tmp_path_factory: pytest.TempPathFactory) -> httpx.Client:
+    template = tmp_path_factory.mktemp("template") / "shout.jinja"
+    template.write_text("{% for m in messages %}{{ m.content | upper }}{% endfor %}")
+    client: httpx.Client
+    client, _ = launch(
+        "--max-model-len", "2K", "--served-model-name", "broth", "stock",
+        "--api-key", "one", "two", "--root-path", "/engine/", "--allowed-origins", '["http://page"]',
+        "--no-enable-request-id-headers", "--no-enable-prompt-tokens-details",
+        "--enable-force-include-usage", "--chat_template", str(template),
+        "--override-generation-config", '{"temperature": 0, "max_new_tokens": 7}',
+    )  # fmt: skip
+    client.headers["authorization"] = "Bearer two"
+    return client
+
+
+def test_every_name_is_served_and_the_first_one_shown(flagged: httpx.Client) -> None:
+    names = [model["id"] for model in flagged.get("/v1/models").json()["data"]]
+    answers = [flagged.post("/v1/completions", json=SHORT | {"model": name}) for name in names]
+    assert names == ["soup", "broth", "stock"]
+    assert [answer.json()["model"] for answer in answers] == ["soup"] * 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"authorization": "Bearer one"}, 200),
+        ({"authorization": "bearer two"}, 200),
+        ({"authorization": "", "x-api-key": "one"}, 200),
+        ({"authorization": "Bearer three"}, 401),
+        ({"authorization": "Bearer three", "x-api-key": "one"}, 401),
+        ({"authorization": "", "x-api-key": "three"}, 401),
+        ({"authorization": "Bearer one two"}, 401),
+    ],
+)
+def test_any_key_of_several(flagged: httpx.Client, headers: dict[str, str], status: int) -> None:
+    assert flagged.get("/v1/models", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/version", "/metrics", "/ping"])
+def test_open_paths_stay_open_behind_a_root_path(flagged: httpx.Client, path: str) -> None:
+    assert httpx.get(flagged.base_url.join(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/engine/v1/models", "/enginehealth", "/engine/engine/health"])
+def test_nothing_else_opens_behind_a_root_path(flagged: httpx.Client, path: str) -> None:
+    assert httpx.get(flagged.base_url.join(path)).status_code == 401
+
+
+def test_pages_of_an_allowed_origin_may_call(flagged: httpx.Client) -> None:
+    asks = {"origin": "http://page", "access-control-request-method": "POST"}
+    allowed = httpx.options(flagged.base_url.join("/v1/completions"), headers=asks)
+    refused = httpx.options(
+        flagged.base_url.join("/v1/completions"), headers=asks | {"origin": "http://other"}
+    )
+    assert allowed.headers["access-control-allow-origin"] == "http://page"
+    assert "access-control-allow-origin" not in refused.headers
+
+
+def test_sampling_parameters_that_a_request_leaves_out(flagged: httpx.Client) -> None:
+    """temperature 0 is drawn alike without a seed; 7 tokens cap what asks for more."""
+    body = {"prompt": "The engine", "max_tokens": 50, "ignore_eos": True}
+    first, second = (flagged.post("/v1/completions", json=body).json() for _ in range(2))
+    hot = flagged.post("/v1/completions", json=body | {"temperature": 100, "seed": 1}).json()
+    assert first["choices"] == second["choices"] != hot["choices"]
+    assert first["usage"]["completion_tokens"] == 7
+    assert first["usage"]["prompt_tokens_details"] is None
+
+
+def test_usage_ends_every_stream(flagged: httpx.Client) -> None:
+    answer = flagged.post("/v1/completions", json=SHORT | {"stream": True})
+    last = answer.text.strip().split("\n\n")[-2]
+    assert json.loads(last.removeprefix("data: "))["usage"]["completion_tokens"] == 2
+    assert "x-request-id" not in answer.headers
+
+
+def test_the_chat_template_is_the_given_one(flagged: httpx.Client) -> None:
+    messages = [{"role": "user", "content": "the engine"}]
+    body = {"messages": messages, "max_tokens": 2}
+    chat = flagged.post("/v1/chat/completions", json=body).json()
+    plain = flagged.post(
+        "/v1/completions",
+        json={"prompt": "THE ENGINE", "max_tokens": 2, "add_special_tokens": False},
+    ).json()
+    assert chat["choices"][0]["message"]["content"] == plain["choices"][0]["text"]
+    assert chat["usage"] == plain["usage"]
+
+
+class HeldRunner:
+    """Computes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        self.may_run = threading.Event()
+        self.is_held = threading.Event()
+
+    def run(self, step: Step) -> dict[str, Sampled]:
+        self.is_held.set()
+        self.may_run.wait(30)
+        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+
+
+async def test_queued_prompt_tokens_are_capped(around: Any) -> None:
+    """A prompt beyond the cap is served when nothing waits, and refused when something does."""
+    runner = HeldRunner()
+    async with around(lambda: runner, max_num_queued_tokens=20) as client:
+
+        async def post(num_tokens: int) -> httpx.Response:
+            body = {"prompt": [7] * num_tokens, "max_tokens": 2}
+            answer: httpx.Response = await client.post("/v1/completions", json=body)
+            return answer
+
+        first = asyncio.create_task(post(30))
+        await asyncio.to_thread(runner.is_held.wait, 30)
+        refused = await post(5)
+        runner.may_run.set()
+        served = await first
+        again = [await post(5), await post(20)]
+        metrics = (await client.get("/metrics")).text
+    assert refused.headers["retry-after"]
+    assert [served.status_code, *(answer.status_code for answer in again)] == [200] * 3
+    assert 'admission_rejections_total{model_name="small",reason="max_num_queued_tokens"} 1.0' in (
+        metrics
+    )
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """(key, certificate) of localhost, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "key").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    (folder / "cert").write_bytes(signed.public_bytes(pem))
+    return folder / "key", folder / "cert"
+
+
+def test_tls_on_a_unix_socket_with_a_context_that_fits(model_dir: Path, tmp_path: Path) -> None:
+    key, cert = certificate(tmp_path)
+    socket, log = tmp_path / "engine.sock", tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [COMMAND, "serve", model_dir, "--uds", socket, "--ssl-keyfile", key,
+             "--ssl-certfile", cert, "--max-model-len", "auto", "--num-gpu-blocks-override", "9",
+             "--no-enable-log-requests"],
+            stdout=output, stderr=output, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+        )  # fmt: skip
+    try:
+        transport = httpx.HTTPTransport(
+            uds=str(socket), verify=ssl.create_default_context(cafile=cert)
+        )
+        deadline_s = time.monotonic() + 90
+        while not socket.exists():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline_s, log.read_text()
+            time.sleep(0.05)
+        with httpx.Client(transport=transport, base_url="https://localhost") as client:
+            (model,) = client.get("/v1/models").json()["data"]
+            served = client.post("/v1/completions", json=SHORT)
+    finally:
+        process.kill()
+        process.wait()
+    assert (model["id"], model["max_model_len"]) == (model_dir.name, 9 * 16)
+    assert served.status_code == 200
+    assert "the context is cut to 144 of the model's" in log.read_text()
+    assert "prompt_tokens" not in log.read_text()

@@ -1,0 +1,221 @@
+"""/v1/responses: OpenAI's stateless half of it, as chats and back."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock_engine.server.responses.answer import ResponsesDialect
+from penstock_engine.server.responses.request import ResponsesRequest
+from penstock_engine.wire import SSE_DONE
+
+ASK = "What is a penstock?"
+BODY: dict[str, Any] = {"model": "soup", "input": ASK, "max_output_tokens": 12, "temperature": 0}
+CHAT = {"messages": [{"role": "user", "content": ASK}], "max_tokens": 12, "temperature": 0}
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    """The data of each event: its name is its type, and its number its place."""
+    bodies: list[dict[str, Any]] = []
+    for event in text.strip().split("\n\n"):
+        name, data = event.split("\n")
+        bodies.append(json.loads(data.removeprefix("data: ")))
+        assert name == "event: " + bodies[-1]["type"]
+    assert [body["sequence_number"] for body in bodies] == list(range(len(bodies)))
+    return bodies
+
+
+def test_a_response_is_the_chat_of_the_same_words(client: httpx.Client) -> None:
+    told = client.post("/v1/responses", json=BODY).json()
+    chat = client.post("/v1/chat/completions", json=CHAT).json()
+    (item,) = told["output"]
+    assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")
+    assert item["content"][0]["text"] == chat["choices"][0]["message"]["content"]
+    assert (told["status"], told["incomplete_details"]) == (
+        ("incomplete", {"reason": "max_output_tokens"})
+        if chat["choices"][0]["finish_reason"] == "length"
+        else ("completed", None)
+    )
+    assert told["usage"]["total_tokens"] == chat["usage"]["total_tokens"]
+    assert (told["object"], told["store"], told["error"]) == ("response", False, None)
+
+
+def test_a_streamed_response_is_the_whole_one(client: httpx.Client) -> None:
+    whole = client.post("/v1/responses", json=BODY).json()
+    events = events_of(client.post("/v1/responses", json=BODY | {"stream": True}).text)
+
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    assert set(kinds[4:-4]) == {"output_text.delta"}
+    assert kinds[-4:] == [
+        "output_text.done", "content_part.done", "output_item.done", whole["status"],
+    ]  # fmt: skip
+    text = "".join(event["delta"] for event in events[4:-4])
+    assert text == events[-4]["text"] == whole["output"][0]["content"][0]["text"]
+    last = events[-1]["response"]
+    assert last["output"] == [events[-2]["item"]]
+    assert last["output"][0]["content"] == whole["output"][0]["content"]
+    assert last["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+
+
+def test_logprobs_come_with_the_text(client: httpx.Client) -> None:
+    body = BODY | {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    whole = client.post("/v1/responses", json=body).json()["output"][0]["content"][0]
+    events = events_of(client.post("/v1/responses", json=body | {"stream": True}).text)
+    streamed = [p for e in events if e["type"].endswith("text.delta") for p in e["logprobs"]]
+    assert len(whole["logprobs"]) == 12
+    assert [one["token"] for one in streamed] == [one["token"] for one in whole["logprobs"]]
+    assert len(whole["logprobs"][0]["top_logprobs"]) == 2
+
+
+def test_the_models_own_chat_of_items(client: httpx.Client) -> None:
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": ASK}]},
+        {"type": "message", "role": "assistant", "status": "completed", "id": "m1",
+         "content": [{"type": "output_text", "text": "A pipe.", "annotations": []}]},
+        {"role": "user", "content": "Why?"},
+    ]  # fmt: skip
+    told = client.post("/v1/responses", json=BODY | {"input": items, "instructions": "Be brief."})
+    messages = [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": ASK},
+        {"role": "assistant", "content": "A pipe."}, {"role": "user", "content": "Why?"},
+    ]  # fmt: skip
+    chat = client.post("/v1/chat/completions", json=CHAT | {"messages": messages}).json()
+    assert told.json()["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    assert (
+        told.json()["output"][0]["content"][0]["text"] == (chat["choices"][0]["message"]["content"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id needs stored responses"),
+        ({"conversation": "c"}, "conversation needs stored responses"),
+        ({"background": True}, "background needs stored responses"),
+        ({"input": None}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "m1"}]}, "input"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"max_output_tokens": 10**6}, "maximum context length"),
+        ({"temperature": 1000}, "temperature"),
+    ],
+)
+def test_refused_with_a_sentence(
+    client: httpx.Client, change: dict[str, Any], message: str
+) -> None:
+    answer = client.post("/v1/responses", json=BODY | change)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+
+
+def test_a_param_is_called_what_it_is_called_here(client: httpx.Client) -> None:
+    answer = client.post("/v1/responses", json=BODY | {"max_output_tokens": 10**6})
+    assert answer.json()["error"]["param"] == "max_output_tokens"
+
+
+def test_neutral_values_are_welcome(client: httpx.Client) -> None:
+    body = {
+        "store": True, "previous_response_id": None, "background": False, "user": "u",
+        "service_tier": "auto", "metadata": {"a": "b"}, "truncation": "disabled",
+        "text": {"format": {"type": "text"}, "verbosity": "medium"}, "parallel_tool_calls": False,
+        "surprise": 1,
+    }  # fmt: skip
+    answer = client.post("/v1/responses", json=BODY | body)
+    assert answer.status_code == 200, answer.text
+    assert (answer.json()["store"], answer.json()["metadata"]) == (False, {"a": "b"})
+
+
+def test_what_the_assistant_did_in_a_row_is_one_message() -> None:
+    items = [
+        {"role": "user", "content": "Look"},
+        {"type": "reasoning", "id": "r", "summary": [],
+         "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"role": "assistant", "content": "I look."},
+        {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+        {"type": "function_call", "call_id": "c2", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": "blue"},
+        {"type": "function_call_output", "call_id": "c2", "output": "red"},
+    ]  # fmt: skip
+    body = BODY | {
+        "input": items, "tools": [TOOL], "tool_choice": {"type": "function", "name": "look"},
+        "text": {"format": {"type": "json_schema", "name": "a", "schema": {}}},
+    }  # fmt: skip
+    chat = ResponsesRequest.model_validate(body).as_chat()
+    call = {"type": "function", "function": {"name": "look", "arguments": "{}"}}
+    assert chat["messages"] == [
+        {"role": "user", "content": "Look"},
+        {"role": "assistant", "content": "I look.", "reasoning": "hm",
+         "tool_calls": [{"id": "c1"} | call, {"id": "c2"} | call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "blue"},
+        {"role": "tool", "tool_call_id": "c2", "content": "red"},
+    ]  # fmt: skip
+    function = {"name": "look", "parameters": {"type": "object"}}
+    assert chat["tools"] == [{"type": "function", "function": function}]
+    assert chat["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+    assert chat["response_format"] == {
+        "type": "json_schema", "json_schema": {"name": "a", "schema": {}},
+    }  # fmt: skip
+
+
+async def test_streamed_items_open_and_close_in_turn() -> None:
+    call = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": "{"}}
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": ""},
+        {"reasoning": "hm"},
+        {"content": "I "},
+        {"content": "look."},
+        {"tool_calls": [call]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]},
+    ]
+    usage = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks += [
+        {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}, {"choices": [], "usage": usage},
+    ]  # fmt: skip
+
+    async def stream() -> Any:
+        for chunk in chunks:
+            yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
+        yield SSE_DONE
+
+    form = ResponsesDialect("7", 0)
+    form.read(json.dumps(BODY).encode(), {})
+    events = events_of(b"".join([e async for e in form.events(stream())]).decode())
+    kinds = [event["type"].removeprefix("response.") for event in events]
+    assert kinds == [
+        "created", "in_progress",
+        "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.done",
+        "content_part.done", "output_item.done",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
+        "output_text.done", "content_part.done", "output_item.done",
+        "output_item.added", "function_call_arguments.delta", "function_call_arguments.delta",
+        "function_call_arguments.done", "output_item.done",
+        "completed",
+    ]  # fmt: skip
+    told = events[-1]["response"]["output"]
+    assert [item["type"] for item in told] == ["reasoning", "message", "function_call"]
+    assert [item["id"] for item in told] == ["rs_7_0", "msg_7_1", "fc_7_2"]
+    assert (told[2]["call_id"], told[2]["name"], told[2]["arguments"]) == ("c1", "look", "{}")
+    assert [e["output_index"] for e in events if "output_index" in e] == sorted(
+        e["output_index"] for e in events if "output_index" in e
+    )
+
+
+async def test_a_stream_that_breaks_has_failed() -> None:
+    async def stream() -> Any:
+        yield b'data: {"choices": [{"delta": {"content": "x"}}]}\n\n'
+        yield b'data: {"error": {"message": "stopping", "code": 503}}\n\n'
+        yield SSE_DONE
+
+    form = ResponsesDialect("7", 0)
+    form.read(json.dumps(BODY).encode(), {})
+    events = events_of(b"".join([e async for e in form.events(stream())]).decode())
+    assert events[-1]["type"] == "response.failed"
+    assert events[-1]["response"]["status"] == "failed"
+    assert events[-1]["response"]["error"] == {"code": "server_error", "message": "stopping"}

@@ -1,0 +1,179 @@
+"""How a request wants its tokens drawn, and what it is told about them."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from tokenizers import Tokenizer
+
+Json = dict[str, Any]
+PROMPT = "A penstock is a gated pipe"
+
+
+def complete(client: httpx.Client, **body: Any) -> Json:
+    answer = client.post("/v1/completions", json={"prompt": PROMPT, "ignore_eos": True} | body)
+    assert answer.status_code == 200, answer.text
+    result: Json = answer.json()
+    return result
+
+
+def chat(client: httpx.Client, **body: Any) -> Json:
+    messages = [{"role": "user", "content": PROMPT}]
+    answer = client.post("/v1/chat/completions", json={"messages": messages} | body)
+    assert answer.status_code == 200, answer.text
+    result: Json = answer.json()
+    return result
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_dir: Any) -> Tokenizer:
+    return Tokenizer.from_file(str(model_dir / "tokenizer.json"))
+
+
+def test_n_choices_are_those_of_n_seeds(client: httpx.Client) -> None:
+    """One prompt, counted once; choice k is what a request with seed + k would have got."""
+    many = complete(client, n=3, seed=11, max_tokens=8)
+    single = [complete(client, seed=11 + k, max_tokens=8)["choices"][0]["text"] for k in range(3)]
+    assert [choice["index"] for choice in many["choices"]] == [0, 1, 2]
+    assert [choice["text"] for choice in many["choices"]] == single
+    assert len(set(single)) == 3
+    alone = complete(client, seed=11, max_tokens=8)["usage"]
+    assert many["usage"]["prompt_tokens"] == alone["prompt_tokens"]
+    assert many["usage"]["completion_tokens"] == 24
+
+
+def test_requests_without_a_seed_differ(client: httpx.Client) -> None:
+    texts = {complete(client, max_tokens=12)["choices"][0]["text"] for _ in range(4)}
+    assert len(texts) > 1
+
+
+def test_a_bias_decides(client: httpx.Client, tokenizer: Tokenizer) -> None:
+    body = {"logit_bias": {"77": 100}, "max_tokens": 3, "temperature": 0}
+    assert complete(client, **body)["choices"][0]["text"] == tokenizer.decode([77] * 3)
+
+
+def test_allowed_tokens_are_the_only_ones(client: httpx.Client) -> None:
+    body = {"allowed_token_ids": [70, 71, 72], "max_tokens": 30, "return_token_ids": True}
+    assert set(complete(client, **body)["choices"][0]["token_ids"]) <= {70, 71, 72}
+
+
+def test_a_bad_word_never_comes(client: httpx.Client) -> None:
+    """Whatever the greedy answer says most, it does not say when told not to."""
+    body = {"max_tokens": 20, "temperature": 0}
+    word = complete(client, **body)["choices"][0]["text"].split()[0]
+    assert word not in complete(client, bad_words=[word], **body)["choices"][0]["text"].split()
+
+
+def test_repetition_can_be_ruled_out(client: httpx.Client) -> None:
+    body = {"max_tokens": 40, "temperature": 0, "return_token_ids": True}
+    plain = complete(client, **body)["choices"][0]["token_ids"]
+    varied = complete(client, presence_penalty=2, frequency_penalty=2, **body)
+    assert len(set(varied["choices"][0]["token_ids"])) > len(set(plain))
+
+
+def test_chat_logprobs(client: httpx.Client) -> None:
+    """One entry for each token; greedy tokens are the best of their top."""
+    body = {"max_tokens": 6, "temperature": 0, "logprobs": True, "top_logprobs": 3}
+    choice = chat(client, **body)["choices"][0]
+    content = choice["logprobs"]["content"]
+    assert "".join(entry["token"] for entry in content) == choice["message"]["content"]
+    for entry in content:
+        best = entry["top_logprobs"][0]
+        assert (best["token"], best["logprob"]) == (entry["token"], entry["logprob"])
+        assert bytes(entry["bytes"]).decode() == entry["token"]
+        assert len(entry["top_logprobs"]) == 3
+        assert entry["logprob"] <= 0
+
+
+@pytest.mark.parametrize("stop", [None, "e"])
+def test_streamed_logprobs_are_the_whole_ones(client: httpx.Client, stop: str | None) -> None:
+    """None is lost where text is held back for a stop string or a half character."""
+    body = {"max_tokens": 20, "seed": 4, "logprobs": 2, "stop": stop}
+    whole = complete(client, **body)["choices"][0]["logprobs"]
+    with client.stream(
+        "POST", "/v1/completions",
+        json={"prompt": PROMPT, "ignore_eos": True, "stream": True} | body,
+    ) as answer:  # fmt: skip
+        lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+    parts = [json.loads(line)["choices"][0]["logprobs"] for line in lines[:-1]]
+    for name in ("tokens", "token_logprobs", "top_logprobs"):
+        streamed = [value for part in parts for value in part[name]]
+        assert streamed == whole[name]
+
+
+def test_an_echo_with_logprobs_tells_of_the_prompt(client: httpx.Client) -> None:
+    """What evaluation harnesses ask for: the first token has no logprob, every other has."""
+    answer = complete(client, echo=True, logprobs=1, max_tokens=2, temperature=0)
+    choice, usage = answer["choices"][0], answer["usage"]
+    assert choice["text"].startswith(PROMPT)
+    told = choice["logprobs"]
+    assert len(told["tokens"]) == usage["total_tokens"]
+    assert told["token_logprobs"][0] is None
+    assert all(value <= 0 for value in told["token_logprobs"][1:])
+    assert "".join(told["tokens"]) == choice["text"]
+    for token, offset in zip(told["tokens"], told["text_offset"], strict=True):
+        assert choice["text"].startswith(token, offset)
+
+
+def test_prompt_logprobs_do_not_depend_on_the_cache(client: httpx.Client) -> None:
+    """Asked twice: the second time all blocks are in the prefix cache, and are not read."""
+    body = {"prompt_logprobs": 2, "max_tokens": 1, "prompt": PROMPT * 20}
+    first, second = complete(client, **body), complete(client, **body)
+    told = first["choices"][0]["prompt_logprobs"]
+    assert told[0] is None
+    assert len(told) == first["usage"]["prompt_tokens"]
+    assert all(2 <= len(entry) <= 3 for entry in told[1:])
+    assert {entry["rank"] for entry in told[5].values()} >= {1, 2}
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    for one, other in zip(told[1:], second["choices"][0]["prompt_logprobs"][1:], strict=True):
+        assert one.keys() == other.keys()
+
+
+def test_what_stopped_an_answer_is_told(client: httpx.Client) -> None:
+    greedy = {"max_tokens": 20, "temperature": 0, "return_token_ids": True}
+    tokens = complete(client, **greedy)["choices"][0]["token_ids"]
+    choice = complete(client, stop_token_ids=[tokens[2]], **greedy)["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", tokens[2])
+    text = complete(client, **greedy)["choices"][0]["text"]
+    stop = text[3:6]
+    choice = complete(client, stop=[stop], **greedy)["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", stop)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"n": 0}, "n"),
+        ({"n": 100_000}, "n"),
+        ({"n": 100, "prompt": ["a", "b"]}, "n"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias"),
+        ({"logit_bias": {"1": "2"}}, "logit_bias"),
+        ({"logit_bias": {"999999": 1}}, "logit_bias"),
+        ({"logit_bias": {str(i): 1 for i in range(5000)}}, "logit_bias"),
+        ({"allowed_token_ids": []}, "allowed_token_ids"),
+        ({"allowed_token_ids": [999_999]}, "allowed_token_ids"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"bad_words": [""]}, "bad_words"),
+        ({"bad_words": ["a"] * 1000}, "bad_words"),
+    ],
+    ids=str,
+)
+def test_caps(client: httpx.Client, body: Json, param: str) -> None:
+    answer = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1} | body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+def test_wishes_that_leave_nothing_are_a_400(client: httpx.Client) -> None:
+    """Of this request alone: the engine lives on."""
+    body = {"prompt": "a", "allowed_token_ids": [70], "logit_bias": {}, "max_tokens": 4}
+    text = complete(client, allowed_token_ids=[70], max_tokens=1)["choices"][0]["text"]
+    answer = client.post("/v1/completions", json=body | {"bad_words": [text]})
+    assert answer.status_code == 400, answer.text
+    assert "leave no token" in answer.json()["error"]["message"]
+    assert complete(client, max_tokens=1)["usage"]["completion_tokens"] == 1

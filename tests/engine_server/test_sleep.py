@@ -1,0 +1,165 @@
+"""Asleep an engine holds no weights and no cache; awake it says what it said before."""
+
+import asyncio
+import gc
+import time
+import weakref
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.core.step import Sampled, Step
+
+GREEDY = {"prompt": "The engine", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+
+
+def states(client: httpx.Client) -> dict[str, str]:
+    lines = client.get("/metrics").text.splitlines()
+    return {
+        line.split('sleep_state="')[1].split('"')[0]: line.split()[-1]
+        for line in lines
+        if line.startswith("vllm:engine_sleep_state{")
+    }
+
+
+@pytest.fixture(scope="module")
+def sleepy(launch: Any) -> httpx.Client:
+    client: httpx.Client
+    client, _ = launch("--max-model-len", "2048", "--enable-sleep-mode", "--api-key", "k")
+    client.headers["authorization"] = "Bearer k"
+    return client
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_after_a_sleep_the_words_are_the_same(sleepy: httpx.Client, level: int) -> None:
+    before = sleepy.post("/v1/completions", json=GREEDY).json()
+    assert sleepy.post("/sleep", params={"level": level}).status_code == 200
+    asleep = states(sleepy)
+    refused = sleepy.post("/v1/completions", json=GREEDY)
+    ready, health = sleepy.get("/ready"), sleepy.get("/health")
+    is_sleeping = sleepy.get("/is_sleeping").json()
+    assert sleepy.post("/wake_up").status_code == 200
+    after = sleepy.post("/v1/completions", json=GREEDY).json()
+
+    name = {1: "weights_offloaded", 2: "discard_all"}[level]
+    assert asleep == {"awake": "0.0", "weights_offloaded": "0.0", "discard_all": "0.0"} | {
+        name: "1.0"
+    }
+    assert states(sleepy) == {"awake": "1.0", "weights_offloaded": "0.0", "discard_all": "0.0"}
+    assert (refused.status_code, ready.status_code, health.status_code) == (503, 503, 200)
+    assert refused.headers["retry-after"]
+    assert (ready.text, is_sleeping) == ("asleep", {"is_sleeping": True})
+    assert sleepy.get("/is_sleeping").json() == {"is_sleeping": False}
+    assert after["choices"][0]["text"] == before["choices"][0]["text"]
+
+
+def test_the_cache_does_not_survive_a_sleep(sleepy: httpx.Client) -> None:
+    body = GREEDY | {"prompt": list(range(300, 370)), "max_tokens": 1}
+    cached = []
+    for between in (None, None, "/reset_prefix_cache", None, "/sleep"):
+        if between:
+            assert sleepy.post(between).status_code == 200
+        sleepy.post("/wake_up")
+        usage = sleepy.post("/v1/completions", json=body).json()["usage"]
+        cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+    assert cached == [0, 64, 0, 64, 0]
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/sleep", {"level": "3"}),
+        ("/sleep", {"level": "x"}),
+        ("/sleep", {"mode": "keep"}),
+        ("/wake_up", {"tags": "weights"}),
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    sleepy: httpx.Client, path: str, params: dict[str, str]
+) -> None:
+    assert sleepy.post(path, params=params).status_code == 400
+    assert sleepy.get("/is_sleeping").json() == {"is_sleeping": False}
+
+
+def test_both_tags_are_all(sleepy: httpx.Client) -> None:
+    assert sleepy.post("/wake_up?tags=weights&tags=kv_cache").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/sleep", "/wake_up", "/reset_prefix_cache"])
+def test_nobody_without_the_key(sleepy: httpx.Client, path: str) -> None:
+    assert httpx.post(sleepy.base_url.join(path)).status_code == 401
+
+
+def test_without_the_flag_there_are_no_such_routes(client: httpx.Client) -> None:
+    assert client.post("/sleep").status_code == 404
+
+
+class Endless:
+    """Says the same token for ever."""
+
+    def run(self, step: Step) -> dict[str, Sampled]:
+        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+
+
+async def test_the_runner_is_let_go_of(around: Any) -> None:
+    made: list[weakref.ref[Endless]] = []
+
+    def load() -> Endless:
+        runner = Endless()
+        made.append(weakref.ref(runner))
+        return runner
+
+    async with around(load, enable_sleep_mode=True) as client:
+        await client.post("/v1/completions", json=GREEDY)
+        await client.post("/sleep")
+        gc.collect()
+        asleep = [runner() for runner in made]
+        await client.post("/wake_up")
+        awake = [runner() is not None for runner in made]
+    assert asleep == [None]
+    assert awake == [False, True]
+
+
+class Slow:
+    """A hundredth of a second a step."""
+
+    def run(self, step: Step) -> dict[str, Sampled]:
+        time.sleep(0.01)
+        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+
+
+@pytest.mark.parametrize(("mode", "status"), [("abort", 503), ("wait", 200)])
+async def test_what_runs_is_ended_or_waited_for(around: Any, mode: str, status: int) -> None:
+    async with around(Slow, enable_sleep_mode=True) as client:
+        running = asyncio.create_task(
+            client.post("/v1/completions", json=GREEDY | {"max_tokens": 40, "prompt": [7]})
+        )
+        is_running = 'vllm:num_requests_running{engine="0",model_name="small"} 1.0'
+        while is_running not in (await client.get("/metrics")).text:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        slept = await client.post("/sleep", params={"mode": mode})
+        answer = await running
+        refused = await client.post("/v1/completions", json=GREEDY)
+    assert (slept.status_code, answer.status_code, refused.status_code) == (200, status, 503)
+
+
+async def test_a_model_that_is_gone_leaves_the_engine_asleep(around: Any) -> None:
+    loads = iter([Endless, None, Endless])
+
+    def load() -> Endless:
+        kind = next(loads)
+        if kind is None:
+            raise ModelError("ModelNotFound", "there is no model directory at this place")
+        return kind()
+
+    async with around(load, enable_sleep_mode=True) as client:
+        await client.post("/sleep")
+        failed = await client.post("/wake_up")
+        still = (await client.get("/is_sleeping")).json()
+        again = await client.post("/wake_up")
+        served = await client.post("/v1/completions", json=GREEDY)
+    assert (failed.status_code, still) == (503, {"is_sleeping": True})
+    assert "no model directory" in failed.json()["error"]["message"]
+    assert (again.status_code, served.status_code) == (200, 200)

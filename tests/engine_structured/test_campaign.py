@@ -1,0 +1,83 @@
+"""A tenth of benchmarks/structured_output.py, and all of its hostile cases without an engine."""
+
+import asyncio
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from penstock_engine.server.formats import StructuredOutputs
+from penstock_engine.structured.compiler import GrammarCompiler
+from penstock_engine.structured.grammar import GrammarRefused
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def campaign() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        path = BENCHMARKS / "structured_output.py"
+        spec = importlib.util.spec_from_file_location("structured_output", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, "structured_output", module)
+        spec.loader.exec_module(module)
+        yield module
+
+
+@pytest.fixture(scope="module")
+def client(launch: Any) -> httpx.Client:
+    client, _ = launch("--max-model-len", "2048", "--max-num-seqs", "8")
+    client.timeout = 120
+    return client
+
+
+def test_answers_keep_to_schemas_of_growing_depth(
+    campaign: ModuleType, client: httpx.Client
+) -> None:
+    verdicts = campaign.keep_schemas(client, 32, seed=1)
+    campaign.report("schemas", verdicts)
+    outcomes = Counter(verdict.outcome for verdict in verdicts)
+    assert outcomes["kept"] >= 28
+    assert outcomes.keys() <= {"kept", "unfinished"}
+
+
+def test_hostile_requests_harm_nobody(campaign: ModuleType, client: httpx.Client) -> None:
+    cases = list(campaign.hostile())
+    assert len(cases) >= 200
+    verdicts, _ = campaign.harm(client, str(client.base_url), cases[::10])
+    campaign.report("hostile", verdicts)
+    assert {verdict.outcome for verdict in verdicts} <= {"kept", "refused", "unfinished"}
+    assert client.get("/ready").status_code == 200
+
+
+async def test_every_hostile_case_is_refused_or_compiled(
+    campaign: ModuleType, compiler: GrammarCompiler
+) -> None:
+    outcomes: Counter[str] = Counter()
+
+    async def attempt(form: dict[str, Any]) -> None:
+        try:
+            grammar = StructuredOutputs.model_validate(form).grammar()
+            compiled = await compiler.compile(grammar)
+        except (GrammarRefused, ValidationError):
+            outcomes["refused"] += 1
+            return
+        outcomes["compiled"] += 1
+        compiled.constraint().fill(memoryview(bytearray(224)))
+
+    cases = [form for _, form in campaign.hostile()]
+    for first in range(0, len(cases), 4):
+        await asyncio.gather(*map(attempt, cases[first : first + 4]))
+    print(outcomes)
+    assert outcomes["refused"] > 100
+    assert outcomes["compiled"] > 50

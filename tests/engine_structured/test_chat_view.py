@@ -1,0 +1,93 @@
+"""Text of a model as the fields of a chat's message, whole and streamed."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from penstock_engine.parsers.tool_format import HERMES, MISTRAL
+from penstock_engine.server.answer_form import AnswerForm
+from penstock_engine.server.chat_view import ChatView
+from penstock_engine.server.generation import Piece
+
+CALL = '<tool_call>\n{"name": "now", "arguments": {"zone": "UTC"}}\n</tool_call>'
+FUNCTION = {"name": "now", "arguments": '{"zone": "UTC"}'}
+TOOLS = {"call_format": HERMES, "tool_names": frozenset({"now"})}
+
+
+def view(text: str, reason: str = "stop", **form: Any) -> dict[str, Any]:
+    """Message and finish_reason, checked against those of a stream of single characters."""
+    whole = ChatView(AnswerForm(**form))
+    piece = Piece(text, (), (), reason)
+    message = whole.message(piece)
+    streamed = ChatView(AnswerForm(**form))
+    pieces = [Piece(character, (), ()) for character in text] + [Piece("", (), (), reason)]
+    deltas = [streamed.delta(piece) for piece in pieces]
+    for field in ("content", "reasoning"):
+        joined = "".join(delta.get(field, "") for delta in deltas)
+        assert joined == (message.get(field) or "")
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    assert [call["index"] for call in calls] == list(range(len(calls)))
+    functions = [call["function"] for call in calls]
+    assert functions == [call["function"] for call in message.get("tool_calls", ())]
+    assert streamed.finish_reason(pieces[-1]) == whole.finish_reason(piece)
+    return message | {"finish_reason": whole.finish_reason(piece)}
+
+
+def test_text_is_content() -> None:
+    assert view("hello") == {"role": "assistant", "content": "hello", "finish_reason": "stop"}
+    assert view("") == {"role": "assistant", "content": "", "finish_reason": "stop"}
+
+
+def test_calls() -> None:
+    answer = view(f"Let me see. {CALL}\n{CALL}", **TOOLS)
+    assert answer["content"] == "Let me see. "
+    assert answer["finish_reason"] == "tool_calls"
+    assert [call["function"] for call in answer["tool_calls"]] == [FUNCTION, FUNCTION]
+    ids = {call["id"] for call in answer["tool_calls"]}
+    assert len(ids) == 2
+    assert all(re.fullmatch(r"call_[A-Za-z0-9]{24}", i) for i in ids)
+    assert {call["type"] for call in answer["tool_calls"]} == {"function"}
+
+
+def test_mistrals_ids_have_nine_characters() -> None:
+    text = '[TOOL_CALLS][{"name": "now", "arguments": {}}]'
+    (call,) = view(text, call_format=MISTRAL, tool_names=frozenset({"now"}))["tool_calls"]
+    assert re.fullmatch(r"[A-Za-z0-9]{9}", call["id"])
+
+
+def test_only_calls_leave_no_content() -> None:
+    assert view(f"\n{CALL}\n", **TOOLS)["content"] is None
+
+
+def test_one_call_when_others_are_not_wanted() -> None:
+    assert len(view(CALL + CALL, **TOOLS, is_parallel=False)["tool_calls"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_named", "expected"),
+    [("stop", False, "tool_calls"), ("stop", True, "stop"), ("length", False, "length")],
+)
+def test_how_an_answer_with_calls_ends(reason: str, is_named: bool, expected: str) -> None:
+    assert view(CALL, reason, **TOOLS, is_named=is_named)["finish_reason"] == expected
+
+
+def test_a_call_that_is_none_is_content() -> None:
+    text = CALL.replace("now", "later")
+    assert view(text, **TOOLS) == {"role": "assistant", "content": text, "finish_reason": "stop"}
+
+
+def test_reasoning() -> None:
+    answer = view("<think>hm</think>yes", is_thinking=False)
+    assert (answer["reasoning"], answer["content"]) == ("hm", "yes")
+    assert view("hm", "length", is_thinking=True)["content"] is None
+    hidden = view("hm</think>yes", is_thinking=True, shows_reasoning=False)
+    assert "reasoning" not in hidden
+    assert hidden["content"] == "yes"
+
+
+def test_reasoning_then_calls() -> None:
+    answer = view(f"hm</think>\n\n{CALL}", is_thinking=True, **TOOLS)
+    assert (answer["reasoning"], answer["content"]) == ("hm", None)
+    assert json.loads(answer["tool_calls"][0]["function"]["arguments"]) == {"zone": "UTC"}

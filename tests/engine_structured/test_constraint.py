@@ -1,0 +1,146 @@
+"""The place of an answer in its grammar: fill, accept, rollback, the end."""
+
+import random
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock_engine.structured.grammar import (
+    after_thought,
+    literal,
+    of_choices,
+    of_regex,
+    of_schema,
+)
+from penstock_engine.tokens import Tokenizer
+
+ENDS = frozenset({0, 2})  # of the tiny model: <|endoftext|> and <|im_end|>
+
+
+def test_an_answer_ends_with_its_grammar(compile_now: Any, tokenizer: Tokenizer) -> None:
+    constraint = compile_now(of_choices(["ab", "abc"]))
+    for token in tokenizer.encode("ab"):
+        assert not constraint.is_finished
+        assert token in compile_now.allowed(constraint)
+        assert constraint.accept(token)
+    assert not constraint.is_finished
+    assert compile_now.allowed(constraint) == ENDS | set(tokenizer.encode("c"))
+    constraint.accept(tokenizer.encode("c")[0])
+    assert constraint.is_finished
+    assert not constraint.accept(5)
+    assert constraint.accept(2)
+    constraint.rollback(2)
+    assert not constraint.is_finished
+    assert constraint.accept(0)
+    assert constraint.is_finished
+
+
+def test_no_token_beyond_the_tokenizer(compile_now: Any, tokenizer: Tokenizer) -> None:
+    free = compile_now.allowed(compile_now(of_regex("(?s:.*)")))
+    assert max(free) < tokenizer.vocab_size < compile_now.vocab_size
+    assert tokenizer.special_tokens["<|im_start|>"] not in free
+
+
+def test_where_the_limits_are_met_nothing_can_be_drawn(compile_now: Any) -> None:
+    """The grammar is then compiled anew for others."""
+    constraint = compile_now(of_regex("[ab]{90}(.{1,1000}){1,1000}"))
+    draw = random.Random(0)
+    for _ in range(500):
+        tokens = compile_now.allowed(constraint) - ENDS
+        if not tokens:
+            break
+        assert constraint.accept(draw.choice(sorted(tokens)))
+    assert constraint._compiled.is_spent
+    assert not constraint.accept(2)
+    assert not constraint.is_finished
+
+
+@pytest.mark.parametrize("opening", [None, "<think>"])
+def test_thoughts_are_free_and_the_answer_is_not(
+    compile_now: Any, tokenizer: Tokenizer, opening: str | None
+) -> None:
+    grammar = after_thought(of_choices(["yes"]), opening and literal(opening), literal("</think>"))
+    text = f"{opening or ''} any {{ <x> </thin \n</think>yes"
+    constraint = compile_now(grammar)
+    for token in tokenizer.encode(text):
+        assert not constraint.is_finished
+        assert constraint.accept(token)
+    assert constraint.is_finished
+    other = compile_now(grammar)
+    accepted = [other.accept(token) for token in tokenizer.encode(text.replace("yes", "no"))]
+    assert not accepted[-1]
+    direct = compile_now(grammar)
+    accepted = [direct.accept(token) for token in tokenizer.encode("yes")]
+    assert direct.is_finished == (opening is not None)
+
+
+def test_a_special_token_can_end_a_thought(compile_now: Any, tokenizer: Tokenizer) -> None:
+    start = tokenizer.special_tokens["<|im_start|>"]
+    constraint = compile_now(after_thought(of_choices(["yes"]), None, f"<[{start}]>"))
+    for token in [*tokenizer.encode("hm <|im"), start, *tokenizer.encode("yes")]:
+        assert constraint.accept(token)
+    assert constraint.is_finished
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "array", "items": {"enum": ["x", "yy"]}},
+        "b": {"type": "integer"},
+    },
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_rolling_back_is_never_having_been_there(compile_now: Any, data: st.DataObject) -> None:
+    """Masks depend on the tokens that count, however many were tried between them."""
+    constraint, straight = compile_now(of_schema(SCHEMA)), compile_now(of_schema(SCHEMA))
+    path: list[int] = []
+    for _ in range(data.draw(st.integers(1, 25))):
+        tokens = sorted(compile_now.allowed(constraint))
+        tries: list[int] = []
+        for _ in range(data.draw(st.integers(0, 3))):
+            if constraint.is_finished:
+                break
+            options = sorted(compile_now.allowed(constraint))
+            tries.append(data.draw(st.sampled_from(options)))
+            assert constraint.accept(tries[-1])
+        assert not tries or not constraint.accept(1)
+        constraint.rollback(len(tries))
+        assert sorted(compile_now.allowed(constraint)) == tokens
+        path.append(data.draw(st.sampled_from(tokens)))
+        assert constraint.accept(path[-1])
+        assert straight.accept(path[-1])
+        assert constraint.is_finished == straight.is_finished
+        if constraint.is_finished:
+            break
+    after = compile_now.allowed(straight)
+    assert compile_now.allowed(constraint) == after
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_what_is_allowed_is_what_is_accepted(compile_now: Any, data: st.DataObject) -> None:
+    pattern = data.draw(
+        st.sampled_from([r"[a-c]{2,4}(x|yz)*", r"the (engine|gateway)s?", r"\d+\.\d\d"])
+    )
+    constraint = compile_now(of_regex(pattern))
+    written: list[int] = []
+    while not constraint.is_finished:
+        tokens = compile_now.allowed(constraint)
+        for wrong in data.draw(st.lists(st.integers(0, compile_now.vocab_size - 1), max_size=5)):
+            assert wrong in tokens or not constraint.accept(wrong)
+        token = data.draw(st.sampled_from(sorted(tokens)))
+        assert constraint.accept(token)
+        if token in ENDS:
+            break
+        written.append(token)
+        if len(written) > 30:
+            return
+    assert re.fullmatch(pattern, compile_now.tokenizer.decode(written))

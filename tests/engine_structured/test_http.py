@@ -1,0 +1,315 @@
+"""Structured output, tools and reasoning of a running engine, as clients see them."""
+
+import json
+import re
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import validate
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "likes": {"type": "array", "items": {"enum": ["tea", "rain"]}, "maxItems": 3},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a place.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"enum": ["Oslo", "Ulm"]},
+                "place": {"$ref": "#/$defs/place"},
+            },
+            "required": ["city"],
+            "additionalProperties": False,
+            "$defs": {"place": {"type": "integer", "minimum": 1, "maximum": 9}},
+        },
+    },
+}
+NOW = {"type": "function", "function": {"name": "now"}}
+CHAT: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Say something."}],
+    "temperature": 1.0,
+    "seed": 3,
+    "max_tokens": 400,
+}
+Launch = Any
+
+
+@pytest.fixture(scope="session")
+def client(launch: Launch) -> httpx.Client:
+    client, _ = launch(
+        "--max-model-len", "1024", "--max-num-seqs", "8", "--enable-auto-tool-choice",
+        "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3",
+    )  # fmt: skip
+    return client
+
+
+@pytest.fixture(scope="session")
+def plain(launch: Launch) -> httpx.Client:
+    """An engine without parsers."""
+    client, _ = launch("--max-model-len", "1024", "--max-num-seqs", "8")
+    return client
+
+
+def ask(client: httpx.Client, **body: Any) -> dict[str, Any]:
+    answer = client.post("/v1/chat/completions", json=CHAT | body)
+    assert answer.status_code == 200, answer.text
+    choice: dict[str, Any] = answer.json()["choices"][0]
+    return choice
+
+
+def stream(client: httpx.Client, **body: Any) -> dict[str, Any]:
+    """The choice that the deltas of a stream add up to."""
+    content: str | None = None
+    message: dict[str, Any] = {"role": "assistant"}
+    reason = None
+    with client.stream(
+        "POST", "/v1/chat/completions", json=CHAT | body | {"stream": True}
+    ) as lines:
+        assert lines.status_code == 200, lines.read()
+        for line in lines.iter_lines():
+            if not line or line == "data: [DONE]":
+                continue
+            (choice,) = json.loads(line.removeprefix("data: "))["choices"]
+            delta = choice["delta"]
+            content = (content or "") + delta.get("content", "")
+            if "reasoning" in delta:
+                message["reasoning"] = message.get("reasoning", "") + delta["reasoning"]
+            for call in delta.get("tool_calls", ()):
+                assert call.pop("index") == len(message.setdefault("tool_calls", []))
+                message["tool_calls"].append(call)
+            reason = choice["finish_reason"] or reason
+    is_null = not content and len(message) > 1
+    return {"message": message | {"content": None if is_null else content}, "finish_reason": reason}
+
+
+def without_ids(choice: dict[str, Any]) -> dict[str, Any]:
+    message = choice["message"]
+    calls = [call["function"] for call in message.get("tool_calls", ())]
+    return message | {"tool_calls": calls, "finish_reason": choice["finish_reason"]}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"response_format": {"type": "json_schema",
+                             "json_schema": {"name": "person", "schema": PERSON, "strict": True}}},
+        {"structured_outputs": {"json": PERSON}},
+        {"structured_outputs": {"json": json.dumps(PERSON)}},
+    ],
+)  # fmt: skip
+def test_a_json_schema_is_kept(plain: httpx.Client, form: dict[str, Any], seed: int) -> None:
+    choice = ask(plain, **form, seed=seed)
+    assert choice["finish_reason"] == "stop"
+    validate(json.loads(choice["message"]["content"]), PERSON)
+    assert without_ids(stream(plain, **form, seed=seed)) == without_ids(choice)
+
+
+def test_drafts_change_nothing(plain: httpx.Client, launch: Launch) -> None:
+    """Those that the grammar refuses are taken back, and a seed draws what it draws without."""
+    config = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1})
+    guessing, _ = launch("--max-model-len", "1024", "--speculative-config", config)
+    words = {"type": "array", "items": {"enum": ["tea", "rain"]}, "minItems": 12, "maxItems": 12}
+    for seed in range(3):
+        form = {"structured_outputs": {"json": words}, "seed": seed, "temperature": 0.5}
+        assert ask(guessing, **form) == ask(plain, **form)
+
+
+def test_every_choice_has_its_own_place_in_the_grammar(plain: httpx.Client) -> None:
+    body = CHAT | {"n": 6, "structured_outputs": {"json": PERSON}}
+    choices = plain.post("/v1/chat/completions", json=body).json()["choices"]
+    texts = [choice["message"]["content"] for choice in choices]
+    assert len(set(texts)) == 6
+    for text in texts:
+        validate(json.loads(text), PERSON)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ({"choice": ["yes", "no, never"]}, r"yes|no, never"),
+        ({"choice": ['é"\\n', "a/b"]}, r'é"\\n|a/b'),
+        ({"regex": r"[a-f]{3}/\d{2,4}"}, r"[a-f]{3}/\d{2,4}"),
+        ({"grammar": 'start: "a"{2,5} TAIL\nTAIL: /[xy]{2}/'}, r"a{2,5}[xy]{2}"),
+        ({"grammar": 'root ::= "a" ("b" | "c")'}, r"a[bc]"),
+    ],
+)
+def test_other_forms(plain: httpx.Client, form: dict[str, Any], expected: str) -> None:
+    body = {"prompt": "The engine", "max_tokens": 60, "seed": 5, "structured_outputs": form}
+    (choice,) = plain.post("/v1/completions", json=body).json()["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert re.fullmatch(expected, choice["text"]), choice["text"]
+
+
+@pytest.mark.parametrize("form", [
+    {"response_format": {"type": "json_object"}}, {"structured_outputs": {"json_object": True}},
+])  # fmt: skip
+def test_json_objects(plain: httpx.Client, form: dict[str, Any]) -> None:
+    choices = [ask(plain, **form, seed=seed) for seed in range(8)]
+    texts = [c["message"]["content"] for c in choices if c["finish_reason"] == "stop"]
+    assert texts
+    assert all(isinstance(json.loads(text), dict) for text in texts)
+
+
+@pytest.mark.parametrize("min_tokens", [0, 30])
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_a_complete_grammar_ends_the_answer(
+    plain: httpx.Client, min_tokens: int, ignore_eos: bool
+) -> None:
+    choice = ask(
+        plain, structured_outputs={"choice": ["ab"]}, min_tokens=min_tokens, ignore_eos=ignore_eos
+    )
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("ab", "stop")
+
+
+def test_min_tokens_holds_the_end_of_an_open_grammar_back(plain: httpx.Client) -> None:
+    body = CHAT | {"structured_outputs": {"regex": "[ab]+"}, "min_tokens": 40, "max_tokens": 60}
+    answer = plain.post("/v1/chat/completions", json=body).json()
+    assert answer["usage"]["completion_tokens"] >= 40
+
+
+def test_stop_strings_count_within_a_grammar(plain: httpx.Client) -> None:
+    choice = ask(plain, structured_outputs={"regex": "a{50}"}, stop=["aaaa"])
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
+
+
+@pytest.mark.parametrize(
+    "tool_choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
+)
+@pytest.mark.parametrize("has_parser", [False, True])
+def test_calls_can_be_demanded(
+    client: httpx.Client, plain: httpx.Client, tool_choice: Any, has_parser: bool
+) -> None:
+    engine = client if has_parser else plain
+    body = {
+        "tools": [WEATHER, NOW], "tool_choice": tool_choice, "parallel_tool_calls": False,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }  # fmt: skip
+    choice = ask(engine, **body)
+    (call,) = choice["message"]["tool_calls"]
+    assert choice["message"]["content"] is None
+    assert choice["finish_reason"] == ("tool_calls" if tool_choice == "required" else "stop")
+    assert call["id"].startswith("call_")
+    assert call["type"] == "function"
+    assert call["function"]["name"] in ("get_weather", "now")
+    if call["function"]["name"] == "get_weather":
+        validate(json.loads(call["function"]["arguments"]), WEATHER["function"]["parameters"])  # type: ignore[index]
+    assert without_ids(stream(engine, **body)) == without_ids(choice)
+
+
+def test_several_calls_can_be_demanded(plain: httpx.Client) -> None:
+    counts = {
+        len(ask(plain, tools=[NOW], tool_choice="required", seed=seed)["message"]["tool_calls"])
+        for seed in range(6)
+    }
+    assert len(counts) > 1
+
+
+def test_strict_tools_leave_the_choice_but_no_wrong_call(client: httpx.Client) -> None:
+    strict = {"type": "function", "function": WEATHER["function"] | {"strict": True}}  # type: ignore[operator]
+    for seed in range(3):
+        choice = ask(client, tools=[strict], seed=seed, max_tokens=80)
+        for call in choice["message"].get("tool_calls", ()):
+            validate(json.loads(call["function"]["arguments"]), WEATHER["function"]["parameters"])  # type: ignore[index]
+
+
+def test_without_a_choice_of_tools_text_is_text(client: httpx.Client) -> None:
+    free = ask(client, tools=[NOW], tool_choice="auto", max_tokens=20)
+    assert free["message"]["content"]
+    assert "tool_calls" not in free["message"]
+    assert ask(client, tools=[NOW], tool_choice="none", max_tokens=20) == free
+
+
+def test_reasoning_comes_before_a_form(client: httpx.Client) -> None:
+    """The grammar lets the model think first: whether it does is its own choice."""
+    forced = {"structured_outputs": {"choice": ["yes"]}, "max_tokens": 300}
+    choice = ask(client, **forced)
+    if choice["finish_reason"] == "stop":
+        assert choice["message"]["content"] == "yes"
+    assert without_ids(stream(client, **forced)) == without_ids(choice)
+
+
+def test_calls_and_their_results_go_back_in(client: httpx.Client) -> None:
+    """The template writes them as the model would have."""
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "now", "arguments": '{"z": 1}'},
+    }
+    messages = [
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "content": None, "reasoning": "hm", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
+    ]
+    body = {"max_tokens": 5, "seed": 1}
+    chat = client.post("/v1/chat/completions", json=body | {"messages": messages, "tools": [NOW]})
+    tool = '{"type": "function", "function": {"name": "now"}}'
+    written = (
+        f"<|im_start|>system\nTools:\n{tool}\n<|im_end|>\n<|im_start|>user\nWhen?<|im_end|>\n"
+        '<|im_start|>assistant\n\n<tool_call>\n{"name": "now", "arguments": {"z": 1}}\n</tool_call>'
+        "<|im_end|>\n<|im_start|>tool\nnoon<|im_end|>\n<|im_start|>assistant\n"
+    )
+    plain = client.post("/v1/completions", json=body | {"prompt": written})
+    assert chat.status_code == 200, chat.text
+    assert chat.json()["usage"]["prompt_tokens"] == plain.json()["usage"]["prompt_tokens"]
+    assert chat.json()["choices"][0]["message"]["content"] == plain.json()["choices"][0]["text"]
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("response_format", {"response_format": {"type": "xml"}}, "does not match"),
+    ("response_format", {"response_format": {"type": "json_schema"}}, "required"),
+    ("response_format", {"response_format": {"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"type": "array", "uniqueItems": True}}}}, "uniqueItems"),
+    ("response_format", {"response_format": {"type": "json_schema", "json_schema": {
+        "name": "x", "schema": False}}}, "satisfy"),
+    ("structured_outputs", {"structured_outputs": {}}, "exactly one"),
+    ("structured_outputs", {"structured_outputs": {"regex": "a", "choice": ["a"]}}, "exactly one"),
+    ("structured_outputs", {"structured_outputs": {"json": "{"}}, "not the text"),
+    ("structured_outputs", {"structured_outputs": {"json": {"type": "integer", "minimum": 2,
+                                                            "maximum": 1}}}, "Unsatisfiable"),
+    ("structured_outputs", {"structured_outputs": {"regex": "("}}, "unclosed group"),
+    ("structured_outputs", {"structured_outputs": {"regex": "(?=a)b"}}, "look-around"),
+    ("structured_outputs", {"structured_outputs": {"choice": []}}, "1 to"),
+    ("structured_outputs", {"structured_outputs": {"grammar": "start: nothing"}}, "unknown name"),
+    ("structured_outputs", {"structured_outputs": {"guided_json": {}}}, "Extra inputs"),
+    ("tools", {"tools": [{"type": "function", "function": {"name": "a b"}}]}, "pattern"),
+    ("tools", {"tools": [NOW, NOW]}, "differ"),
+    ("tools", {"tools": [{"type": "function", "function": {
+        "name": "f", "parameters": {"type": "string"}}}], "tool_choice": "required"}, "type object"),
+    ("tool_choice", {"tools": [NOW], "tool_choice": {"type": "function", "function": {
+        "name": "f"}}}, "none of the tools"),
+    ("tool_choice", {"tools": [NOW], "tool_choice": "maybe"}, "tool_choice"),
+    ("tool_choice", {"tool_choice": "required"}, "needs tools"),
+    ("messages", {"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
+    ("messages", {"messages": [{"role": "assistant", "tool_calls": [{"id": "x", "function": {
+        "name": "f", "arguments": "[1]"}}]}]}, "JSON object"),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"tokenize": True}}, "Extra inputs"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("param", "body", "says"), REFUSED)
+def test_what_cannot_be_kept_is_refused(
+    client: httpx.Client, param: str, body: dict[str, Any], says: str
+) -> None:
+    answer = client.post("/v1/chat/completions", json=CHAT | body)
+    assert answer.status_code == 400, answer.text
+    error = answer.json()["error"]
+    assert says in error["message"], error
+    assert error["param"] in (param, None)
+
+
+def test_auto_needs_a_parser(plain: httpx.Client) -> None:
+    answer = plain.post("/v1/chat/completions", json=CHAT | {"tools": [NOW]})
+    assert answer.status_code == 400
+    assert "--tool-call-parser" in answer.json()["error"]["message"]

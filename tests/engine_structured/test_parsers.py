@@ -1,0 +1,231 @@
+"""Reasoning and tool calls out of text, whole and however it is cut."""
+
+import itertools
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock_engine.parsers.answer_stream import AnswerStream
+from penstock_engine.parsers.json_scan import JsonScan
+from penstock_engine.parsers.parts import Call, Content, Part, Reasoning
+from penstock_engine.parsers.think_stream import ThinkStream
+from penstock_engine.parsers.tool_format import (
+    HERMES,
+    LLAMA3_JSON,
+    MISTRAL,
+    MISTRAL_11,
+    PLAIN_LIST,
+    ToolFormat,
+)
+from penstock_engine.parsers.tool_stream import ToolStream
+
+FORMATS = {
+    "hermes": HERMES,
+    "llama3_json": LLAMA3_JSON,
+    "mistral": MISTRAL,
+    "mistral_11": MISTRAL_11,
+    "plain_list": PLAIN_LIST,
+}
+TOOLS = ("add", "get_weather", "now")
+
+ADD = Call("add", '{"a": 1, "b": [2, {"c": "}"}]}')
+NOW = Call("now", "{}")
+WEATHER = Call("get_weather", '{"city": "Zürich </tool_call> \\" [TOOL_CALLS]{"}')
+
+
+def read(stream: AnswerStream, pieces: list[str]) -> list[Part]:
+    """The parts, with neighbours of one kind joined."""
+    parts = [part for piece in pieces for part in stream.push(piece)] + stream.finish()
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if isinstance(part, Call) or last is None or type(part) is not type(last):
+            joined.append(part)
+        else:
+            assert not isinstance(last, Call)
+            joined[-1] = type(part)(last.text + part.text)
+    return joined
+
+
+def calls_in(form: ToolFormat, pieces: list[str]) -> list[Part]:
+    return read(AnswerStream(None, ToolStream(form, TOOLS)), pieces)
+
+
+def written(form: ToolFormat, calls: list[Call]) -> str:
+    before, after = form.call
+    texts = [before % call.name + call.arguments + after for call in calls]
+    return form.first + form.between.join(texts) + form.last
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("calls", [[ADD], [NOW], [WEATHER, ADD, NOW]], ids=["add", "now", "three"])
+def test_calls_are_read_as_the_format_writes_them(form: ToolFormat, calls: list[Call]) -> None:
+    assert calls_in(form, [written(form, calls)]) == calls
+    assert calls_in(form, [f"\n {written(form, calls)}\n"]) == calls
+
+
+ADD_JSON = '{"name": "add", "arguments": {"a": 1}}'
+ADD_1 = Call("add", '{"a": 1}')
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "parts"),
+    [
+        ("hermes", "no call at all", [Content("no call at all")]),
+        ("hermes", "", []),
+        ("hermes", "  \n", [Content("  \n")]),
+        ("hermes", f"Let me see.\n<tool_call>{ADD_JSON}</tool_call>",
+         [Content("Let me see.\n"), ADD_1]),
+        ("hermes", f"<tool_call>\n{ADD_JSON}\n</tool_call>\n\nDone.", [ADD_1, Content("Done.")]),
+        ("hermes", f"<tool_call>{ADD_JSON}", [ADD_1]),
+        ("hermes", f"<tool_call>{ADD_JSON}</tool_", [ADD_1]),
+        ("hermes", f"<tool_call>{ADD_JSON}<tool_call>{ADD_JSON}", [ADD_1, ADD_1]),
+        ("hermes", f"<tool_call>[{ADD_JSON}, {ADD_JSON}]</tool_call>", [ADD_1, ADD_1]),
+        ("hermes", '<tool_call>{"name": "now"}</tool_call>', [NOW]),
+        ("hermes", '<tool_call>{"name": "now", "arguments": null}</tool_call>', [NOW]),
+        ("hermes", f"<tool_call> oh no <tool_call>{ADD_JSON}</tool_call>",
+         [Content("<tool_call> oh no "), ADD_1]),
+        ("hermes", f"<tool_call>{{}}</tool_call><tool_call>{ADD_JSON}</tool_call>",
+         [Content("<tool_call>{}</tool_call>"), ADD_1]),
+        ("hermes", "a < b <tool> <tool_cal", [Content("a < b <tool> <tool_cal")]),
+        ("llama3_json", '{"name": "add", "parameters": {"a": 1}}', [ADD_1]),
+        ("llama3_json", '<|python_tag|>{"name": "add", "parameters": {"a": 1}}', [ADD_1]),
+        ("llama3_json", 'Well: <|python_tag|>{"name": "add", "parameters": {"a": 1}}',
+         [Content("Well: "), ADD_1]),
+        ("llama3_json", f"{ADD_JSON};{ADD_JSON} ; \n{ADD_JSON}", [ADD_1, ADD_1, ADD_1]),
+        ("llama3_json", f"{ADD_JSON} and that is it", [ADD_1, Content("and that is it")]),
+        ("llama3_json", '{"answer": 42}', [Content('{"answer": 42}')]),
+        ("llama3_json", f"say {ADD_JSON}", [Content(f"say {ADD_JSON}")]),
+        ("mistral", f"[TOOL_CALLS] [{ADD_JSON}]", [ADD_1]),
+        ("mistral", f"[TOOL_CALLS][{ADD_JSON},{ADD_JSON}]", [ADD_1, ADD_1]),
+        ("mistral", '[TOOL_CALLS]add{"a": 1}[TOOL_CALLS]now{}', [ADD_1, NOW]),
+        ("mistral", '[TOOL_CALLS]add[ARGS]{"a": 1}', [ADD_1]),
+        ("mistral", '[TOOL_CALLS]add[CALL_ID]123456789[ARGS]{"a": 1}', [ADD_1]),
+        ("mistral", '[TOOL_CALLS]subtract{"a": 1}', [Content('[TOOL_CALLS]subtract{"a": 1}')]),
+        ("mistral", "[TOOL_CALLS]" + "x" * 300 + "{}", [Content("[TOOL_CALLS]" + "x" * 300 + "{}")]),
+        ("mistral", "[TOOL_CALLS]add", [Content("[TOOL_CALLS]add")]),
+        ("mistral", "a [list]", [Content("a [list]")]),
+        ("plain_list", '[{"name": "add", "parameters": {"a": 1}}]', [ADD_1]),
+        ("plain_list", "[1, 2]", [Content("[1, 2]")]),
+    ],
+)  # fmt: skip
+def test_texts(form: str, text: str, parts: list[Part]) -> None:
+    assert calls_in(FORMATS[form], [text]) == parts
+    assert calls_in(FORMATS[form], list(text)) == parts
+
+
+@pytest.mark.parametrize(
+    "json_text",
+    [
+        "[]", "{", "[1]", "null", '{"name": "rm", "arguments": {}}', '{"name": 5, "arguments": {}}',
+        '{"arguments": {}}', '{"name": "add", "arguments": "{}"}',
+        '{"name": "add", "arguments": [1]}', '{"name": "add", "arguments": {"a": NaN}}',
+        '{"name": "add", "arguments": {"a": 1e999}}', '{"name": "add", "arguments": {"a": 01}}',
+        '{"name": "add", "arguments": {"a": "\\ud800"}}', "{'name': 'add', 'arguments': {}}",
+        '{"name": "add", "arguments": {"a": __import__("os").getpid()}}',
+        '{"name": "add", "arguments": {"a": ' + "9" * 5000 + "}}",
+        '{"name": "add", "arguments": ' + '{"a":' * 50_000 + "1" + "}" * 50_001,
+        '{"name": "add", "arguments": {"a": "unclosed}}',
+    ],
+    ids=lambda text: text[:40],
+)  # fmt: skip
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_what_is_malformed_is_text(form: ToolFormat, json_text: str) -> None:
+    text = f"{form.opening}{json_text}"
+    assert calls_in(form, [text]) == [Content(text)]
+
+
+@pytest.mark.parametrize(
+    ("is_open", "text", "parts"),
+    [
+        (False, "<think>hm</think>yes", [Reasoning("hm"), Content("yes")]),
+        (False, "\n<think>\nhm\n</think>\n\nyes", [Reasoning("\nhm\n"), Content("\n\nyes")]),
+        (False, "yes <think>no</think>", [Content("yes <think>no</think>")]),
+        (False, "<think>hm", [Reasoning("hm")]),
+        (False, "<think>hm</thin", [Reasoning("hm</thin")]),
+        (False, "<thin", [Content("<thin")]),
+        (False, "", []),
+        (True, "hm</think>yes", [Reasoning("hm"), Content("yes")]),
+        (True, "<think>hm</think>yes</think>", [Reasoning("hm"), Content("yes</think>")]),
+        (True, "hm", [Reasoning("hm")]),
+        (True, "</think>yes", [Content("yes")]),
+        (True, " <t", [Reasoning(" <t")]),
+    ],
+)
+def test_reasoning(is_open: bool, text: str, parts: list[Part]) -> None:
+    for pieces in ([text], list(text)):
+        assert read(AnswerStream(ThinkStream(is_open=is_open), None), pieces) == parts
+
+
+def test_calls_within_reasoning_are_thoughts() -> None:
+    text = f"<think><tool_call>{ADD_JSON}</tool_call></think>\n<tool_call>{ADD_JSON}</tool_call>"
+    stream = AnswerStream(ThinkStream(is_open=False), ToolStream(HERMES, TOOLS))
+    assert read(stream, [text]) == [Reasoning(f"<tool_call>{ADD_JSON}</tool_call>"), ADD_1]
+
+
+FRAGMENTS = [
+    "<tool_call>", "</tool_call>", "<think>", "</think>", "[TOOL_CALLS]", "[ARGS]", "add", "now",
+    "<|python_tag|>", ADD_JSON, f"[{ADD_JSON}]", '{"name": "now"}', "{}", '{"a": "\\"}"}', "{", "}",
+    "[", "]", '"', "\\", ";", " ", "\n", "text", "<", "ü",
+]  # fmt: skip
+
+
+@st.composite
+def cut_texts(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """A text made of all that could confuse, and pieces that it is cut into."""
+    text = "".join(draw(st.lists(st.sampled_from(FRAGMENTS), max_size=12)))
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    edges = [0, *cuts, len(text)]
+    return text, [text[a:b] for a, b in itertools.pairwise(edges)]
+
+
+MAKERS: dict[str, Callable[[], AnswerStream]] = {
+    **{
+        f"{name}{' after thought' if think is not None else ''}": (
+            lambda form=form, think=think: AnswerStream(
+                None if think is None else ThinkStream(is_open=think), ToolStream(form, TOOLS)
+            )
+        )
+        for name, form in FORMATS.items()
+        for think in (None, False)
+    },
+    "thought, open": lambda: AnswerStream(ThinkStream(is_open=True), None),
+}
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+@given(cut=cut_texts())
+@example(cut=("<tool_call>{", ["<tool_call>", "{"]))
+def test_any_cut_gives_the_same_parts(
+    make: Callable[[], AnswerStream], cut: tuple[str, list[str]]
+) -> None:
+    text, pieces = cut
+    whole = read(make(), [text])
+    assert read(make(), pieces) == whole == read(make(), list(text))
+    for part in whole:
+        if isinstance(part, Call):
+            assert part.name in TOOLS
+            assert isinstance(json.loads(part.arguments), dict)
+
+
+@given(st.text(alphabet='abc <>[]{}"\\;/', max_size=80), st.sampled_from(list(FORMATS.values())))
+def test_text_without_calls_comes_through_unchanged(text: str, form: ToolFormat) -> None:
+    assert "".join(p.text for p in calls_in(form, [text]) if isinstance(p, Content)) == text
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(json_values.filter(lambda v: isinstance(v, (list, dict))), st.booleans())
+def test_the_end_of_json_is_found(value: object, ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    assert JsonScan().end(text + "]}") == len(text)
+    scan = JsonScan()
+    assert [scan.end(character) for character in text] == [None] * (len(text) - 1) + [1]
