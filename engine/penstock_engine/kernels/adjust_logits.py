@@ -81,7 +81,7 @@ def adjust_logits(
     p = penalties
     assert p is None or p.counts.shape[1] == p.is_in_prompt.shape[1] == vocab_size
     assert p is None or (p.counts.is_contiguous() and p.is_in_prompt.is_contiguous())
-    _kernel[(num_rows,)](
+    _adjust_logits_kernel[(num_rows,)](
         logits,
         temperatures,
         min_ps,
@@ -101,7 +101,7 @@ def adjust_logits(
 
 
 @jit
-def _kernel(
+def _adjust_logits_kernel(
     logits,
     temperatures,
     min_ps,

@@ -47,7 +47,7 @@ def fused_add_norm(
     num_rows = len(x) * inner
     size_pad = next_power_of_2(size)
     block_rows = max(1, BLOCK_ELEMENTS // size_pad)
-    _kernel[(-(-num_rows // block_rows),)](
+    _add_norm_kernel[(-(-num_rows // block_rows),)](
         x,
         residual,
         weight,
@@ -66,7 +66,7 @@ def fused_add_norm(
 
 
 @jit
-def _kernel(
+def _add_norm_kernel(
     x,
     residual,
     weight,

@@ -53,7 +53,7 @@ def kv_write(
         largest = LARGEST[torch.float8_e4m3fn]
     else:
         largest = LARGEST.get(cache.dtype, 0.0)
-    _kernel[(num_tokens,)](
+    _kv_write_kernel[(num_tokens,)](
         keys,
         values,
         cache[0],
@@ -72,7 +72,7 @@ def kv_write(
 
 
 @jit
-def _kernel(
+def _kv_write_kernel(
     keys,
     values,
     key_pool,

@@ -17,13 +17,19 @@ from dataclasses import dataclass
 import torch
 
 from penstock_engine.kernels.kv_quant import as_loadable, decode, dequantize_kv
-from penstock_engine.kernels.runtime import dot, jit, loop_bound, next_power_of_2, sigmoid, tl
+from penstock_engine.kernels.runtime import (
+    dot,
+    jit,
+    loop_bound,
+    next_power_of_2,
+    sigmoid,
+    splits_to_fill,
+    tl,
+)
 
 LOG2_E = 1.4426950408889634  # exponentials are taken to base 2, as the hardware does
 MIN_DOT = 16  # smallest side of a matrix product in Triton
 MAX_SPLITS = 16
-# About two programs for each of the 132 processors of an H100.
-TARGET_PROGRAMS = 256
 
 
 def paged_attention_reference(
@@ -204,9 +210,7 @@ def choose_tile(
 
 def choose_num_splits(num_programs: int, num_keys: int, block_keys: int) -> int:
     """A power of two: enough to fill the device, but no split shorter than two blocks of keys."""
-    wanted = -(-TARGET_PROGRAMS // num_programs)
-    useful = -(-num_keys // (2 * block_keys))
-    return next_power_of_2(max(1, min(wanted, useful, MAX_SPLITS)))
+    return splits_to_fill(num_programs, min(-(-num_keys // (2 * block_keys)), MAX_SPLITS))
 
 
 @jit

@@ -41,7 +41,7 @@ def rope(
     assert cos.is_contiguous()
     assert sin.is_contiguous()
     assert 2 * half <= head_dim
-    _kernel[(num_tokens,)](
+    _rope_kernel[(num_tokens,)](
         q,
         k,
         cos,
@@ -60,7 +60,7 @@ def rope(
 
 
 @jit
-def _kernel(
+def _rope_kernel(
     q,
     k,
     cos,

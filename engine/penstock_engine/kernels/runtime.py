@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["dot", "jit", "loop_bound", "next_power_of_2", "sigmoid", "tl"]
+__all__ = ["dot", "jit", "loop_bound", "next_power_of_2", "sigmoid", "splits_to_fill", "tl"]
+
+# About two programs for each of the 132 processors of an H100.
+TARGET_PROGRAMS = 256
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -72,3 +75,9 @@ def sigmoid(x):
 
 def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
+
+
+def splits_to_fill(num_programs: int, most_splits: int) -> int:
+    """Into how many parts, a power of two, to cut the work of each program to fill a device."""
+    wanted = -(-TARGET_PROGRAMS // num_programs)
+    return next_power_of_2(max(1, min(wanted, most_splits)))

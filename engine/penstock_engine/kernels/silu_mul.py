@@ -35,12 +35,12 @@ def _launch(gate_up: torch.Tensor, *, is_gelu: bool) -> torch.Tensor:
     assert gate_up.is_contiguous()
     num_rows, size = len(gate_up), gate_up.shape[1] // 2
     output = gate_up.new_empty(num_rows, size)
-    _kernel[(num_rows, -(-size // BLOCK))](gate_up, output, size, BLOCK=BLOCK, IS_GELU=is_gelu)
+    _gate_kernel[(num_rows, -(-size // BLOCK))](gate_up, output, size, BLOCK=BLOCK, IS_GELU=is_gelu)
     return output
 
 
 @jit
-def _kernel(gate_up, output, size, BLOCK: tl.constexpr, IS_GELU: tl.constexpr):
+def _gate_kernel(gate_up, output, size, BLOCK: tl.constexpr, IS_GELU: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = column < size

@@ -22,7 +22,11 @@ from triton.runtime.jit import JITFunction  # noqa: E402
 from penstock_engine.kernels import kv_quant  # noqa: E402
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
 from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
+from penstock_engine.kernels.int4_linear import int4_linear  # noqa: E402
+from penstock_engine.kernels.int8_linear import int8_linear  # noqa: E402
 from penstock_engine.kernels.kv_write import kv_write  # noqa: E402
+from penstock_engine.kernels.lora import group_by_adapter, lora_expand, lora_shrink  # noqa: E402
+from penstock_engine.kernels.moe import moe  # noqa: E402
 from penstock_engine.kernels.paged_attention import paged_attention  # noqa: E402
 from penstock_engine.kernels.paged_decode import paged_decode  # noqa: E402
 from penstock_engine.kernels.race_argmax import race_argmax  # noqa: E402
@@ -120,11 +124,29 @@ def sampling() -> None:
     race_argmax(logits, flags[:, 0].contiguous(), slots, slots)
 
 
+def products(dtype: torch.dtype, num_rows: int) -> None:
+    x = empty(num_rows, 2048, dtype=dtype)
+    codes, scales = empty(300, 2048, dtype=torch.int8), empty(300, 16, dtype=torch.float32)
+    int8_linear(x, codes, scales[:, 0], x[0, :300])
+    int8_linear(x, codes.view(torch.float8_e4m3fn), scales[:, 0])
+    packed = empty(300, 1024, dtype=torch.uint8)
+    int4_linear(x, packed, scales)
+    int4_linear(x, packed, scales, scales.to(torch.uint8), x[0, :300])
+    experts = integers(num_rows, 2)
+    moe(x, empty(8, 1000, 2048, dtype=dtype), empty(8, 2048, 500, dtype=dtype), experts, scales)
+    tokens = group_by_adapter(experts[:, 0].contiguous(), 4)
+    shrunk = lora_shrink(x, empty(4, 16, 2048, dtype=dtype), tokens)
+    lora_expand(shrunk, empty(4, 300, 16, dtype=dtype), tokens, x[:, :300])
+
+
 def compile_all() -> None:
     half, full = torch.bfloat16, torch.float32
     sampling()
     row_kernels(half)
     row_kernels(full)
+    products(half, 1)
+    products(half, 300)
+    products(full, 300)
     attention(half, half)
     attention(half, half, max_queries=512, head_dim=80)
     attention(half, half, max_queries=64, head_dim=256, window=100, softcap=30.0)

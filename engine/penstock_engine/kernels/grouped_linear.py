@@ -1,0 +1,172 @@
+# mypy: allow-incomplete-defs
+"""A product of each row with the weights of its group: experts of a mixture, adapters of a batch."""
+
+import torch
+
+from penstock_engine.kernels.group_rows import Groups
+from penstock_engine.kernels.runtime import (
+    dot,
+    jit,
+    loop_bound,
+    next_power_of_2,
+    splits_to_fill,
+    tl,
+)
+
+BLOCK_INPUTS = 64
+MIN_SPLIT_INPUTS = 512  # below, adding up the parts costs more than they save
+
+
+def grouped_linear_reference(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    groups: Groups,
+    *,
+    rows_of_input: int = 1,
+    factors: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """x: [rows / rows_of_input, inputs]: row r of the result is made of row r // rows_of_input.
+
+    weights: [groups, outputs, inputs], of x's type or one that x is rounded to. factors: [rows],
+    by which the results are multiplied. out: [rows, outputs], to which they are added in place;
+    None: a new one, of out_dtype or x's, where rows of no group are 0. Sums are float32.
+    """
+    if out is None:
+        shape = (groups.num_rows, weights.shape[1])
+        out = torch.zeros(shape, dtype=out_dtype or x.dtype, device=x.device)
+    blocks = groups.rows.view(-1, groups.block_rows)
+    for rows, group in zip(blocks.long(), groups.block_groups.tolist(), strict=True):
+        rows = rows[rows < groups.num_rows]
+        if group < 0 or not len(rows):
+            continue
+        inputs = x[rows // rows_of_input].to(weights.dtype).float()
+        result = inputs @ weights[group].float().T
+        if factors is not None:
+            result *= factors[rows, None]
+        out[rows] = (out[rows].float() + result).to(out.dtype)
+    return out
+
+
+def grouped_linear(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    groups: Groups,
+    *,
+    rows_of_input: int = 1,
+    factors: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """As grouped_linear_reference. Rows of x and out may be cut out of wider ones."""
+    num_groups, num_outputs, num_inputs = weights.shape
+    assert x.shape == (groups.num_rows // rows_of_input, num_inputs)
+    assert weights.is_contiguous()
+    assert x.stride(1) == 1
+    assert num_groups == groups.num_groups
+    is_added = out is not None
+    if out is None:
+        shape = (groups.num_rows, num_outputs)
+        out = torch.empty(shape, dtype=out_dtype or x.dtype, device=x.device)
+    assert out.stride(1) == 1
+    block_outputs = min(64, max(16, next_power_of_2(num_outputs)))
+    num_blocks = len(groups.block_groups)
+    num_columns = -(-num_outputs // block_outputs)
+    # Few columns of many inputs, as of an adapter's first matrix, are cut along their inputs.
+    num_splits = 1
+    if not is_added:
+        num_splits = splits_to_fill(num_blocks * num_columns, num_inputs // MIN_SPLIT_INPUTS)
+    target = out
+    if num_splits > 1:
+        target = out.new_empty(num_splits, *out.shape, dtype=torch.float32)
+    _grouped_linear_kernel[(num_blocks, num_columns, num_splits)](
+        x,
+        weights,
+        groups.rows,
+        groups.block_groups,
+        factors,
+        target,
+        groups.num_rows,
+        x.stride(0),
+        target.stride(-2),
+        NUM_INPUTS=num_inputs,
+        NUM_OUTPUTS=num_outputs,
+        ROWS_OF_INPUT=rows_of_input,
+        BLOCK_ROWS=groups.block_rows,
+        BLOCK_OUTPUTS=block_outputs,
+        BLOCK_INPUTS=BLOCK_INPUTS if weights.element_size() <= 2 else BLOCK_INPUTS // 2,
+        NUM_SPLITS=num_splits,
+        IS_ADDED=is_added,
+    )
+    return out if num_splits == 1 else out.copy_(target.sum(0))
+
+
+def choose_block_rows(num_rows: int, num_groups: int) -> int:
+    """About the rows that a group has on average; blocks are multiplied whole."""
+    return min(64, max(16, next_power_of_2(num_rows // max(1, num_groups))))
+
+
+@jit
+def _grouped_linear_kernel(
+    x,
+    weights,
+    rows,
+    block_groups,
+    factors,
+    out,
+    num_rows,
+    x_stride,
+    out_stride,
+    NUM_INPUTS: tl.constexpr,
+    NUM_OUTPUTS: tl.constexpr,
+    ROWS_OF_INPUT: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_OUTPUTS: tl.constexpr,
+    BLOCK_INPUTS: tl.constexpr,
+    NUM_SPLITS: tl.constexpr,
+    IS_ADDED: tl.constexpr,
+):
+    # Locate: a block of one group's rows, a range of outputs, a part of the inputs.
+    block = tl.program_id(0)
+    split = tl.program_id(2)
+    group = tl.load(block_groups + block)
+    row = tl.load(rows + block * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))
+    output = tl.program_id(1) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
+    is_row = row < num_rows
+    is_output = output < NUM_OUTPUTS
+    mask = is_row[:, None] & is_output[None, :]
+    at = out + split.to(tl.int64) * num_rows * NUM_OUTPUTS
+    at += row.to(tl.int64)[:, None] * out_stride + output[None, :]
+    if group < 0:
+        if not IS_ADDED:
+            zeros = tl.zeros([BLOCK_ROWS, BLOCK_OUTPUTS], tl.float32)
+            tl.store(at, zeros.to(out.dtype.element_ty), mask=mask)
+        return
+
+    # Multiply, block of inputs by block of inputs.
+    split_inputs: tl.constexpr = (
+        tl.cdiv(tl.cdiv(NUM_INPUTS, NUM_SPLITS), BLOCK_INPUTS) * BLOCK_INPUTS
+    )
+    first = split * split_inputs
+    last = tl.minimum(first + split_inputs, NUM_INPUTS)
+    x_row = x + (row // ROWS_OF_INPUT).to(tl.int64) * x_stride
+    weight_row = weights + (group.to(tl.int64) * NUM_OUTPUTS + output) * NUM_INPUTS
+    total = tl.zeros([BLOCK_ROWS, BLOCK_OUTPUTS], tl.float32)
+    for start in range(loop_bound(first), loop_bound(last), BLOCK_INPUTS):
+        column = start + tl.arange(0, BLOCK_INPUTS)
+        is_input = column < last
+        a = tl.load(
+            x_row[:, None] + column[None, :], mask=is_row[:, None] & is_input[None, :], other=0.0
+        )
+        b = tl.load(
+            weight_row[:, None] + column[None, :],
+            mask=is_output[:, None] & is_input[None, :],
+            other=0.0,
+        )
+        total += dot(a.to(b.dtype), tl.trans(b))
+    if factors is not None:
+        total *= tl.load(factors + row, mask=is_row, other=0.0).to(tl.float32)[:, None]
+    if IS_ADDED:
+        total += tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(at, total.to(out.dtype.element_ty), mask=mask)

@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from penstock_engine.kernels.lora import (
+    group_by_adapter,
+    group_by_adapter_reference,
+    lora_expand,
+    lora_expand_reference,
+    lora_shrink,
+    lora_shrink_reference,
+)
+
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 5e-2}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("num_tokens", "num_adapters", "rank", "inputs", "outputs"),
+    [(1, 1, 8, 64, 64), (9, 3, 1, 100, 30), (40, 4, 24, 1100, 150), (33, 33, 64, 70, 65)],
+)
+def test_equals_the_reference(
+    num_tokens: int, num_adapters: int, rank: int, inputs: int, outputs: int,
+    dtype: torch.dtype, device: str,
+) -> None:  # fmt: skip
+    """Added to some columns of a wider result, of which no others change."""
+    torch.manual_seed(num_tokens)
+    adapters = torch.randint(-1, num_adapters, (num_tokens,), device=device)
+    x = torch.randn(num_tokens, inputs, device=device).to(dtype)
+    a = (torch.randn(num_adapters, rank, inputs, device=device) / inputs**0.5).to(dtype)
+    b = (torch.randn(num_adapters, outputs, rank, device=device) / rank**0.5).to(dtype)
+    y = torch.randn(num_tokens, outputs + 20, device=device).to(dtype)
+    expected, actual = y.clone(), y.clone()
+    tokens = group_by_adapter_reference(adapters, num_adapters)
+    expected_shrunk = lora_shrink_reference(x, a, tokens)
+    lora_expand_reference(expected_shrunk, b, tokens, expected[:, 10:-10])
+    tokens = group_by_adapter(adapters, num_adapters)
+    shrunk = lora_shrink(x, a, tokens)
+    lora_expand(shrunk, b, tokens, actual[:, 10:-10])
+    close = {"atol": TOLERANCE[dtype], "rtol": TOLERANCE[dtype]}
+    torch.testing.assert_close(shrunk, expected_shrunk, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(actual, expected, **close)
+    assert torch.equal(actual[adapters < 0], y[adapters < 0])
+
+
+def test_the_reference_is_each_tokens_own_product() -> None:
+    torch.manual_seed(0)
+    adapters = torch.tensor([2, -1, 0, 2])
+    x, a, b = torch.randn(4, 20), torch.randn(3, 5, 20), torch.randn(3, 7, 5)
+    y = torch.zeros(4, 7)
+    tokens = group_by_adapter_reference(adapters, 3)
+    lora_expand_reference(lora_shrink_reference(x, a, tokens), b, tokens, y)
+    expected = torch.stack(
+        [b[i] @ a[i] @ x[row] if i >= 0 else y[row] * 0 for row, i in enumerate(adapters)]
+    )
+    torch.testing.assert_close(y, expected)
