@@ -25,7 +25,7 @@ def quantize_int4(weight: torch.Tensor, group_size: int = 128) -> tuple[torch.Te
     Returns uint8 [outputs, inputs / 2] and float32 scales [outputs, inputs / group_size]. A group's
     largest magnitude becomes -8, the only code that has no opposite.
     """
-    groups = weight.float().unflatten(1, (-1, group_size))
+    groups = weight.float().reshape(len(weight), -1, group_size)
     largest = groups.gather(2, groups.abs().argmax(2, keepdim=True))
     scales = largest / -MIDDLE
     scales = scales.where(scales != 0, 1.0)
@@ -35,13 +35,13 @@ def quantize_int4(weight: torch.Tensor, group_size: int = 128) -> tuple[torch.Te
 
 def pack_int4(codes: torch.Tensor, group_size: int) -> torch.Tensor:
     """codes: uint8 [outputs, inputs], each below 16 -> uint8 [outputs, inputs / 2]."""
-    low, high = codes.unflatten(1, (-1, 2, unit_of(group_size) // 2)).unbind(2)
+    low, high = codes.reshape(len(codes), -1, 2, unit_of(group_size) // 2).unbind(2)
     return (low | high << 4).flatten(1)
 
 
 def unpack_int4(packed: torch.Tensor, group_size: int) -> torch.Tensor:
     """The inverse of pack_int4."""
-    halves = packed.unflatten(1, (-1, unit_of(group_size) // 2))
+    halves = packed.reshape(len(packed), -1, unit_of(group_size) // 2)
     return torch.stack((halves & 15, halves >> 4), 2).flatten(1)
 
 
@@ -54,7 +54,7 @@ def dequantize_int4(
 ) -> torch.Tensor:
     """float32 [outputs, inputs]. zeros: uint8 of the shape of scales; None: all 8."""
     group_size = 2 * packed.shape[1] // scales.shape[1]
-    groups = unpack_int4(packed, group_size).float().unflatten(1, (-1, group_size))
+    groups = unpack_int4(packed, group_size).float().reshape(len(packed), -1, group_size)
     middle = MIDDLE if zeros is None else zeros[..., None].float()
     return ((groups - middle) * scales[..., None]).flatten(1)
 
