@@ -133,12 +133,9 @@ class Admission:
         self._all.pop(request_id, None)
 
     def expired(self, now: float) -> list[Waiting]:
-        """Who has waited too long, out of the line now. Arrivals are in order, so few are looked at."""
-        gone = []
-        for waiting in self._all.values():
-            if now - waiting.arrival_s < self.spec.max_wait_s:
-                break
-            gone.append(waiting)
+        """Who has waited too long, out of the line now."""
+        since_s = now - self.spec.max_wait_s
+        gone = [waiting for waiting in self._all.values() if waiting.arrival_s <= since_s]
         for waiting in gone:
             del self._all[waiting.request_id]
         return gone
