@@ -3,7 +3,8 @@
 Source: ai-dynamo components/src/dynamo/planner/core/load_scaling.py, aggregated engines, SLA target.
 Up only when all workers would be late; down only when the rest, with N / (N - 1) of the load, would
 keep the queue's part within the sensitivity and the KV would fit. Nothing while a scaling is under
-way. Dynamo fits its model on forward passes; here a measured profile gives it.
+way. Dynamo fits its model on forward passes; here a measured profile gives it. What a gateway holds
+back counts as queued at the workers.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from penstock.core.rules.answer import decided, held, unchanged
 from penstock.core.rules.dynamo_model import next_ttft_s
 from penstock.core.rules.dynamo_throughput import DynamoThroughput, ThroughputState
 from penstock.core.rules.hit_rate import hit_rate
-from penstock.core.rules.load import readings_by_pod
+from penstock.core.rules.load import held_back, readings_by_pod
 from penstock.core.rules.profile import EngineProfile
 from penstock.core.signals import EngineReading, Observation
 
@@ -63,7 +64,12 @@ class DynamoLoad:
         if not by_pod or len(by_pod) != n:
             return held(bounds, seen, "Not every worker reports.", "WorkerCountMismatch"), state
         usual = _averages(state.readings)
-        wanted, why = self.asked(objectives, tuple(by_pod.values()), usual)
+        held_tokens = round(held_back(seen)[1])
+        workers = tuple(
+            replace(r, prefill_tokens_pending=r.prefill_tokens_pending + held_tokens)
+            for r in by_pod.values()
+        )
+        wanted, why = self.asked(objectives, workers, usual)
         trail: tuple[TrailEntry, ...] = (TrailEntry("load", wanted, why),)
         if state.floor > wanted:
             trail += (TrailEntry("throughput floor", state.floor, "of the last interval"),)

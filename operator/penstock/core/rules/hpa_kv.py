@@ -7,7 +7,7 @@ from penstock.core.rules.hpa.autoscaler import Hpa
 from penstock.core.rules.hpa.behavior import DEFAULT, Behavior, Direction
 from penstock.core.rules.hpa.gauge import EngineGauge
 from penstock.core.rules.hpa.metric import PodsMetric
-from penstock.core.signals import EngineReading
+from penstock.core.signals import EngineReading, Observation
 
 
 def hpa_kv(target: float = 0.8, down_window_s: float = 300) -> Hpa[PodsMetric | None]:
@@ -16,5 +16,5 @@ def hpa_kv(target: float = 0.8, down_window_s: float = 300) -> Hpa[PodsMetric | 
     return Hpa(source=gauge, behavior=Behavior(down=down))
 
 
-def _kv_usage(reading: EngineReading) -> float:
+def _kv_usage(reading: EngineReading, seen: Observation) -> float:
     return reading.kv_usage

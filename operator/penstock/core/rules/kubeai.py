@@ -41,10 +41,11 @@ class KubeAi:
         state = replace(state, active=(*state.active[1:], requests))
         average = sum(state.active) / len(state.active)
         asked = rounding.up(average / self.target_requests)
-        wanted, needed = bounds.clip(asked), rounding.up(self.scale_down_delay_s / self.period_s)
+        needed = rounding.up(self.scale_down_delay_s / self.period_s)
         why = f"{average:.1f} active requests on average, {self.target_requests:g} a replica"
         trail: tuple[TrailEntry, ...] = (TrailEntry("average", asked, why),)
-        if wanted >= seen.provisioned:
+        wanted = asked
+        if bounds.clip(asked) >= seen.provisioned:
             state = replace(state, downs=0)
         elif state.downs < needed:
             state = replace(state, downs=state.downs + 1)

@@ -24,3 +24,14 @@ def open_requests(seen: Observation) -> float | None:
 def readings_by_pod(seen: Observation) -> dict[str, EngineReading]:
     """Of ready pods that can be read."""
     return {p.name: p.reading for p in seen.ready if isinstance(p.reading, EngineReading)}
+
+
+def held_back(seen: Observation) -> tuple[float, float]:
+    """Requests and prompt tokens in the gateway's queue, a share for each ready pod.
+
+    Rules that look at engines only come from stacks in which nobody else holds a request back.
+    """
+    if not isinstance(seen.gateway, GatewayReading) or not seen.ready:
+        return 0.0, 0.0
+    pods = len(seen.ready)
+    return seen.gateway.queued / pods, seen.gateway.queued_prompt_tokens / pods

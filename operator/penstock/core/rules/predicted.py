@@ -7,7 +7,7 @@ is known only at the first token.
 
 from dataclasses import dataclass
 
-from penstock.core.rules.load import readings_by_pod
+from penstock.core.rules.load import held_back, readings_by_pod
 from penstock.core.rules.profile import EngineProfile
 from penstock.core.signals import EngineReading, Observation
 
@@ -21,9 +21,13 @@ class PodLatency:
 def predicted(
     profile: EngineProfile, before: dict[str, tuple[float, EngineReading]], seen: Observation
 ) -> tuple[PodLatency, ...]:
-    """One a pod that has work and can be read. before: an earlier reading of each and its time."""
+    """One a pod that has work and can be read. before: an earlier reading of each and its time.
+
+    What the gateway holds back is ahead of everybody.
+    """
+    queue = held_back(seen)
     return tuple(
-        _of_pod(profile, reading, seen.now_s, before.get(name))
+        _of_pod(profile, reading, queue, seen.now_s, before.get(name))
         for name, reading in readings_by_pod(seen).items()
         if reading.running + reading.waiting
     )
@@ -32,6 +36,7 @@ def predicted(
 def _of_pod(
     profile: EngineProfile,
     reading: EngineReading,
+    queue: tuple[float, float],
     now_s: float,
     before: tuple[float, EngineReading] | None,
 ) -> PodLatency:
@@ -42,10 +47,9 @@ def _of_pod(
     per_step = max(0.0, computed / steps) if steps > 0 else 0.0
     finished = reading.finished - earlier.finished
     prompt = _mean_prompt(reading, earlier)
-    line_s = 0.0
-    if reading.waiting and finished > 0:
-        line_s = reading.waiting * (now_s - at_s) / finished
-    ahead_s = reading.prefill_tokens_pending / profile.prefill_tokens_per_s
+    waiting = reading.waiting + queue[0]
+    line_s = waiting * (now_s - at_s) / finished if finished > 0 else 0.0
+    ahead_s = (reading.prefill_tokens_pending + queue[1]) / profile.prefill_tokens_per_s
     own_s = profile.base_s + prompt / profile.prefill_tokens_per_s
     tpot_s = profile.iteration_s(per_step, reading.running, reading.kv_tokens)
     return PodLatency(max(ahead_s, line_s) + own_s, tpot_s)

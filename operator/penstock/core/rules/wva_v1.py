@@ -1,12 +1,13 @@
 """WVA V1: spare KV and spare queue of the replicas that are not saturated; one replica at a time.
 
 Source: internal/saturation/analyzer.go. While the number is not reached, or a replica does not
-report, nothing moves.
+report, nothing moves. What a gateway holds back counts as waiting at the engines.
 """
 
 from dataclasses import dataclass
 
 from penstock.core.rules.hpa.autoscaler import Hpa
+from penstock.core.rules.load import held_back
 from penstock.core.rules.wva import PodLoad, WvaSeries, wva_hpa
 from penstock.core.signals import Observation
 
@@ -35,7 +36,7 @@ class SpareAnalyzer:
     def target(
         self, seen: Observation, loads: tuple[PodLoad, ...], desired: int, memory: None
     ) -> tuple[int, None]:
-        current = seen.provisioned
+        current, held = seen.provisioned, held_back(seen)[0]
         if desired not in (0, current):
             return desired, None
         if len(loads) != current:
@@ -43,11 +44,11 @@ class SpareAnalyzer:
         free = [
             load
             for load in loads
-            if load.kv_usage < self.kv_threshold and load.waiting < self.queue_threshold
+            if load.kv_usage < self.kv_threshold and load.waiting + held < self.queue_threshold
         ]
         n = len(free)
         kv = sum(load.kv_usage for load in free) / n if n else self.kv_threshold
-        queue = sum(load.waiting for load in free) / n if n else self.queue_threshold
+        queue = sum(load.waiting for load in free) / n + held if n else self.queue_threshold
         if not self._is_spared(kv, queue):
             return current + 1, None
         if n >= 2 and self._is_spared(kv * n / (n - 1), queue * n / (n - 1)):

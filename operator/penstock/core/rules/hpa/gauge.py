@@ -16,7 +16,7 @@ class EngineGauge:
     """
 
     name: str
-    read: Callable[[EngineReading], float]
+    read: Callable[[EngineReading, Observation], float]
     target: float
 
     def initial(self) -> PodsMetric | None:
@@ -25,7 +25,7 @@ class EngineGauge:
     def scrape(
         self, objectives: Objectives, seen: Observation, series: PodsMetric | None
     ) -> PodsMetric:
-        values = tuple(self.read(reading) for reading in seen.readings)
+        values = tuple(self.read(reading, seen) for reading in seen.readings)
         without = len(seen.missing) + len(seen.starting)
         return PodsMetric(self.name, self.target, values, missing=without)
 
