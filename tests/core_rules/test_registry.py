@@ -36,8 +36,7 @@ LOST = Missing("somebody", "timed out")
 
 
 def rules():
-    required = {"static": {"replicas": 4}}
-    made = {name: build(name, PROFILE, **required.get(name, {})) for name in PUBLISHED}
+    made = {name: build(name, PROFILE) for name in PUBLISHED}
     return {**made, "oracle": Oracle(((0.0, 3), (300.0, 6)), 60.0)}
 
 
@@ -124,7 +123,7 @@ def test_fifteen_minutes_without_any_reading(name):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_every_point_of_the_grid_builds_and_the_defaults_are_near_one(name):
+def test_every_point_of_the_grid_builds(name):
     published = PUBLISHED[name]
     points = list(published.combinations())
     assert 1 < len(points) <= 48

@@ -9,6 +9,7 @@ from penstock.core.rules.static import Static
 def test_static(see, engine, play):
     decisions, _ = play(Static(6), [see(0, [engine()]), see(15, [engine()] * 9)])
     assert [d.desired for d in decisions] == [6, 6]
+    assert play(Static(), [see(0, [engine()])])[0][0].desired == 20  # the maximum
 
 
 @pytest.mark.parametrize(

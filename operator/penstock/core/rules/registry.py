@@ -33,11 +33,15 @@ AnyRule: TypeAlias = Rule[Any]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """grid: the values that a tuner tries, those of the defaults among them."""
+    """grid: the values that a tuner tries; its first knob trades cost against attainment.
+
+    ordered: two knobs of which the first must stay below the second.
+    """
 
     make: Callable[..., AnyRule]
     grid: Mapping[str, tuple[Knob, ...]]
     takes_profile: bool = False
+    ordered: tuple[str, str] | None = None
 
     def build(self, profile: EngineProfile, **knobs: Knob) -> AnyRule:
         """Raises TypeError for a knob that the rule does not have."""
@@ -46,7 +50,15 @@ class Published:
     def combinations(self) -> Iterator[Knobs]:
         """Each point of the grid once."""
         for values in product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
+            knobs = dict(zip(self.grid, values, strict=True))
+            if self.makes_sense(knobs):
+                yield knobs
+
+    def makes_sense(self, knobs: Knobs) -> bool:
+        if self.ordered is None:
+            return True
+        low, high = (float(knobs[name]) for name in self.ordered)
+        return low < high
 
 
 def dynamo(
@@ -105,8 +117,10 @@ PUBLISHED: Mapping[str, Published] = {
         },
         takes_profile=True,
     ),
-    "llmd-slo-aware": Published(llmd_slo_aware, SLO_BAND, takes_profile=True),
-    "llmd-slo-aware-measured": Published(llmd_slo_aware, SLO_BAND),
+    "llmd-slo-aware": Published(
+        llmd_slo_aware, SLO_BAND, takes_profile=True, ordered=("down_at", "up_at")
+    ),
+    "llmd-slo-aware-measured": Published(llmd_slo_aware, SLO_BAND, ordered=("down_at", "up_at")),
     "wva-v1": Published(
         wva_v1,
         {
@@ -123,6 +137,7 @@ PUBLISHED: Mapping[str, Published] = {
             "hpa_window_s": (0.0, 120.0),
         },
         takes_profile=True,
+        ordered=("down_at", "up_at"),
     ),
     "dynamo-throughput": Published(
         DynamoThroughput,

@@ -9,7 +9,9 @@ from penstock.core.signals import Observation
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    replicas: int
+    """replicas: 0 is the maximum."""
+
+    replicas: int = 0
     period_s: float = 15.0
 
     def initial(self) -> None:
@@ -18,4 +20,5 @@ class Static:
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: None
     ) -> tuple[Decision, None]:
-        return decided(bounds, seen, self.replicas, f"always {self.replicas}"), None
+        wanted = self.replicas or bounds.max_replicas
+        return decided(bounds, seen, wanted, f"always {wanted}"), None
