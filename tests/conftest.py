@@ -18,7 +18,6 @@ from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
 
-
 ROOT = Path(__file__).parents[1]
 
 
