@@ -2,12 +2,14 @@
 
     python benchmarks/greedy_equality.py [--prompts 50] [--longest 600] [--new-tokens 32]
                                          [--families llama,qwen3] [--dtypes float32,bfloat16]
+                                         [--tensor-parallel 2] [--pipeline-parallel 2]
+                                         [--expert-parallel]
 
 Small random models of each family answer prompts of 1 to --longest tokens: with transformers'
 generate, one prompt at a time, and with the engine at concurrency 1 and 16, with chunks of at most
 16 and 256 tokens, with the prefix cache and n-gram speculation on and off, and with so few blocks
-that sequences are preempted. Where two outputs part, the gap is how much the reference prefers its
-own token to the engine's:
+that sequences are preempted; if asked for, as several processes that share the model. Where two
+outputs part, the gap is how much the reference prefers its own token to the engine's:
 
     tie        float32: the gap is below 1e-4. bfloat16: below 2 units in the last place
     noise      bfloat16: below twice the reference's own error, the largest distance of a logit
@@ -25,6 +27,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,7 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
+from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
 
 BLOCK_SIZE = 16
@@ -224,6 +228,13 @@ def reference(model: transformers.PreTrainedModel, prompt: list[int], new_tokens
     return Reference(prompt, tokens, torch.cat(output.logits).float())
 
 
+def room(prompts: list[list[int]], new_tokens: int) -> dict[str, int]:
+    """Just more blocks than the longest prompt needs."""
+    longest = max(map(len, prompts)) + new_tokens
+    num_blocks = -(-longest // BLOCK_SIZE) + 4
+    return {"num_blocks": num_blocks, "block_size": BLOCK_SIZE, "max_model_len": longest + 1}
+
+
 def generate(
     directory: Path,
     prompts: list[list[int]],
@@ -232,27 +243,40 @@ def generate(
     dtype: str = "float32",
     **options: Any,
 ) -> tuple[list[list[int]], Scheduler]:
-    """The engine's answers, with just more blocks than the longest prompt needs.
+    """The engine's answers. options: more of Runner.load's arguments."""
+    runner = load(directory, prompts, new_tokens, (setting,), dtype, **options)
+    with closing(runner):
+        return answer(runner, prompts, new_tokens, setting)
 
-    options: more of Runner.load's arguments.
-    """
-    longest = max(map(len, prompts)) + new_tokens
-    num_blocks = -(-longest // BLOCK_SIZE) + 4
-    runner = Runner.load(
-        directory, device="cpu", dtype=dtype, num_blocks=num_blocks, block_size=BLOCK_SIZE,
-        max_num_seqs=setting.concurrency, max_num_batched_tokens=setting.chunk_tokens,
-        max_model_len=longest + 1, **options,
+
+def load(
+    directory: Path,
+    prompts: list[list[int]],
+    new_tokens: int,
+    settings: tuple[Setting, ...],
+    dtype: str,
+    **options: Any,
+) -> Runner:
+    return Runner.load(
+        directory, device="cpu", dtype=dtype,
+        max_num_seqs=max(s.concurrency for s in settings),
+        max_num_batched_tokens=max(s.chunk_tokens for s in settings),
+        **room(prompts, new_tokens), **options,
     )  # fmt: skip
+
+
+def answer(
+    runner: Runner, prompts: list[list[int]], new_tokens: int, setting: Setting
+) -> tuple[list[list[int]], Scheduler]:
+    """One answer to each prompt. runner: with room for them."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=setting.concurrency,
             max_num_batched_tokens=setting.chunk_tokens,
-            max_model_len=longest + 1,
-            block_size=BLOCK_SIZE,
-            num_blocks=num_blocks,
             prefix_caching=setting.prefix_caching,
             max_num_queued_seqs=len(prompts),
             speculation=NGRAM if setting.speculates else None,
+            **room(prompts, new_tokens),
         )
     )
     sampling = SamplingParams(temperature=0.0, max_tokens=new_tokens)
@@ -297,6 +321,7 @@ def own_noise(model: transformers.PreTrainedModel, references: list[Reference]) 
 def campaign(
     families: tuple[str, ...], settings: tuple[Setting, ...], *,
     num_prompts: int, longest: int, new_tokens: int, seed: int, dtype: str = "float32",
+    layout: Layout = ONE_RANK,
 ) -> Iterator[Result]:  # fmt: skip
     for name in families:
         family = FAMILIES[name]
@@ -308,15 +333,19 @@ def campaign(
             model = family.load(directory, dtype)
             references = [reference(model, prompt, new_tokens) for prompt in prompts]
             noise = 0.0 if dtype == "float32" else own_noise(model, references)
-            for setting in settings:
-                started = time.monotonic()
-                outputs, scheduler = generate(directory, prompts, new_tokens, setting, dtype)
-                verdicts = Counter(
-                    compare(expected, tokens, dtype, noise)
-                    for expected, tokens in zip(references, outputs, strict=True)
-                )
-                duration_s = time.monotonic() - started
-                yield Result(name, dtype, setting, verdicts, noise, scheduler.stats(), duration_s)
+            runner = load(directory, prompts, new_tokens, settings, dtype, layout=layout)
+            with closing(runner):
+                for setting in settings:
+                    started = time.monotonic()
+                    outputs, scheduler = answer(runner, prompts, new_tokens, setting)
+                    verdicts = Counter(
+                        compare(expected, tokens, dtype, noise)
+                        for expected, tokens in zip(references, outputs, strict=True)
+                    )
+                    yield Result(
+                        name, dtype, setting, verdicts, noise, scheduler.stats(),
+                        time.monotonic() - started,
+                    )  # fmt: skip
 
 
 def main() -> None:
@@ -327,20 +356,24 @@ def main() -> None:
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--pipeline-parallel", type=int, default=1)
+    parser.add_argument("--expert-parallel", action="store_true")
     args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     print("family     dtype     concurrency  chunk  cache  ngram", *VERDICTS,
           "preemptions    hits  drafts   noise     s", sep="  ")  # fmt: skip
-    num_different = 0
+    total: Counter[str] = Counter()
     for dtype in args.dtypes.split(","):
         for r in campaign(
             tuple(args.families.split(",")),
             SETTINGS if dtype == "float32" else BFLOAT16_SETTINGS,
             num_prompts=args.prompts, longest=args.longest, new_tokens=args.new_tokens,
             seed=args.seed, dtype=dtype,
+            layout=Layout(args.tensor_parallel, args.pipeline_parallel, args.expert_parallel),
         ):  # fmt: skip
             s = r.setting
-            num_different += r.verdicts["different"]
+            total += r.verdicts
             on_off = [("off", "on")[flag] for flag in (s.prefix_caching, s.speculates)]
             print(
                 f"{r.family:10} {r.dtype:9} {s.concurrency:11} {s.chunk_tokens:6}",
@@ -351,7 +384,8 @@ def main() -> None:
                 sep="  ",
                 flush=True,
             )
-    sys.exit(1 if num_different else 0)
+    print("in all:", ", ".join(f"{total[verdict]} {verdict}" for verdict in VERDICTS))
+    sys.exit(1 if total["different"] else 0)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,9 @@ ADMISSION_ASKS = {("serving.penstock.dev", "inferenceservices/finalizers", "upda
 )
 def test_rights_granted_are_rights_used(life: Life, name: str, rules: list[Object]) -> None:
     user = account(name)
-    assert denied(user, life.audit) == []
+    # In e2e/restricted, which shares the cluster, pods are denied by admission, as they should be.
+    refused = [e for e in denied(user, life.audit) if not e.namespace.startswith("restricted-")]
+    assert refused == []
     unused = granted(rules) - rights_used(user, life.audit) - ADMISSION_ASKS
     assert unused == set()
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from typer import BadParameter, Option
 
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization
 
 # A context length that is worked out: the longest for which the KV cache has room.
@@ -138,6 +139,22 @@ class EngineConfig:
     ] = None
     seed: Annotated[int, Option(help="For what is drawn without a seed of its own.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
+    tensor_parallel_size: Annotated[
+        int, Option(min=1, max=64, help="Processes that share each layer; on cuda, devices.")
+    ] = 1
+    pipeline_parallel_size: Annotated[
+        int, Option(min=1, max=64, help="Processes, or devices, that have different layers.")
+    ] = 1
+    enable_expert_parallel: Annotated[
+        bool,
+        Option(help="Processes that share a layer have some of its experts, not a part of each."),
+    ] = False
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(
+            self.tensor_parallel_size, self.pipeline_parallel_size, self.enable_expert_parallel
+        )
 
     @property
     def max_host_loras(self) -> int:

@@ -106,18 +106,30 @@ def activation_bytes(
 
 
 def kv_memory_bytes(
-    device: str, *, memory_limit_bytes: int, utilization: float, weights_bytes: int, base_bytes: int
+    device: str,
+    *,
+    memory_limit_bytes: int,
+    utilization: float,
+    weights_bytes: int,
+    base_bytes: int,
+    num_devices: int = 1,
 ) -> int:
     """What is left for the KV cache; not positive when there is nothing left.
 
     base_bytes: everything but weights and KV cache. On cuda the device's own memory counts, less
-    what others hold already, and memory_limit_bytes does not.
+    what others hold already, and memory_limit_bytes does not; of the first num_devices, the one
+    with least. Raises ModelError when there are not so many.
     """
     if device == "cuda":
         import torch
 
-        free_bytes, total_bytes = torch.cuda.mem_get_info()
-        usable_bytes = int(total_bytes * utilization) - (total_bytes - free_bytes)
+        if num_devices > torch.cuda.device_count():
+            raise ModelError(
+                "NoDevice",
+                f"{num_devices} devices are needed, but there are {torch.cuda.device_count()}",
+            )
+        memories = [torch.cuda.mem_get_info(index) for index in range(num_devices)]
+        usable_bytes = min(int(total * utilization) - (total - free) for free, total in memories)
     else:
         usable_bytes = int(memory_limit_bytes * utilization)
     return usable_bytes - weights_bytes - base_bytes

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+from penstock_engine.core.errors import RunnerLost
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
@@ -26,7 +27,7 @@ MAX_CONSECUTIVE_FAILURES = 3
 
 class StepRunner(Protocol):
     def run(self, step: Step) -> dict[str, Sampled]:
-        """What each sequence of `step` draws, or is told of its prompt."""
+        """What each sequence of `step` draws, or is told of its prompt. Raises RunnerLost."""
         ...
 
 
@@ -53,11 +54,16 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
+class _Lost:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class _Stop:
     pass
 
 
-Message = Sequence | _Abort | _Call | _Stop
+Message = Sequence | _Abort | _Call | _Lost | _Stop
 
 
 class EngineLoop:
@@ -81,12 +87,13 @@ class EngineLoop:
         self._inbox: SimpleQueue[Message] = SimpleQueue()
         self._stats = scheduler.stats()
         self._is_stopping = False
+        self._is_lost = False
         self._num_failures = 0
         self._thread = threading.Thread(target=self._serve, name="engine-loop", daemon=True)
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self._is_lost
 
     def start(self) -> None:
         self._thread.start()
@@ -95,6 +102,11 @@ class EngineLoop:
         """Ends what still runs with reason "error" and joins the thread."""
         self._inbox.put(_Stop())
         self._thread.join()
+
+    def lose(self) -> None:
+        """Thread-safe, does not wait: the runner is lost. Everything ends with reason "error"."""
+        self._is_lost = True
+        self._inbox.put(_Lost())
 
     def submit(self, sequence: Sequence) -> None:
         """Thread-safe, does not wait. A refusal arrives as an event with reason "error".
@@ -180,6 +192,8 @@ class EngineLoop:
                 event = self._scheduler.abort(request_id, self._clock())
             case _Call(function, done):
                 _fulfil(done, function)
+            case _Lost():
+                raise RunnerLost("the runner was lost between two steps")
             case _Stop():
                 self._is_stopping = True
         if event is not None:
@@ -206,6 +220,8 @@ class EngineLoop:
         assert self._runner is not None, "a sequence was submitted to a suspended loop"
         try:
             return self._runner.run(step), []
+        except RunnerLost:
+            raise
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.sequences))
         if len(step.sequences) == 1:

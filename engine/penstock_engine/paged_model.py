@@ -3,22 +3,43 @@
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.kv_cache import KVCache
+from penstock_engine.loading import load_weights
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
+from penstock_engine.models.shard import Shard, whole
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.weights import load_weights
+
+
+class Stages(Protocol):
+    """The stages of a pipeline as a ring: what the last one sends, the first one receives."""
+
+    @property
+    def is_first(self) -> bool: ...
+
+    def send(self, x: torch.Tensor) -> None:
+        """To the next stage."""
+        ...
+
+    def receive(self, x: torch.Tensor) -> torch.Tensor:
+        """x, filled with what the stage before has sent."""
+        ...
 
 
 class PagedModel:
-    """Weights and keys and values of num_blocks blocks. One thread at a time."""
+    """Weights and keys and values of num_blocks blocks. One thread at a time.
+
+    It may be one rank's part of a model; then all ranks call the same methods in the same order.
+    """
 
     def __init__(
         self,
@@ -33,28 +54,34 @@ class PagedModel:
         max_num_tokens: int,
         num_host_blocks: int = 0,
         max_adapters: int = 0,
+        stages: Stages | None = None,
     ) -> None:
-        """max_num_tokens, max_adapters: of one pass. num_host_blocks: room beside the device's."""
+        """max_num_tokens, max_adapters: of one pass. num_host_blocks: room beside the device's.
+
+        stages: None where the model has all its layers here.
+        """
         self.config = config
         self.device = device
         self._model = model
         self._dtype = dtype
         self._use_kernels = device == "cuda"
         self._block_size = block_size
-        shape = (2, num_blocks, block_size, config.num_kv_heads, config.head_dim)
+        self._stages = stages
+        shard = model.shard
+        shape = (2, num_blocks, block_size, len(shard.kv_heads), config.head_dim)
         self._is_rounded = kv_dtype != dtype
         self._caches = [
             KVCache.zeros(shape, kv_dtype, is_scaled=self._is_rounded, device=device)
-            for _ in range(config.num_layers)
+            for _ in shard.layers
         ]
         self._host_caches = [
             KVCache.zeros(
                 (2, num_host_blocks, *shape[2:]), kv_dtype, is_scaled=self._is_rounded,
                 device="cpu", pin_memory=device == "cuda",
             )
-            for _ in range(config.num_layers if num_host_blocks else 0)
+            for _ in range(len(shard.layers) if num_host_blocks else 0)
         ]  # fmt: skip
-        self.adapters = Adapters(model, config, device, max_adapters) if max_adapters else None
+        self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
 
@@ -73,16 +100,25 @@ class PagedModel:
         kv_dtype: str | None = None,
         num_host_blocks: int = 0,
         max_adapters: int = 0,
+        shard: Shard | None = None,
+        group: Group = ALONE,
+        stages: Stages | None = None,
     ) -> "PagedModel":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16; kv_dtype: None: as dtype.
 
-        Raises ModelError.
+        shard: what of the model is here; None: all of it. Raises ModelError.
         """
-        config = ModelConfig.load(model_dir)
+        shard = shard or whole(ModelConfig.load(model_dir))
+        config = shard.config
         scheme = config.scheme(quantization, dtype)
         torch_dtype: torch.dtype = getattr(torch, dtype)
         model = DecoderForCausalLM(
-            config, max_positions=max_model_len, dtype=torch_dtype, device=device
+            config,
+            max_positions=max_model_len,
+            dtype=torch_dtype,
+            device=device,
+            shard=shard,
+            group=group,
         )
         load_weights(model, model_dir, config.family.names, torch_dtype, device, scheme)
         return cls(
@@ -96,6 +132,7 @@ class PagedModel:
             max_num_tokens=max_num_tokens,
             num_host_blocks=num_host_blocks,
             max_adapters=max_adapters,
+            stages=stages,
         )
 
     def move(self, moves: Moves) -> None:
@@ -111,7 +148,8 @@ class PagedModel:
     def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """sequences: in `row_order`. Writes their keys and values.
 
-        Returns the hidden states of all their tokens, [tokens, hidden_size].
+        Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,
+        in the first stage.
         """
         if self.adapters is not None:
             self.adapters.select(sequences)
@@ -124,12 +162,24 @@ class PagedModel:
             use_kernels=self._use_kernels,
             is_rounded=self._is_rounded,
         )
-        hidden: torch.Tensor = self._model(token_ids, positions, self._caches, attend)
+        stages, hidden = self._stages, None
+        if stages is not None and not stages.is_first:
+            hidden = stages.receive(self.empty_rows(len(token_ids)))
+        hidden = self._model(token_ids, positions, self._caches, attend, hidden)
+        if stages is not None:
+            stages.send(hidden)
+            if stages.is_first:
+                hidden = stages.receive(self.empty_rows(len(token_ids)))
         return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
         return self._model.logits(hidden)
+
+    def empty_rows(self, num_rows: int) -> torch.Tensor:
+        """Of hidden states: [num_rows, hidden_size], with anything in them."""
+        size = (num_rows, self.config.hidden_size)
+        return torch.empty(size, dtype=self._dtype, device=self.device)
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns float32 [rows, hidden_size], of length 1."""

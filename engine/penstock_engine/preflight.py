@@ -13,6 +13,7 @@ from penstock_engine import device
 from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.shard import shards
 from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.quantization.stored import Header
 from penstock_engine.weights import (
@@ -28,6 +29,10 @@ MIB = 2**20
 # Interpreter, torch and server, beside weights, KV cache and activations: 590 MiB were measured at
 # the start and 620 MiB under load with the CUDA build of torch, 255 MiB of them mapped files.
 PROGRAM_BYTES = 640 * MIB
+
+# What one more rank needs beside it: 286 MiB were measured at the start, and 243 MiB of mapped files
+# that it shares with rank 0.
+WORKER_BYTES = 320 * MIB
 
 # A KV cache smaller than this is not worth starting with.
 MIN_KV_BYTES = 16 * MIB
@@ -53,6 +58,8 @@ class Sizing:
 
     dtype, kv_dtype: of what is computed and of the KV cache, by torch's names.
     num_host_blocks: room in host memory for blocks evicted from the others.
+    weights_bytes and kv_bytes_per_token are those of all ranks together where they share one
+    memory, on the CPU, and those of the rank that has most where each has a device of its own.
     """
 
     model: ModelConfig
@@ -105,7 +112,8 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     own memory counts, and memory_limit_bytes does not.
     """
     dtype = device.choose_dtype(config.dtype, device_name)
-    model, weights_bytes = check_model(config.model_dir, config.quantization, dtype)
+    model, tensor_bytes = check_model(config.model_dir, config.quantization, dtype)
+    parts = shards(model, config.layout)
     item_bytes = device.DTYPE_BYTES[dtype]
     is_fitted = config.max_model_len == FIT
     max_model_len = (
@@ -119,11 +127,14 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
         )
     kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
     kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
-    per_token = model.kv_bytes_per_token(*kv_bytes)
+    rank_weights_bytes = [part.held(tensor_bytes) for part in parts]
+    rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
     if config.draft_model_dir is not None:
         draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
-        weights_bytes += draft_bytes
-        per_token += draft.kv_bytes_per_token(*kv_bytes)
+        rank_weights_bytes[0] += draft_bytes
+        rank_per_token[0] += draft.kv_bytes_per_token(*kv_bytes)
+    together = sum if device_name == "cpu" else max
+    weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
     wanted_bytes = config.kv_cache_memory_bytes
     if config.num_gpu_blocks_override is not None:
         wanted_bytes = config.num_gpu_blocks_override * config.block_size * per_token
@@ -153,7 +164,9 @@ def _adapter_bytes(
     """On this device, when there are as many adapters as may be, of the largest rank."""
     if not config.enable_lora:
         return 0
-    count = config.max_host_loras if device_name == "cpu" else config.max_loras
+    count = config.max_loras
+    if device_name == "cpu":
+        count = config.max_host_loras * config.layout.num_ranks
     return count * model.num_adapter_parameters(config.max_lora_rank) * item_bytes
 
 
@@ -161,7 +174,7 @@ def _check_draft(
     draft_dir: Path, dtype: str, model: ModelConfig, max_model_len: int
 ) -> tuple[ModelConfig, int]:
     """The draft model's config and the bytes of its weights. Raises ModelError."""
-    draft, weights_bytes = check_model(draft_dir, dtype=dtype)
+    draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
     if draft.vocab_size != model.vocab_size:
         raise ModelError(
             "DraftMismatch",
@@ -174,7 +187,7 @@ def _check_draft(
             f"the draft model was made for {draft.max_model_len} tokens: set max_model_len to at "
             f"most that",
         )
-    return draft, weights_bytes
+    return draft, sum(tensor_bytes.values())
 
 
 def _num_blocks(
@@ -221,13 +234,16 @@ def _free_bytes(
         num_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
         vocab_size=model.vocab_size,
     )
-    base_bytes += PROGRAM_BYTES if device_name == "cpu" else 0
+    num_ranks = config.layout.num_ranks
+    if device_name == "cpu":
+        base_bytes = num_ranks * base_bytes + PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES
     free_bytes = device.kv_memory_bytes(
         device_name,
         memory_limit_bytes=memory_limit_bytes,
         utilization=config.gpu_memory_utilization,
         weights_bytes=weights_bytes,
         base_bytes=base_bytes,
+        num_devices=num_ranks,
     )
     if free_bytes >= (wanted_bytes or MIN_KV_BYTES):
         return free_bytes
@@ -244,8 +260,8 @@ def _free_bytes(
 
 def check_model(
     model_dir: Path, quantization: Quantization | None = None, dtype: str = "float32"
-) -> tuple[ModelConfig, int]:
-    """The model and the bytes of its weights, held in dtype or as quantization says.
+) -> tuple[ModelConfig, dict[str, int]]:
+    """The model and the bytes of its tensors, held in dtype or as quantization says.
 
     Raises ModelError when a file is missing, cut or of another model.
     """

@@ -13,7 +13,10 @@ from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLog
 from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.lora.adapted import Adapters
+from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.paged_model import PagedModel, row_order
+from penstock_engine.parallel.messages import Part
+from penstock_engine.parallel.model import ParallelModel, SpreadAdapters
 from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.sampling.logprobs import token_logprobs
 from penstock_engine.sampling.sampler import sample
@@ -26,7 +29,9 @@ PROMPT_LOGPROB_ROWS = 64
 class Runner:
     """Owns the model, and the draft model if there is one. One thread at a time."""
 
-    def __init__(self, model: PagedModel, draft_model: DraftModel | None = None) -> None:
+    def __init__(
+        self, model: PagedModel | ParallelModel, draft_model: DraftModel | None = None
+    ) -> None:
         self._model = model
         self._draft_model = draft_model
 
@@ -47,13 +52,18 @@ class Runner:
         kv_dtype: str | None = None,
         num_host_blocks: int = 0,
         max_adapters: int = 0,
+        layout: Layout = ONE_RANK,
         on_weights: Callable[[], None] = lambda: None,
+        on_lost: Callable[[], None] = lambda: None,
     ) -> "Runner":
         """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
 
         quantization: of the model; a draft model stays as it is. kv_dtype: int8, float8_e4m3fn, or
         None for dtype.
+        layout: where it has several ranks, the others' processes are started, and end with this
+        runner. A draft model is rank 0's alone.
         on_weights: called, on another thread, when all is read and the warm-up begins.
+        on_lost: called at most once, on another thread, when a rank ends by itself.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
         as they existed, those of the thread that calls `run` would sleep instead of spin between
@@ -77,11 +87,37 @@ class Runner:
                 max_adapters=max_adapters,
             )
 
+        num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // layout.num_ranks)
+
+        def load_spread() -> ParallelModel:
+            part = Part(
+                rank=0,
+                layout=layout,
+                model_dir=str(model_dir),
+                device=device,
+                dtype=dtype,
+                num_blocks=num_blocks,
+                block_size=block_size,
+                max_num_tokens=max_num_batched_tokens,
+                max_model_len=max_model_len,
+                quantization=quantization,
+                kv_dtype=kv_dtype,
+                num_host_blocks=num_host_blocks,
+                max_adapters=max_adapters,
+                num_threads=num_threads_each,
+            )
+            return ParallelModel.load(part, on_lost)
+
+        def load_model() -> PagedModel | ParallelModel:
+            if layout.num_ranks > 1:
+                return load_spread()
+            return load_one(model_dir, quantization, max_adapters)
+
         def load_all() -> "Runner":
             if device == "cpu":
-                torch.set_num_threads(min(torch.get_num_threads(), num_threads()))
+                torch.set_num_threads(num_threads_each)
             draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            runner = cls(load_one(model_dir, quantization, max_adapters), draft)
+            runner = cls(load_model(), draft)
             on_weights()
             num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
             runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
@@ -92,7 +128,10 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, step: Step) -> dict[str, Sampled]:
-        """Computes a step. Returns what each sequence draws or is told of its prompt."""
+        """Computes a step. Returns what each sequence draws or is told of its prompt.
+
+        Raises RunnerLost.
+        """
         self._model.move(step.moves)
         sequences = sorted(step.sequences, key=row_order)
         if self._draft_model is not None:
@@ -100,11 +139,17 @@ class Runner:
             sequences = sorted(self._draft_model.guess(sequences), key=row_order)
         return self._sample(sequences, self._model.forward(sequences))
 
+    def close(self) -> None:
+        """Ends the other ranks, if there are any; else, that happens with the last reference."""
+        if isinstance(self._model, ParallelModel):
+            self._model.close()
+
     @property
-    def adapters(self) -> Adapters:
+    def adapters(self) -> Adapters | SpreadAdapters:
         """Only where the runner was loaded with max_adapters."""
-        assert self._model.adapters is not None, "the runner was loaded without adapters"
-        return self._model.adapters
+        adapters = self._model.adapters
+        assert adapters is not None, "the runner was loaded without adapters"
+        return adapters
 
     def warm_up(self, num_prompt_tokens: int, num_sequences: int) -> None:
         """Reads the weights in and prepares kernels, so that the first request need not.

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,7 @@ from penstock_engine.quantization.stored import Header, Headers, Scheme
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
-    from penstock_engine.quantization.hold import HeldWeight, Matrix
 
 # What safetensors itself accepts as the largest header.
 MAX_HEADER_BYTES = 100_000_000
@@ -145,15 +142,15 @@ def _read_entries(entries: Mapping[str, Any]) -> tuple[dict[str, Header], int]:
 
 def shapes_and_bytes(
     headers: Headers, scheme: Scheme | None, item_bytes: int
-) -> tuple[dict[str, tuple[int, ...]], int]:
-    """Shapes of the weights by name, and the bytes that load_weights holds of them.
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+    """Shapes of the weights, and the bytes that load_weights holds of them, by name.
 
     item_bytes: of the model's number type. Raises ModelError for what cannot be a weight.
     """
     stored = {} if scheme is None else scheme.stored(headers)
     shapes: dict[str, tuple[int, ...]]
     shapes = {f"{m}.weight": (s.num_outputs, s.num_inputs) for m, s in stored.items()}
-    num_bytes = sum(matrix.held_bytes(item_bytes) for matrix in stored.values())
+    num_bytes = {f"{m}.weight": s.held_bytes(item_bytes) for m, s in stored.items()}
     for name, header in headers.items():
         module, _, leaf = name.rpartition(".")
         if module in stored and leaf != "bias":
@@ -161,106 +158,8 @@ def shapes_and_bytes(
         if header.dtype not in FLOAT_BYTES:
             raise ModelError("BadWeights", f"tensor {name} has {header.dtype} numbers")
         shapes[name] = header.shape
-        num_bytes += math.prod(header.shape) * item_bytes
+        num_bytes[name] = math.prod(header.shape) * item_bytes
     return shapes, num_bytes
-
-
-def load_weights(
-    model: nn.Module,
-    model_dir: Path,
-    names: Mapping[str, str],
-    dtype: torch.dtype,
-    device: str,
-    scheme: Scheme | None = None,
-) -> None:
-    """Gives every parameter of a model built on the meta device its values. Raises ModelError.
-
-    names: parts of parameter names that the checkpoint spells otherwise than the model does.
-    What scheme reads takes the place of its parameter: a HeldWeight, or a list of one for each
-    expert.
-    A tensor that is a parameter as it stands remains a view of its mapped file, unless it has to
-    be converted. Those that make up one together are read through mappings of their own, which
-    end here: their pages would else stay resident beside the copy for as long as any view of the
-    file lives.
-    """
-    import torch
-    from torch import nn
-
-    from penstock_engine.quantization.hold import hold
-
-    def stacked(name: str, target: torch.Tensor) -> torch.Tensor:
-        parts = {part: passing.get(part) for part in parts_of(name, names)}
-        for part, tensor in parts.items():
-            _check_shape(part, tensor.shape, [*tensor.shape[:1], *target.shape[1:]])
-        num_rows = sum(sum(tensor.shape[:1]) for tensor in parts.values())
-        _check_shape(name, [num_rows, *target.shape[1:]], target.shape)
-        return torch.cat([tensor.to(device, dtype) for tensor in parts.values()], out=target)
-
-    def held(name: str, shape: torch.Size) -> HeldWeight | nn.ModuleList | None:
-        if scheme is None or len(shape) == 1:
-            return None
-        read = partial(_matrices, scheme, passing, names=names)
-        if len(shape) == 2:
-            matrices = read(name, shape=shape)
-            return hold(matrices, dtype, device) if _is_quantized(matrices) else None
-        module, _, leaf = name.rpartition(".")
-        experts = [read(f"{module}.{i}.{leaf}.weight", shape=shape[1:]) for i in range(shape[0])]
-        if not any(_is_quantized(matrices) for matrices in experts):
-            return None
-        return nn.ModuleList(hold(matrices, dtype, device) for matrices in experts)
-
-    with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
-        for module_name, module in list(model.named_modules()):
-            for leaf, parameter in list(module.named_parameters(recurse=False)):
-                name = f"{module_name}.{leaf}"
-                if (weight := held(name, parameter.shape)) is not None:
-                    delattr(module, leaf)
-                    setattr(module, leaf, weight)
-                    continue
-                if (whole := renamed(name, names)) in lasting:
-                    tensor = lasting.get(whole)
-                    _check_shape(whole, tensor.shape, parameter.shape)
-                    tensor = tensor.to(device, dtype)
-                else:
-                    tensor = torch.empty(parameter.shape, dtype=dtype, device=device)
-                    if parameter.dim() == 3:
-                        for expert, target in enumerate(tensor):
-                            stacked(f"{module_name}.{expert}.{leaf}.weight", target)
-                    else:
-                        stacked(name, tensor)
-                setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))
-
-
-def _matrices(
-    scheme: Scheme,
-    checkpoint: Checkpoint,
-    name: str,
-    *,
-    names: Mapping[str, str],
-    shape: Sequence[int],
-) -> list[Matrix]:
-    """Those whose rows, one after another, are a parameter; none where the checkpoint has none."""
-    for sources in ([renamed(name, names)], parts_of(name, names)):
-        matrices: list[Matrix] = []
-        for source in sources:
-            matrix: Matrix | None = scheme.read(checkpoint, source.removesuffix(".weight"))
-            if matrix is None and source in checkpoint:
-                matrix = checkpoint.get(source)
-            if matrix is not None:
-                matrices.append(matrix)
-        if _is_quantized(matrices):
-            for matrix in matrices:
-                _check_shape(name, matrix.shape[1:], shape[1:])
-            _check_shape(name, [sum(m.shape[0] for m in matrices), *shape[1:]], shape)
-        if matrices:
-            return matrices
-    return []
-
-
-def _is_quantized(matrices: Sequence[Matrix]) -> bool:
-    from penstock_engine.quantization.matrix import QuantizedMatrix
-
-    return any(isinstance(matrix, QuantizedMatrix) for matrix in matrices)
 
 
 def parts_of(name: str, names: Mapping[str, str]) -> list[str]:
@@ -273,12 +172,3 @@ def parts_of(name: str, names: Mapping[str, str]) -> list[str]:
 
 def renamed(name: str, names: Mapping[str, str]) -> str:
     return ".".join(names.get(part, part) for part in name.split("."))
-
-
-def _check_shape(name: str, actual: Sequence[int], expected: Sequence[int]) -> None:
-    if list(actual) != list(expected):
-        raise ModelError(
-            "BadWeights",
-            f"{name} has shape {list(actual)} in the checkpoint, "
-            f"but the config says {list(expected)}",
-        )

@@ -10,10 +10,10 @@ import torch
 
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.kv_cache import KVCache
+from penstock_engine.loading import load_weights
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.registry import FAMILIES as REGISTRY
-from penstock_engine.weights import load_weights
 
 FAMILIES = (
     "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "phi", "phi3", "phi3-long",

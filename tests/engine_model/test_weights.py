@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.loading import load_weights
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
-from penstock_engine.weights import checkpoint_files, load_weights, read_headers
+from penstock_engine.weights import checkpoint_files, read_headers
 
 
 @pytest.fixture
@@ -84,19 +85,19 @@ def test_a_missing_expert_is_named(greedy_equality: ModuleType, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("part", "named"),
+    "part",
     [
-        (torch.zeros(31, 32), "qkv_proj"),
-        (torch.zeros(32, 31), "k_proj"),
-        (torch.zeros(32), "k_proj"),
-        (torch.zeros(()), "k_proj"),
+        torch.zeros(31, 32),
+        torch.zeros(32, 31),
+        torch.zeros(32),
+        torch.zeros(()),
     ],
 )
-def test_parts_of_another_shape_are_named(model_dir: Path, part: torch.Tensor, named: str) -> None:
+def test_parts_of_another_shape_are_named(model_dir: Path, part: torch.Tensor) -> None:
     tensors = load_file(model_dir / "model.safetensors")
     tensors["model.layers.0.self_attn.k_proj.weight"] = part
     save_file(tensors, model_dir / "model.safetensors")
-    with pytest.raises(ModelError, match=rf"layers\.0\.self_attn\.{named}\.weight has shape"):
+    with pytest.raises(ModelError, match=r"layers\.0\.self_attn\.k_proj\.weight has shape"):
         load(model_dir)
 
 

@@ -154,6 +154,20 @@ def test_nothing_left_to_draw_harms_no_neighbour(about: About) -> None:
     assert [result.token_ids for result in results] == [(), (), (0,)]
 
 
+@pytest.mark.parametrize("value", [torch.inf, torch.nan, 3e38])
+@pytest.mark.parametrize("wishes", [{"temperature": 1.0}, {"temperature": 1e-4, "top_p": 0.9}])
+def test_no_token_is_drawn_from_what_is_no_number(
+    about: About, value: float, wishes: dict[str, float]
+) -> None:
+    """Never one behind the vocabulary, and neighbours draw theirs."""
+    logits = torch.zeros(2, 8)
+    logits[0] = value
+    logits[0, 3:] = -value if value == 3e38 else value
+    wrong, right = sample(logits, [about(**wishes), about()])
+    assert all(token < 8 for token in wrong.token_ids)
+    assert len(right.token_ids) == 1
+
+
 def test_logprobs_are_the_models_own(about: About) -> None:
     """Before temperature, penalties and bias; the drawn token's rank among them."""
     wishes: dict[str, object] = {"temperature": 0.1, "logit_bias": {3: 90.0}}

@@ -113,6 +113,7 @@ BAD: list[tuple[tuple[str, bytes], str | None]] = [
     (text(logit_bias={"999999999": 1}), "logit_bias"),
     (text(presence_penalty=2.5), "presence_penalty"),
     (text(repetition_penalty=0), "repetition_penalty"),
+    (text(repetition_penalty=5e-324), "repetition_penalty"),
     (text(allowed_token_ids=[]), "allowed_token_ids"),
     (text(bad_words=[""]), "bad_words"),
     (text(guided_regex="(a+)+$"), "guided_regex"),

@@ -36,8 +36,8 @@ def philox(
     """Four words, each int64 below 2**32, from int64 tensors that broadcast."""
     mask = 0xFFFFFFFF
     key, other_key = seed & mask, (seed >> 32) & mask
-    zero = 0 * (counter + position)
-    c0, c1, c2, c3 = zero + counter, zero + position, zero, zero
+    zeros = torch.zeros_like(counter + position)
+    c0, c1, c2, c3 = counter + zeros, position + zeros, zeros, zeros
     for _ in range(10):
         # The product of two words wraps around 2**64, but its upper half is still their bits.
         a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2
@@ -66,7 +66,7 @@ def race_argmax(
     assert logits.dtype == torch.float32
     assert logits.stride(1) == 1
     tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
-    _race_argmax_kernel[(num_rows,)](
+    _kernel[(num_rows,)](
         logits,
         is_drawn.view(torch.uint8),
         seeds,
@@ -81,9 +81,7 @@ def race_argmax(
 
 
 @jit
-def _race_argmax_kernel(
-    logits, is_drawn, seeds, positions, tokens, vocab_size, stride, BLOCK: tl.constexpr
-):
+def _kernel(logits, is_drawn, seeds, positions, tokens, vocab_size, stride, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     is_noisy = tl.load(is_drawn + row) != 0
     seed = tl.load(seeds + row)

@@ -10,7 +10,7 @@ lengths. Sequences with one new token go together, the others one by one:
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -172,14 +172,9 @@ class KernelDecode:
         cache: KVCache,
         shape: AttentionShape,
     ) -> torch.Tensor:
-        limits: dict[str, Any] = {}
-        if shape.window_tokens is not None:
-            limits["window"] = shape.window_tokens
-        if shape.softcap is not None:
-            limits["softcap"] = shape.softcap
         return paged_decode(
             q, cache.numbers, self._tables, self._lengths, shape.scale, self._max_length,
-            kv_scales=cache.scales, **limits,
+            window=shape.window_tokens or 0, softcap=shape.softcap or 0.0, kv_scales=cache.scales,
         )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""What a layer does with each token by itself."""
+"""What a layer does with each token by itself.
+
+width: numbers of a token between the products, of which each rank of the group has its own.
+"""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear
+from penstock_engine.layers.partial import SummedLinear
 
 Activate = Callable[[torch.Tensor], torch.Tensor]
 
@@ -24,11 +29,11 @@ class GatedMLP(nn.Module):
     """down(activation(gate(x)) * up(x)); gate and up are one product."""
 
     def __init__(
-        self, hidden_size: int, intermediate_size: int, activation: str, *, bias: bool
+        self, hidden_size: int, width: int, activation: str, *, bias: bool, group: Group = ALONE
     ) -> None:
         super().__init__()
-        self.gate_up_proj = Linear(hidden_size, 2 * intermediate_size, bias=bias)
-        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+        self.gate_up_proj = Linear(hidden_size, 2 * width, bias=bias)
+        self.down_proj = SummedLinear(width, hidden_size, bias=bias, group=group)
         self._activate = ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -41,11 +46,11 @@ class PlainMLP(nn.Module):
     """down(activation(up(x)))."""
 
     def __init__(
-        self, hidden_size: int, intermediate_size: int, activation: str, *, bias: bool
+        self, hidden_size: int, width: int, activation: str, *, bias: bool, group: Group = ALONE
     ) -> None:
         super().__init__()
-        self.up_proj = Linear(hidden_size, intermediate_size, bias=bias)
-        self.down_proj = Linear(intermediate_size, hidden_size, bias=bias)
+        self.up_proj = Linear(hidden_size, width, bias=bias)
+        self.down_proj = SummedLinear(width, hidden_size, bias=bias, group=group)
         self._activate = ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

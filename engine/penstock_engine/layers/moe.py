@@ -5,6 +5,9 @@ Tokens are grouped by expert, so that each expert is read once and multiplies al
     tokens          a       b       c
     their experts   2 5     0 2     2 5
     grouped         0: b    2: a b c    5: a c
+
+The ranks of a group have either a part of each expert's width, or some experts whole. All of them
+compute the router; what their experts give is summed.
 """
 
 from collections.abc import Sequence
@@ -12,6 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear, multiply
 from penstock_engine.layers.mlp import ACTIVATIONS
 from penstock_engine.quantization.hold import HeldWeight
@@ -21,10 +25,17 @@ class Experts(nn.Module):
     """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate].
 
     Where they are held in fewer bits, each is a list of one weight for each expert.
+    first: the number that the first of these experts has among all.
     """
 
     def __init__(
-        self, num_experts: int, hidden_size: int, intermediate_size: int, activation: str
+        self,
+        num_experts: int,
+        hidden_size: int,
+        intermediate_size: int,
+        activation: str,
+        *,
+        first: int = 0,
     ) -> None:
         super().__init__()
         self.gate_up_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
@@ -34,14 +45,18 @@ class Experts(nn.Module):
             torch.empty(num_experts, hidden_size, intermediate_size)
         )
         self._activate = ACTIVATIONS[activation]
+        self._first = first
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x: [tokens, hidden]. chosen, weights: experts and their float32 shares, [tokens, per token].
 
-        Returns the weighted sums [tokens, hidden].
+        Returns the weighted sums [tokens, hidden] of what these experts give.
         """
+        end = self._first + len(self.gate_up_proj)
         order = chosen.flatten().argsort(stable=True)
-        counts = chosen.flatten().bincount(minlength=len(self.gate_up_proj)).tolist()
+        counts = chosen.flatten().bincount(minlength=end).tolist()
+        before, counts = sum(counts[: self._first]), counts[self._first : end]
+        order = order[before : before + sum(counts)]
         groups = torch.split(order // chosen.shape[1], counts)
         shares = torch.split(weights.flatten()[order, None], counts)
         output = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
@@ -65,18 +80,26 @@ class MixtureOfExperts(nn.Module):
         intermediate_size: int,
         activation: str,
         normalises: bool,
+        held: range | None = None,
+        group: Group = ALONE,
     ) -> None:
-        """normalises: the shares of a token's experts are made to sum to 1."""
+        """normalises: the shares of a token's experts are made to sum to 1.
+
+        held: the experts that are here; None: all. intermediate_size: how much of their width is.
+        """
         super().__init__()
         self.gate = Linear(hidden_size, num_experts, bias=False)
-        self.experts = Experts(num_experts, hidden_size, intermediate_size, activation)
+        held = range(num_experts) if held is None else held
+        self.experts = Experts(
+            len(held), hidden_size, intermediate_size, activation, first=held.start
+        )
+        self._group = group
         self._num_per_token = num_per_token
         self._normalises = normalises
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self._route(x)
-        output: torch.Tensor = self.experts(x, chosen, weights)
-        return output
+        return self._group.sum(self.experts(x, chosen, weights))
 
     def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Shares, in float32, and numbers of each token's experts: [tokens, per token]."""

@@ -4,7 +4,7 @@
     y[rows] += B (A x[rows])      for the rows of each adapter in the step
 
 The plain product stays one product over the whole batch, so sequences of many adapters, and of
-none, share a step.
+none, share a step. A rank that has a part of W takes the same part of B A.
 """
 
 from collections import OrderedDict
@@ -16,9 +16,12 @@ import torch
 from torch import nn
 
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.cut import Cut
 from penstock_engine.layers.linear import Linear
+from penstock_engine.layers.partial import SummedLinear
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.shard import Shard
 from penstock_engine.weights import PACKED, renamed
 
 Rows = slice | torch.Tensor
@@ -73,11 +76,12 @@ class AdaptedLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: [tokens, inputs]. Returns [tokens, outputs]."""
-        y: torch.Tensor = self.inner(x)
+        inner = self.inner
+        y: torch.Tensor = inner.term(x) if isinstance(inner, SummedLinear) else inner(x)
         for adapter, rows in self._selection.parts:
             for section, factors in self._added.get(adapter, ()):
                 y[rows, section.first : section.last] += (x[rows] @ factors.a.T) @ factors.b.T
-        return y
+        return inner.total(y) if isinstance(inner, SummedLinear) else y
 
 
 class Adapters:
@@ -87,16 +91,17 @@ class Adapters:
     as many others as have been there last. On the CPU both are the same memory.
     """
 
-    def __init__(self, model: nn.Module, config: ModelConfig, device: str, max_active: int) -> None:
-        """max_active: on the device at once, and so in one step."""
-        self._config = config
+    def __init__(self, model: nn.Module, shard: Shard, device: str, max_active: int) -> None:
+        """shard: what the model is of a whole. max_active: on the device at once, and so in one
+        step."""
+        self._shard = shard
         self._device = device
         self._max_active = max_active
         self._selection = Selection()
         self._products: list[AdaptedLinear] = []
         self._added: dict[str, Adapter] = {}
         self._active: OrderedDict[str, None] = OrderedDict()
-        self.targets: dict[str, tuple[int, int]] = {}
+        self.targets = targets_of(shard.config)
         for path, module in list(model.named_modules()):
             for leaf, child in list(module.named_children()):
                 if leaf in ADAPTABLE and isinstance(child, Linear):
@@ -120,8 +125,13 @@ class Adapters:
             self._active.move_to_end(name)
 
     def add(self, name: str, adapter: Adapter) -> None:
-        """adapter: in the host's memory."""
-        self._added[name] = adapter
+        """adapter: of the whole model, in the host's memory."""
+        factors = {
+            target: _cut(pair, self._shard.cut(f"{own}.weight"))
+            for target, pair in adapter.factors.items()
+            if (own := self._shard.own_name(target)) is not None
+        }
+        self._added[name] = Adapter(adapter.rank, factors)
 
     def remove(self, name: str) -> None:
         self._added.pop(name, None)
@@ -145,18 +155,52 @@ class Adapters:
 
     def _sections(self, path: str, leaf: str, product: Linear) -> list[Section]:
         parts = PACKED.get(leaf, (leaf,))
+        shard = self._shard
         if leaf == "qkv_proj":
-            heads = (self._config.num_heads, self._config.num_kv_heads, self._config.num_kv_heads)
-            widths = [count * self._config.head_dim for count in heads]
+            heads = (len(shard.heads), len(shard.kv_heads), len(shard.kv_heads))
+            widths = [count * shard.config.head_dim for count in heads]
         else:
             widths = [product.num_outputs // len(parts)] * len(parts)
         sections, first = [], 0
         for part, width in zip(parts, widths, strict=True):
-            target = renamed(f"{path}.{part}", self._config.family.names)
+            target = renamed(f"{path}.{part}", shard.config.family.names)
             sections.append(Section(target, first, first + width))
-            self.targets[target] = (width, product.num_inputs)
             first += width
         return sections
+
+
+def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """(outputs, inputs) of each product of a model that can be adapted, by the checkpoint's name."""
+    hidden, width = config.hidden_size, config.intermediate_size
+    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    attention = {
+        "q_proj": (heads, hidden), "k_proj": (kv_heads, hidden), "v_proj": (kv_heads, hidden),
+        "o_proj": (hidden, heads),
+    }  # fmt: skip
+    mlp = {"gate_proj": (width, hidden), "up_proj": (width, hidden), "down_proj": (hidden, width)}
+    if config.family.mlp == "plain":
+        del mlp["gate_proj"]
+    targets = {}
+    for index, layer in enumerate(config.layers):
+        halves = (
+            {"self_attn": attention} if layer.has_experts else {"self_attn": attention, "mlp": mlp}
+        )
+        for half, products in halves.items():
+            for product, sizes in products.items():
+                name = f"model.layers.{index}.{half}.{product}"
+                targets[renamed(name, config.family.names)] = sizes
+    return targets
+
+
+def _cut(factors: Factors, cut: Cut | None) -> Factors:
+    """Views of what belongs to some outputs, or some inputs, of a product."""
+    if cut is None:
+        return factors
+    if cut.dim == 0:
+        [b] = cut.of(factors.b)
+        return Factors(factors.a, b)
+    [a] = cut.of(factors.a)
+    return Factors(a, factors.b)
 
 
 def _as_index(ranges: list[range], device: str) -> Rows:

@@ -6,6 +6,9 @@
 
 Parameters carry the names of Llama's checkpoints, except that products which read the same input
 are one: qkv_proj, gate_up_proj.
+
+A decoder is the part of a model that shard.py gives to one rank. `group` are the ranks that have
+the other heads, widths and tokens of the same layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +18,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from penstock_engine.layers.attention import AttentionShape, StepAttention
+from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.kv_cache import KVCache
-from penstock_engine.layers.linear import Embedding, Linear
+from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.mlp import GatedMLP, PlainMLP
 from penstock_engine.layers.moe import MixtureOfExperts
 from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
+from penstock_engine.layers.partial import SplitEmbedding, SummedLinear
 from penstock_engine.layers.rotary import Rotary, rotate
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Norm, Order
+from penstock_engine.models.shard import Shard, portion, whole
 
 CosSin = tuple[torch.Tensor, torch.Tensor]
 
@@ -38,40 +44,47 @@ def make_norm(config: ModelConfig, size: int | None = None) -> nn.Module:
     return NORMS[config.family.norm](size or config.hidden_size, config.norm_eps)
 
 
-def make_mlp(config: ModelConfig, layer: LayerConfig) -> nn.Module:
+def make_mlp(shard: Shard, layer: LayerConfig, group: Group) -> nn.Module:
+    config = shard.config
     if layer.has_experts and config.experts is not None:
         return MixtureOfExperts(
             num_experts=config.experts.num_experts,
             num_per_token=config.experts.num_experts_per_token,
             hidden_size=config.hidden_size,
-            intermediate_size=config.experts.intermediate_size,
+            intermediate_size=len(shard.expert_widths),
             activation=config.activation,
             normalises=config.experts.normalises,
+            held=shard.experts.kept,
+            group=group,
         )
     mlp = PlainMLP if config.family.mlp == "plain" else GatedMLP
     return mlp(
         config.hidden_size,
-        config.intermediate_size,
+        len(shard.widths),
         config.activation,
         bias="mlp" in config.biases,
+        group=group,
     )
 
 
 class Attention(nn.Module):
-    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
+    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
         super().__init__()
-        self._num_heads = config.num_heads
-        self._num_kv_heads = config.num_kv_heads
+        config = shard.config
+        self._num_heads = len(shard.heads)
+        self._num_kv_heads = len(shard.kv_heads)
         self._head_dim = config.head_dim
         self._shape = AttentionShape(
             config.attention_scale, config.attention_softcap, layer.window_tokens
         )
-        width = config.num_heads * config.head_dim
-        kv_width = config.num_kv_heads * config.head_dim
+        width = self._num_heads * config.head_dim
+        kv_width = self._num_kv_heads * config.head_dim
         self.qkv_proj = Linear(
             config.hidden_size, width + 2 * kv_width, bias="qkv_proj" in config.biases
         )
-        self.o_proj = Linear(width, config.hidden_size, bias="o_proj" in config.biases)
+        self.o_proj = SummedLinear(
+            width, config.hidden_size, bias="o_proj" in config.biases, group=group
+        )
         if config.family.qk_norm:
             self.q_norm = make_norm(config, config.head_dim)
             self.k_norm = make_norm(config, config.head_dim)
@@ -92,12 +105,13 @@ class Attention(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
+    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
         super().__init__()
+        config = shard.config
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(config, layer)
+        self.self_attn = Attention(shard, layer, group)
         self.post_attention_layernorm = make_norm(config)
-        self.mlp = make_mlp(config, layer)
+        self.mlp = make_mlp(shard, layer, group)
 
     def forward(
         self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
@@ -110,13 +124,14 @@ class PreNormLayer(nn.Module):
 class SandwichLayer(nn.Module):
     """Each half is normalised before and after."""
 
-    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
+    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
         super().__init__()
+        config = shard.config
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(config, layer)
+        self.self_attn = Attention(shard, layer, group)
         self.post_attention_layernorm = make_norm(config)
         self.pre_feedforward_layernorm = make_norm(config)
-        self.mlp = make_mlp(config, layer)
+        self.mlp = make_mlp(shard, layer, group)
         self.post_feedforward_layernorm = make_norm(config)
 
     def forward(
@@ -131,11 +146,12 @@ class SandwichLayer(nn.Module):
 class ParallelLayer(nn.Module):
     """Both halves see the same norm, neither sees the other."""
 
-    def __init__(self, config: ModelConfig, layer: LayerConfig) -> None:
+    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
         super().__init__()
+        config = shard.config
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(config, layer)
-        self.mlp = make_mlp(config, layer)
+        self.self_attn = Attention(shard, layer, group)
+        self.mlp = make_mlp(shard, layer, group)
 
     def forward(
         self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
@@ -153,29 +169,47 @@ LAYERS: Mapping[Order, type[PreNormLayer | SandwichLayer | ParallelLayer]] = {
 
 
 class Decoder(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    """layers: all of the model, those of other stages without a parameter."""
+
+    def __init__(self, shard: Shard, group: Group) -> None:
         super().__init__()
+        config = shard.config
         make_layer = LAYERS[config.family.order]
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(make_layer(config, layer) for layer in config.layers)
-        self.norm = make_norm(config)
+        self.layers = nn.ModuleList(
+            make_layer(shard, layer, group) if index in shard.layers else nn.Identity()
+            for index, layer in enumerate(config.layers)
+        )
+        if shard.has_ends:
+            self.embed_tokens = SplitEmbedding(shard.vocabulary.kept, config.hidden_size, group)
+            self.norm = make_norm(config)
 
 
 class DecoderForCausalLM(nn.Module):
     """Built on the meta device, then given its weights; the rotations are real from the start."""
 
     def __init__(
-        self, config: ModelConfig, *, max_positions: int, dtype: torch.dtype, device: str
+        self,
+        config: ModelConfig,
+        *,
+        max_positions: int,
+        dtype: torch.dtype,
+        device: str,
+        shard: Shard | None = None,
+        group: Group = ALONE,
     ) -> None:
+        """shard: what of the model is here; None: all of it."""
         super().__init__()
+        self.shard = shard = shard or whole(config)
         with torch.device("meta"):
-            self.model = Decoder(config)
-            if not config.tie_word_embeddings:
+            self.model = Decoder(shard, group)
+            if shard.has_ends and not config.tie_word_embeddings:
                 self.lm_head = Linear(
-                    config.hidden_size, config.vocab_size, bias="lm_head" in config.biases
+                    config.hidden_size, len(shard.vocabulary), bias="lm_head" in config.biases
                 )
-        self._is_tied = config.tie_word_embeddings
-        self._kinds = [layer.kind for layer in config.layers]
+        self._group = group
+        self._vocabulary_widths = [
+            len(portion(config.vocab_size, rank, group.size)) for rank in range(group.size)
+        ]
         self._rotaries = {
             kind: Rotary(
                 rope.rope_type,
@@ -191,7 +225,6 @@ class DecoderForCausalLM(nn.Module):
         # Rounded as its tensor would be: Gemma 3 was trained with 55.5 instead of 55.4256.
         scale = torch.tensor(config.hidden_size**0.5, dtype=dtype, device="cpu").item()
         self._embedding_scale = scale if config.family.scales_embedding else None
-        self._logits_softcap = config.logits_softcap
 
     def forward(
         self,
@@ -199,15 +232,23 @@ class DecoderForCausalLM(nn.Module):
         positions: torch.Tensor,
         caches: Sequence[KVCache],
         attend: StepAttention,
+        received: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """token_ids, positions: int64 [tokens]. Returns hidden states [tokens, hidden_size]."""
+        """token_ids, positions: int64 [tokens]. caches: one for each layer that is here.
+
+        received: what the stage before returned; None in the first one.
+        Returns hidden states [tokens, hidden_size].
+        """
+        x = self._embed(token_ids) if received is None else received
         cos_sin = {kind: rotary(positions) for kind, rotary in self._rotaries.items()}
-        x: torch.Tensor = self.model.embed_tokens(token_ids)
-        if self._embedding_scale is not None:
-            x = x * self._embedding_scale
-        for layer, kind, cache in zip(self.model.layers, self._kinds, caches, strict=True):
-            x = layer(x, cos_sin[kind], cache, attend)
+        for index, cache in zip(self.shard.layers, caches, strict=True):
+            kind = self.shard.config.layers[index].kind
+            x = self.model.layers[index](x, cos_sin[kind], cache, attend)
         return x
+
+    def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        x: torch.Tensor = self.model.embed_tokens(token_ids)
+        return x if self._embedding_scale is None else x * self._embedding_scale
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns float32 of the same shape, rows of length 1."""
@@ -215,13 +256,18 @@ class DecoderForCausalLM(nn.Module):
         return F.normalize(normed.float(), dim=-1)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size], of the sampled tokens only. Returns [rows, vocab_size]."""
+        """hidden: [rows, hidden_size], of the last stage; only of those rows that are needed.
+
+        Returns [rows, vocab_size] in the first rank of the group. In the first stage only.
+        """
         normed = self.model.norm(hidden)
+        config = self.shard.config
         logits: torch.Tensor = (
             F.linear(normed, self.model.embed_tokens.weight)
-            if self._is_tied
+            if config.tie_word_embeddings
             else self.lm_head(normed)
         )
-        if self._logits_softcap is None:
+        logits = self._group.gather(logits, self._vocabulary_widths)
+        if config.logits_softcap is None:
             return logits
-        return (logits / self._logits_softcap).tanh() * self._logits_softcap
+        return (logits / config.logits_softcap).tanh() * config.logits_softcap

@@ -1,5 +1,6 @@
 """A quantised matrix in one plain form, whatever format it came in."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -44,6 +45,31 @@ class QuantizedMatrix:
             scales=self.scales.to(device),
             zeros=None if self.zeros is None else self.zeros.to(device),
             order=None if self.order is None else self.order.to(device),
+        )
+
+    def narrow(self, dim: int, start: int, length: int) -> "QuantizedMatrix":
+        """Some outputs (dim 0) or inputs (dim 1) of it, as Tensor.narrow has them."""
+        if dim == 0:
+            rows = slice(start, start + length)
+            zeros = None if self.zeros is None else self.zeros[rows]
+            return replace(self, codes=self.codes[rows], scales=self.scales[rows], zeros=zeros)
+        if self.order is not None:
+            raise ModelError(
+                "CannotSplit",
+                "weights in the order of their activations cannot be split by inputs: set "
+                "tensor_parallel_size to 1, or take a checkpoint without desc_act",
+            )
+        # Groups so small that the cut runs between them; one group remains one.
+        size = length
+        if self.scales.shape[1] > 1:
+            size = math.gcd(self.group_size, start, length)
+        groups = torch.arange(start, start + length, size) // self.group_size
+        return replace(
+            self,
+            codes=self.codes[:, start : start + length],
+            scales=self.scales[:, groups],
+            zeros=None if self.zeros is None else self.zeros[:, groups],
+            group_size=size,
         )
 
     def dequantized(self) -> torch.Tensor:

@@ -23,7 +23,9 @@ def draw(logits: torch.Tensor, rows: Sequence[Row]) -> list[int]:
         params = [rows[index].sampling for index in drawn]
         numbers = [uniform(rows[i].sampling.seed, rows[i].position) for i in drawn]
         chosen[drawn] = _inverse(probabilities(logits[drawn], params), numbers)
-    chosen = chosen.where(best.values > -torch.inf, IMPOSSIBLE)
+    # Weights that are no numbers have no sum, and the search in it ends behind the last token.
+    is_token = (best.values > -torch.inf) & (chosen < logits.shape[1])
+    chosen = chosen.where(is_token, IMPOSSIBLE)
     tokens: list[int] = chosen.tolist()
     return tokens
 

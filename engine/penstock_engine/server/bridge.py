@@ -115,6 +115,10 @@ class Bridge:
     async def reset_prefix_cache(self) -> None:
         await asyncio.wrap_future(self._engine.reset_prefix_cache())
 
+    def lose(self) -> None:
+        """Thread-safe: what computes the steps is gone, and the engine with it."""
+        self._engine.lose()
+
     async def close(self) -> None:
         """Ends what still runs, with an event of reason "error" each, and the engine's thread."""
         await asyncio.to_thread(self._engine.stop)

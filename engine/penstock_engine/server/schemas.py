@@ -151,7 +151,7 @@ class GenerationRequest(BaseModel):
     n: int = Field(default=1, ge=1, le=MAX_CHOICES)
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
-    repetition_penalty: float = Field(default=1.0, gt=0, le=100)
+    repetition_penalty: float = Field(default=1.0, ge=0.01, le=100)
     logit_bias: LogitBias = {}
     bad_words: list[BadWord] = Field(default=[], max_length=MAX_BAD_WORDS)
     allowed_token_ids: list[TokenId] | None = Field(
@@ -200,8 +200,11 @@ class GenerationRequest(BaseModel):
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many of the best tokens are told beside each drawn one; None: nothing is told."""
-        raise NotImplementedError
+        """How many of the best tokens are told beside each drawn one; None: nothing is told.
+
+        Each route has a field of its own for it.
+        """
+        return None
 
 
 Prompt = str | list[int]

@@ -78,7 +78,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
     in_memory: dict[str, Adapter] = {}
 
     def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
-        runner = _load(config, sizing, on_weights)
+        runner = _load(config, sizing, on_weights, lambda: bridge.lose())
         if config.enable_lora:
             targets.update(runner.adapters.targets)
             for identity, adapter in list(in_memory.items()):
@@ -173,7 +173,12 @@ def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
     )
 
 
-def _load(config: EngineConfig, sizing: Sizing, on_weights: Callable[[], None]) -> Runner:
+def _load(
+    config: EngineConfig,
+    sizing: Sizing,
+    on_weights: Callable[[], None],
+    on_lost: Callable[[], None],
+) -> Runner:
     return Runner.load(
         config.model_dir,
         device=sizing.device,
@@ -187,8 +192,10 @@ def _load(config: EngineConfig, sizing: Sizing, on_weights: Callable[[], None]) 
         num_host_blocks=sizing.num_host_blocks,
         max_adapters=config.max_loras if config.enable_lora else 0,
         quantization=config.quantization,
+        layout=config.layout,
         kv_dtype=sizing.kv_dtype,
         on_weights=on_weights,
+        on_lost=on_lost,
     )
 
 

@@ -1,4 +1,6 @@
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import torch
 
@@ -18,7 +20,7 @@ SIZES = {
 
 def generate(model_dir: Path, device: str, *, use_kernels: bool) -> dict[str, list[int]]:
     runner = Runner.load(model_dir, device=device, dtype="float32", **SIZES)
-    runner._use_kernels = use_kernels
+    runner._model._use_kernels = use_kernels
     scheduler = Scheduler(SchedulerConfig(**SIZES))
     sampling = SamplingParams(max_tokens=6, temperature=0.0)
     for length in (1, 7, 8, 30, 60):
@@ -36,3 +38,15 @@ def test_a_model_on_kernels_answers_as_on_torch(qwen3_dir: Path, device: str) ->
     torch.set_num_threads(1)
     expected = generate(qwen3_dir, "cpu", use_kernels=False)
     assert generate(qwen3_dir, device, use_kernels=True) == expected
+
+
+def test_windows_and_softcaps_reach_the_kernels(
+    greedy_equality: ModuleType, device: str, tmp_path: Path
+) -> None:
+    """Layers with a window of 5 tokens and without, and scores below 2."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    family = greedy_equality.FAMILIES["gemma2"]
+    replace(family, config=family.config | {"sliding_window": 5}).make(tmp_path)
+    expected = generate(tmp_path, "cpu", use_kernels=False)
+    assert generate(tmp_path, device, use_kernels=True) == expected

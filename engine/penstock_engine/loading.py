@@ -1,0 +1,162 @@
+"""From a checkpoint's tensors to a model's parameters: cut, stacked, rounded, or as they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.cut import Cut, Portion
+from penstock_engine.quantization.hold import Matrix, hold
+from penstock_engine.quantization.matrix import QuantizedMatrix
+from penstock_engine.quantization.stored import Scheme
+from penstock_engine.weights import Checkpoint, parts_of, renamed
+
+
+class Holding(Protocol):
+    """What a model has of its checkpoint."""
+
+    @property
+    def experts(self) -> Portion: ...
+
+    def cut(self, name: str) -> Cut | None:
+        """Of the matrix of a parameter, by its name. None: all of it."""
+        ...
+
+
+class Loadable(Protocol):
+    @property
+    def shard(self) -> Holding: ...
+
+    def named_modules(self) -> Iterator[tuple[str, nn.Module]]: ...
+
+
+def load_weights(
+    model: Loadable,
+    model_dir: Path,
+    names: Mapping[str, str],
+    dtype: torch.dtype,
+    device: str,
+    scheme: Scheme | None = None,
+) -> None:
+    """Gives every parameter of a model built on the meta device its values. Raises ModelError.
+
+    names: parts of parameter names that the checkpoint spells otherwise than the model does.
+    What scheme reads takes the place of its parameter: a HeldWeight, or a list of one for each
+    expert. It is read whole and then cut; of other tensors, nothing is read that the model's shard
+    leaves to other ranks.
+    A tensor that is a parameter as it stands, or some rows of it, remains a view of its mapped
+    file, unless it has to be converted. What is copied is read through mappings of their own,
+    which end here: their pages would else stay resident beside the copy for as long as any view
+    of the file lives.
+    """
+    with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
+        loader = _Loader(passing, lasting, names, dtype, device, scheme, model.shard)
+        for module_name, module in list(model.named_modules()):
+            for leaf, parameter in list(module.named_parameters(recurse=False)):
+                value = loader.value(f"{module_name}.{leaf}", parameter.shape)
+                delattr(module, leaf)
+                if isinstance(value, torch.Tensor):
+                    value = nn.Parameter(value, requires_grad=False)
+                setattr(module, leaf, value)
+
+
+class _Loader:
+    def __init__(
+        self,
+        passing: Checkpoint,
+        lasting: Checkpoint,
+        names: Mapping[str, str],
+        dtype: torch.dtype,
+        device: str,
+        scheme: Scheme | None,
+        shard: Holding,
+    ) -> None:
+        """lasting: open for as long as a view of its files lives; passing: until all is loaded."""
+        self._passing = passing
+        self._lasting = lasting
+        self._names = names
+        self._dtype = dtype
+        self._device = device
+        self._scheme = scheme
+        self._shard = shard
+
+    def value(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
+        """name, shape: of a parameter of the model."""
+        is_here = renamed(name, self._names) in self._passing
+        if len(shape) == 3 and not is_here:
+            return self._stack(name, shape)
+        matrices = self._kept(self._passing, name, shape)
+        if _is_quantized(matrices):
+            return hold(matrices, self._dtype, self._device)
+        views = self._kept(self._lasting, name, shape) if is_here else []
+        if len(views) == 1 and isinstance(views[0], torch.Tensor) and views[0].is_contiguous():
+            return views[0].to(self._device, self._dtype)
+        return self._join(matrices, torch.empty(shape, dtype=self._dtype, device=self._device))
+
+    def _stack(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
+        """Of experts that the checkpoint keeps apart."""
+        module, _, leaf = name.rpartition(".")
+        experts = [
+            self._kept(self._passing, f"{module}.{expert}.{leaf}.weight", shape[1:])
+            for expert in self._shard.experts.kept
+        ]
+        if any(map(_is_quantized, experts)):
+            return nn.ModuleList(hold(parts, self._dtype, self._device) for parts in experts)
+        stack = torch.empty(shape, dtype=self._dtype, device=self._device)
+        for parts, target in zip(experts, stack, strict=True):
+            self._join(parts, target)
+        return stack
+
+    def _join(self, parts: Sequence[Any], target: torch.Tensor) -> torch.Tensor:
+        tensors = [part.to(self._device, self._dtype) for part in parts]
+        return torch.cat(tensors, dim=max(0, target.dim() - 2), out=target)
+
+    def _kept(self, file: Checkpoint, name: str, shape: Sequence[int]) -> list[Matrix]:
+        """What is kept of the matrices that, row after row, are a parameter of this shape."""
+        cut = self._shard.cut(name)
+        whole = renamed(name, self._names)
+        matrix = self._find(file, whole)
+        if cut is None or matrix is not None:
+            matrix = file.get(whole) if matrix is None else matrix
+            expected = [*shape] if cut is None else cut.whole_shape(shape)
+            if len(shape) == 3:
+                expected[0] = self._shard.experts.whole
+            _check_shape(whole, matrix.shape, expected)
+            if len(shape) == 3:
+                held = self._shard.experts.kept
+                matrix = matrix.narrow(0, held.start, len(held))
+            return [matrix] if cut is None else cut.of(matrix)
+        kept: list[Matrix] = []
+        for part, portion in zip(parts_of(name, self._names), cut.portions, strict=True):
+            part_cut = Cut(cut.dim, (portion,))
+            matrix = self._find(file, part)
+            matrix = file.get(part) if matrix is None else matrix
+            _check_shape(part, matrix.shape, part_cut.whole_shape(shape))
+            kept += part_cut.of(matrix)
+        return kept
+
+    def _find(self, file: Checkpoint, name: str) -> Matrix | None:
+        """As it is to be held, before it is cut."""
+        module, _, leaf = name.rpartition(".")
+        quantized = None
+        if self._scheme is not None and leaf == "weight":
+            quantized = self._scheme.read(file, module)
+        return file.get(name) if quantized is None and name in file else quantized
+
+
+def _is_quantized(matrices: Sequence[Matrix]) -> bool:
+    return any(isinstance(matrix, QuantizedMatrix) for matrix in matrices)
+
+
+def _check_shape(name: str, actual: Sequence[int], expected: Sequence[int]) -> None:
+    if list(actual) != list(expected):
+        raise ModelError(
+            "BadWeights",
+            f"{name} has shape {list(actual)} in the checkpoint, "
+            f"but the config says {list(expected)}",
+        )

@@ -1,0 +1,168 @@
+"""A model spread over processes, which to its caller is a PagedModel.
+
+rank 0 tells the workers what it is about to compute
+every rank computes its part, and they sum, gather and hand over among themselves
+rank 0 has hidden states and logits
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from penstock_engine.core.errors import RunnerLost
+from penstock_engine.core.step import NO_MOVES, Moves, ScheduledSequence
+from penstock_engine.layers.group import ALONE
+from penstock_engine.lora.adapted import Adapters
+from penstock_engine.lora.checkpoint import Adapter
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.shard import shards
+from penstock_engine.paged_model import PagedModel
+from penstock_engine.parallel.messages import (
+    AddAdapter,
+    Forward,
+    Logits,
+    Message,
+    Move,
+    Part,
+    RemoveAdapter,
+)
+from penstock_engine.parallel.ranks import Ranks, join, leave, open_store
+from penstock_engine.parallel.workers import Workers
+
+
+def load_part(part: Part, ranks: Ranks) -> PagedModel:
+    """Raises ModelError."""
+    model_dir = Path(part.model_dir)
+    return PagedModel.load(
+        model_dir,
+        device=part.device,
+        dtype=part.dtype,
+        num_blocks=part.num_blocks,
+        block_size=part.block_size,
+        max_num_tokens=part.max_num_tokens,
+        max_model_len=part.max_model_len,
+        quantization=part.quantization,
+        kv_dtype=part.kv_dtype,
+        num_host_blocks=part.num_host_blocks,
+        max_adapters=part.max_adapters,
+        shard=shards(ModelConfig.load(model_dir), part.layout)[part.rank],
+        group=ranks.group or ALONE,
+        stages=ranks.stages,
+    )
+
+
+class ParallelModel:
+    """Rank 0's part, and the workers that have the rest. One thread at a time.
+
+    Ranks keep in step or not at all: what fails on one of them ends the workers, and from then on
+    every call raises RunnerLost. The workers end with close(), or with the last reference.
+    """
+
+    def __init__(self, model: PagedModel, part: Part, ranks: Ranks, workers: Workers) -> None:
+        self.device = model.device
+        self._model = model
+        self._layout = part.layout
+        self._group = ranks.group
+        self._workers = workers
+        self._is_lost = False
+        self.close = weakref.finalize(self, _end, workers)
+
+    @classmethod
+    def load(cls, part: Part, on_lost: Callable[[], None]) -> "ParallelModel":
+        """part: rank 0's; those of the others differ by the rank alone. Raises ModelError.
+
+        on_lost: called at most once, on a thread of its own, when a worker ends by itself.
+        """
+        workers = Workers()
+        store = open_store()
+        part = replace(part, store_port=store.port)
+        try:
+            for rank in range(1, part.layout.num_ranks):
+                workers.start(replace(part, rank=rank))
+            workers.wait_until("joining")
+            ranks = join(store, part)
+            model = load_part(part, ranks)
+            workers.wait_until("ready")
+        except BaseException:
+            _end(workers)
+            raise
+        workers.watch(on_lost)
+        return cls(model, part, ranks, workers)
+
+    def move(self, moves: Moves) -> None:
+        """As PagedModel.move. Raises RunnerLost."""
+        if moves != NO_MOVES:
+            with self.told(Move(moves)):
+                self._model.move(moves)
+
+    def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
+        """As PagedModel.forward. Raises RunnerLost."""
+        with self.told(Forward(sequences)):
+            return self._model.forward(sequences)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """As PagedModel.logits. Raises RunnerLost."""
+        with self.told(Logits(len(hidden)), self._layout.tensor):
+            if self._group is not None:
+                hidden = self._group.broadcast(hidden)
+            return self._model.logits(hidden)
+
+    def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
+        """As PagedModel.embeddings: rank 0 has all that it takes."""
+        return self._model.embeddings(hidden)
+
+    @property
+    def adapters(self) -> "SpreadAdapters | None":
+        return None if self._model.adapters is None else SpreadAdapters(self, self._model.adapters)
+
+    @contextmanager
+    def told(self, message: Message, num_ranks: int | None = None) -> Iterator[None]:
+        """Around what rank 0 does while the others, or those below num_ranks, do what message says.
+
+        Raises RunnerLost, which is what every failure in here amounts to.
+        """
+        if self._is_lost:
+            raise RunnerLost("the ranks of the model have ended")
+        try:
+            self._workers.send(message, num_ranks or self._layout.num_ranks)
+            yield
+        except Exception as error:
+            self._is_lost = True
+            statuses = self._workers.close()
+            raise RunnerLost(
+                f"the ranks of the model are out of step; by rank, those that have ended by "
+                f"themselves have the exit statuses {statuses}"
+            ) from error
+
+
+class SpreadAdapters:
+    """The adapters of all ranks: each takes of them what belongs to its part."""
+
+    def __init__(self, model: ParallelModel, own: Adapters) -> None:
+        """own: rank 0's."""
+        self._model = model
+        self._own = own
+        self.targets = own.targets
+
+    @property
+    def active(self) -> list[str]:
+        return self._own.active
+
+    def add(self, name: str, adapter: Adapter) -> None:
+        """As Adapters.add. Raises RunnerLost."""
+        with self._model.told(AddAdapter(name, adapter)):
+            self._own.add(name, adapter)
+
+    def remove(self, name: str) -> None:
+        """As Adapters.remove. Raises RunnerLost."""
+        with self._model.told(RemoveAdapter(name)):
+            self._own.remove(name)
+
+
+def _end(workers: Workers) -> None:
+    workers.close()
+    leave()

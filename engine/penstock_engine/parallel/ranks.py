@@ -1,0 +1,126 @@
+"""Where ranks meet, and how their tensors add up: torch.distributed, on the loopback address only.
+
+NCCL on CUDA, one device for each rank; gloo on the CPU.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from penstock_engine.models.shard import Layout
+from penstock_engine.parallel.messages import Part
+
+LOOPBACK = "127.0.0.1"
+# Both backends listen for each other on the address of this interface.
+INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+JOIN_TIMEOUT = timedelta(seconds=120)
+# Longer than any part of a step takes: who waits this long waits for a rank that hangs.
+STEP_TIMEOUT = timedelta(minutes=5)
+
+
+class ProcessGroup:
+    """The ranks of one stage."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+        self.rank = group.rank()
+        self.size = group.size()
+
+    def sum(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        dist.all_reduce(x, group=self._group)
+        return x
+
+    def gather(self, x: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
+        missing = max(widths) - x.shape[-1]
+        padded = torch.nn.functional.pad(x, (0, missing)) if missing else x.contiguous()
+        if self.rank:
+            dist.gather(padded, group=self._group, group_dst=0)
+            return x
+        parts = [torch.empty_like(padded) for _ in widths]
+        dist.gather(padded, parts, group=self._group, group_dst=0)
+        return torch.cat(
+            [part[..., :width] for part, width in zip(parts, widths, strict=True)], dim=-1
+        )
+
+    def broadcast(self, x: torch.Tensor) -> torch.Tensor:
+        """Rank 0's x. The others: x is lost."""
+        x = x.contiguous()
+        dist.broadcast(x, group=self._group, group_src=0)
+        return x
+
+
+class Ring:
+    """One rank of each stage: those with the same place in it."""
+
+    def __init__(self, rank: int, layout: Layout) -> None:
+        self.is_first = rank < layout.tensor
+        self._next = (rank + layout.tensor) % layout.num_ranks
+        self._previous = (rank - layout.tensor) % layout.num_ranks
+
+    def send(self, x: torch.Tensor) -> None:
+        dist.send(x.contiguous(), self._next)
+
+    def receive(self, x: torch.Tensor) -> torch.Tensor:
+        dist.recv(x, self._previous)
+        return x
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """What connects a rank. group: None where it has its layers for itself. stages: None where it
+    has all layers."""
+
+    group: ProcessGroup | None
+    stages: Ring | None
+
+
+def open_store() -> dist.TCPStore:
+    """Where ranks find each other. Left to itself, it would listen on every address there is."""
+    listener = socket.create_server((LOOPBACK, 0))
+    port = listener.getsockname()[1]
+    return dist.TCPStore(
+        LOOPBACK,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=JOIN_TIMEOUT,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def reach_store(port: int) -> dist.TCPStore:
+    return dist.TCPStore(LOOPBACK, port, is_master=False, timeout=JOIN_TIMEOUT)
+
+
+def join(store: dist.Store, part: Part) -> Ranks:
+    """Waits for all the others. A process is of one layout at a time, until it leaves."""
+    os.environ.update(INTERFACE)
+    rank, layout = part.rank, part.layout
+    dist.init_process_group(
+        "nccl" if part.device == "cuda" else "gloo",
+        store=store,
+        rank=rank,
+        world_size=layout.num_ranks,
+        timeout=STEP_TIMEOUT,
+    )
+    group = None
+    for first in range(0, layout.num_ranks, layout.tensor) if layout.tensor > 1 else ():
+        # Every rank takes part in making every group.
+        stage = range(first, first + layout.tensor)
+        made = dist.new_group(list(stage), timeout=STEP_TIMEOUT)
+        if rank in stage:
+            group = ProcessGroup(made)
+    return Ranks(group, Ring(rank, layout) if layout.pipeline > 1 else None)
+
+
+def leave() -> None:
+    """Afterwards, another layout may be joined."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

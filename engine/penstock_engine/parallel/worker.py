@@ -1,0 +1,98 @@
+"""One rank beside the first, as a process of its own:
+
+    python -m penstock_engine.parallel.worker FD
+
+FD is a socket whose other end only rank 0 has. Where that end is closed, the process is over,
+whatever it is waiting for: so it outlives neither an orderly end of rank 0 nor a SIGKILL.
+"""
+
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+
+import torch
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.paged_model import PagedModel
+from penstock_engine.parallel.messages import (
+    AddAdapter,
+    Channel,
+    Forward,
+    Logits,
+    Move,
+    Part,
+    RemoveAdapter,
+    Report,
+)
+from penstock_engine.parallel.model import load_part
+from penstock_engine.parallel.ranks import ProcessGroup, join, reach_store
+
+logger = logging.getLogger(__name__)
+
+
+def main(fd: int) -> None:
+    # They are meant for rank 0, which drains first: a terminal sends them to the whole group.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=fd))
+    threading.Thread(target=leave_with, args=(channel,), daemon=True).start()
+    part = channel.receive()
+    assert isinstance(part, Part)
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s %(levelname)s rank {part.rank}: %(message)s"
+    )
+    try:
+        work(channel, part)
+    except EOFError:
+        pass
+    except ModelError as error:
+        channel.send(Report("failed", error.reason, str(error)))
+    except Exception:
+        logger.exception("this rank ends, and the engine with it")
+        os._exit(1)  # without a farewell to ranks that may be waiting for it
+    leave_with(channel)
+
+
+def leave_with(channel: Channel) -> None:
+    """Ends this process when the other end is closed."""
+    hang_up = select.poll()
+    hang_up.register(channel.socket, 0)
+    hang_up.poll()
+    os._exit(0)
+
+
+def work(channel: Channel, part: Part) -> None:
+    torch.set_num_threads(part.num_threads)
+    if part.device == "cuda":
+        torch.cuda.set_device(part.rank)
+    channel.send(Report("joining"))
+    ranks = join(reach_store(part.store_port), part)
+    model = load_part(part, ranks)
+    channel.send(Report("ready"))
+    serve(channel, model, ranks.group)
+
+
+@torch.inference_mode()
+def serve(channel: Channel, model: PagedModel, group: ProcessGroup | None) -> None:
+    while True:
+        match channel.receive():
+            case AddAdapter(name, adapter) if model.adapters is not None:
+                model.adapters.add(name, adapter)
+            case RemoveAdapter(name) if model.adapters is not None:
+                model.adapters.remove(name)
+            case Move(moves):
+                model.move(moves)
+            case Forward(sequences):
+                model.forward(sequences)
+            case Logits(num_rows) if group is not None:
+                model.logits(group.broadcast(model.empty_rows(num_rows)))
+            case message:
+                raise ValueError(f"{message} is not for a rank at work")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

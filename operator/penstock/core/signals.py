@@ -1,0 +1,159 @@
+"""What is known of a service at one moment: its pods, its engines' numbers, its gateway's.
+
+Counters and histograms grow from the start of whoever counts, as Prometheus has them; what happened
+in between is the difference of two looks. A number that cannot be had is a `Missing`, never zero.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+PodPhase = Literal["Starting", "Ready", "Draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """bounds: upper ones, ascending, without the infinite one. counts: of each bucket by itself,
+    one more than bounds. total: the sum of what was observed."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+    def since(self, earlier: "Histogram | None") -> "Histogram":
+        """What came after `earlier`; all of it when the counting began anew meanwhile."""
+        if earlier is None or earlier.count > self.count:
+            return self
+        counts = tuple(b - a for a, b in zip(earlier.counts, self.counts, strict=True))
+        return Histogram(self.bounds, counts, self.total - earlier.total)
+
+    def plus(self, other: "Histogram") -> "Histogram":
+        counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
+        return Histogram(self.bounds, counts, self.total + other.total)
+
+    def quantile(self, q: float) -> float | None:
+        """Between the bounds of its bucket, as Prometheus' histogram_quantile does; None of nothing.
+
+        In the infinite bucket: the highest bound.
+        """
+        if not self.count:
+            return None
+        rank = q * self.count
+        below = 0
+        for (low, high), count in zip(pairwise((0.0, *self.bounds)), self.counts, strict=False):
+            if count and below + count >= rank:
+                return low + (high - low) * max(0.0, rank - below) / count
+            below += count
+        return self.bounds[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Somebody who should have numbers, and whose numbers cannot be had or believed."""
+
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineReading:
+    """One engine's own account, of `at_s`.
+
+    Gauges: running, waiting, kv_usage (0 to 1), prefill_tokens_pending (accepted and not computed).
+    Counters: prompt_tokens and cached_tokens of prompts whose first token came, output_tokens,
+    steps, finished requests. output_tokens_finished: of finished requests only.
+    """
+
+    at_s: float
+    running: int
+    waiting: int
+    kv_usage: float
+    kv_capacity_tokens: int
+    prefill_tokens_pending: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    steps: int
+    finished: int
+    output_tokens_finished: int
+    preemptions: int
+    ttft_s: Histogram
+    itl_s: Histogram
+
+    @property
+    def kv_tokens(self) -> float:
+        return self.kv_usage * self.kv_capacity_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayReading:
+    """What the gateways know of one service together, of `at_s`.
+
+    Gauges: queued (held back, no engine has them), queued_prompt_tokens, in_flight (sent and not
+    ended), in_flight_prefill_tokens (of those without a first token, less what is expected to be
+    cached), oldest_wait_s. Counters: arrivals, prompt_tokens of all arrivals, ended,
+    output_tokens of those that ended, shed, failed. ttft_s and tpot_s as a client sees them.
+    """
+
+    at_s: float
+    queued: int
+    queued_prompt_tokens: int
+    in_flight: int
+    in_flight_prefill_tokens: int
+    oldest_wait_s: float
+    arrivals: int
+    prompt_tokens: int
+    ended: int
+    output_tokens: int
+    shed: int
+    failed: int
+    ttft_s: Histogram
+    tpot_s: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """created_s and ready_s on the clock of `Observation.now_s`; reading: None until it is Ready."""
+
+    name: str
+    phase: PodPhase
+    created_s: float
+    ready_s: float | None
+    reading: EngineReading | Missing | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """provisioned: replicas that were asked for already, whether they are there or not.
+
+    gateway: None where no gateway reports, which is not the same as one that cannot be read.
+    """
+
+    now_s: float
+    pods: tuple[PodView, ...]
+    provisioned: int
+    gateway: GatewayReading | Missing | None = None
+
+    @property
+    def ready(self) -> tuple[PodView, ...]:
+        return tuple(pod for pod in self.pods if pod.phase == "Ready")
+
+    @property
+    def starting(self) -> tuple[PodView, ...]:
+        return tuple(pod for pod in self.pods if pod.phase == "Starting")
+
+    @property
+    def readings(self) -> tuple[EngineReading, ...]:
+        return tuple(p.reading for p in self.ready if isinstance(p.reading, EngineReading))
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        return tuple(pod.reading for pod in self.ready if isinstance(pod.reading, Missing))

@@ -1,0 +1,79 @@
+from itertools import accumulate
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.cut import Cut, Portion
+from penstock_engine.quantization.matrix import QuantizedMatrix
+
+
+@st.composite
+def portions(draw: st.DrawFn) -> Portion:
+    whole = draw(st.integers(1, 40))
+    first = draw(st.integers(0, whole - 1))
+    return Portion(range(first, draw(st.integers(first + 1, whole))), whole)
+
+
+@given(st.lists(portions(), min_size=1, max_size=4), st.sampled_from([0, 1]))
+def test_a_cut_takes_each_portion_from_its_part(parts: list[Portion], dim: int) -> None:
+    cut = Cut(dim, tuple(parts))
+    shape = [3, 3]
+    shape[dim] = cut.num_kept
+    whole_shape = cut.whole_shape(shape)
+    whole = torch.arange(whole_shape[0] * whole_shape[1]).view(whole_shape)
+    firsts = accumulate((part.whole for part in parts[:-1]), initial=0)
+    wanted = [
+        first + thing for first, part in zip(firsts, parts, strict=True) for thing in part.kept
+    ]
+    assert torch.equal(torch.cat(cut.of(whole), dim), whole.index_select(dim, torch.tensor(wanted)))
+
+
+def test_the_same_cut_fits_vectors_of_outputs_and_stacks() -> None:
+    cut = Cut(0, (Portion(range(1, 3), 4),))
+    assert cut.of(torch.arange(4))[0].tolist() == [1, 2]
+    assert cut.of(torch.arange(24).view(2, 4, 3))[0].shape == (2, 2, 3)
+    assert cut.whole_shape([2]) == [4]
+    assert cut.whole_shape([5, 2, 3]) == [5, 4, 3]
+
+
+@st.composite
+def quantized(draw: st.DrawFn) -> QuantizedMatrix:
+    num_outputs, num_inputs = draw(st.integers(1, 9)), draw(st.integers(1, 70))
+    size = draw(st.sampled_from([num_inputs, 1, 4, 16, 48]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    groups = (num_outputs, -(-num_inputs // size))
+    zeros = torch.randint(-8, 8, groups, generator=generator, dtype=torch.int16)
+    return QuantizedMatrix(
+        torch.randint(-8, 8, (num_outputs, num_inputs), generator=generator, dtype=torch.int8),
+        torch.rand(groups, generator=generator),
+        bits=4,
+        group_size=size,
+        zeros=draw(st.sampled_from([None, zeros])),
+    )
+
+
+@given(quantized(), st.sampled_from([0, 1]), st.data())
+def test_what_is_held_in_few_bits_is_cut_exactly(
+    matrix: QuantizedMatrix, dim: int, data: st.DataObject
+) -> None:
+    """Also where the cut runs through a group."""
+    start = data.draw(st.integers(0, matrix.shape[dim] - 1))
+    length = data.draw(st.integers(1, matrix.shape[dim] - start))
+    cut = matrix.narrow(dim, start, length)
+    assert torch.equal(cut.dequantized(), matrix.dequantized().narrow(dim, start, length))
+
+
+def test_inputs_in_another_order_cannot_be_cut() -> None:
+    matrix = QuantizedMatrix(
+        torch.zeros(2, 4, dtype=torch.int8),
+        torch.ones(2, 2),
+        4,
+        2,
+        order=torch.tensor([3, 1, 0, 2]),
+    )
+    assert matrix.narrow(0, 1, 1).shape == (1, 4)
+    with pytest.raises(ModelError, match="without desc_act"):
+        matrix.narrow(1, 0, 2)

@@ -1,0 +1,120 @@
+import socket
+import struct
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.lora.checkpoint import Adapter, Factors
+from penstock_engine.models.shard import Layout
+from penstock_engine.parallel.messages import (
+    MAX_MESSAGE_BYTES,
+    AddAdapter,
+    Channel,
+    Forward,
+    Logits,
+    Message,
+    Move,
+    Part,
+    RemoveAdapter,
+    Report,
+    decode,
+    encode,
+)  # fmt: skip
+
+PART = Part(
+    rank=1, layout=Layout(2, 3, True), model_dir="/models/ä", device="cpu", dtype="float32",
+    num_blocks=7, block_size=16, max_num_tokens=5, max_model_len=99, quantization="int8", kv_dtype=None,
+    num_host_blocks=2, max_adapters=1,
+    num_threads=1, store_port=4711,
+)  # fmt: skip
+
+numbers = st.integers(0, 2**31 - 1)
+pairs = st.lists(st.tuples(numbers, numbers), max_size=5).map(tuple)
+sequences = st.builds(
+    lambda start, tokens, blocks, adapter: ScheduledSequence(
+        "private", start, tuple(tokens), tuple(blocks), True, SamplingParams(max_tokens=9),
+        [1, 2, 3], 3, adapter=adapter,
+    ),
+    numbers, st.lists(numbers, min_size=1, max_size=9), st.lists(numbers, max_size=9),
+    st.sampled_from(["", "a", "ü"]),
+)  # fmt: skip
+
+
+def carried(message: Message) -> Message:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Channel(ours).send(message)
+        return Channel(theirs).receive()
+
+
+@given(st.lists(sequences, max_size=6))
+def test_a_pass_arrives_with_what_a_model_reads_and_no_more(given: list[ScheduledSequence]) -> None:
+    arrived = carried(Forward(given))
+    assert isinstance(arrived, Forward)
+    assert [(s.start, s.token_ids, s.block_table, s.adapter) for s in arrived.sequences] == [
+        (s.start, s.token_ids, s.block_table, s.adapter) for s in given
+    ]
+    assert b"private" not in encode(Forward(given))
+
+
+@given(pairs, pairs, pairs)
+def test_moves_arrive_as_they_were(saves: object, restores: object, forks: object) -> None:
+    moves = Moves(saves, restores, forks)  # type: ignore[arg-type]
+    assert carried(Move(moves)) == Move(moves)
+
+
+def test_an_adapter_arrives_with_its_tensors() -> None:
+    pairs = {
+        name: Factors(torch.rand(2, 3), torch.rand(5, 2).to(torch.bfloat16))
+        for name in ("x.y", "z")
+    }
+    arrived = carried(AddAdapter("ü", Adapter(2, pairs)))
+    assert isinstance(arrived, AddAdapter)
+    assert (arrived.name, arrived.adapter.rank) == ("ü", 2)
+    assert arrived.adapter.factors.keys() == pairs.keys()
+    for name, pair in pairs.items():
+        assert torch.equal(arrived.adapter.factors[name].a, pair.a)
+        assert torch.equal(arrived.adapter.factors[name].b, pair.b)
+
+
+@pytest.mark.parametrize(
+    "message", [PART, Report("failed", "BadWeights", "ü"), Logits(64), RemoveAdapter("ü")]
+)
+def test_others_arrive_as_they_were(message: Message) -> None:
+    assert carried(message) == message
+
+
+@given(
+    st.sampled_from([b"P", b"R", b"A", b"D", b"M", b"F", b"L", b"?"]),
+    st.binary(max_size=64) | st.sampled_from([b"{}", b"[]", b'{"layout": 5}', b'{"state": "x"}']),
+)
+def test_what_is_no_message_is_a_value_error_or_reads_as_itself(
+    kind: bytes, payload: bytes
+) -> None:
+    try:
+        message = decode(kind, payload)
+    except ValueError:
+        return
+    assert decode(kind, encode(message)[5:]) == message
+
+
+def test_a_message_that_is_too_long_is_not_read() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(struct.pack("=cI", b"F", MAX_MESSAGE_BYTES + 1))
+        with pytest.raises(ValueError, match="a message of"):
+            Channel(theirs).receive()
+
+
+@pytest.mark.parametrize("sent", [b"", b"F", encode(Logits(3))[:-1]])
+def test_an_end_in_the_middle_is_an_end(sent: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.sendall(sent)
+        ours.close()
+        with pytest.raises(EOFError):
+            Channel(theirs).receive()
