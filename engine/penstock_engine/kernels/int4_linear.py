@@ -23,8 +23,6 @@ def int4_linear_reference(
     packed: torch.Tensor,
     scales_and_offsets: torch.Tensor,
     num_outputs: int,
-    *,
-    bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """x: [rows, inputs] -> [rows, num_outputs] of its type. Sums are float32.
 
@@ -37,7 +35,7 @@ def int4_linear_reference(
     groups = codes.view(len(codes), len(scales), num_inputs // len(scales))
     groups = groups * scales.t()[..., None] + offsets.t()[..., None]
     result = F.linear(x.float(), groups.flatten(1)[:num_outputs])
-    return (result if bias is None else result + bias.float()).to(x.dtype)
+    return result.to(x.dtype)
 
 
 def int4_linear(
@@ -45,12 +43,10 @@ def int4_linear(
     packed: torch.Tensor,
     scales_and_offsets: torch.Tensor,
     num_outputs: int,
-    *,
-    bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """As int4_linear_reference. Rows of x may be cut out of wider ones.
 
-    Groups are a multiple of 16 inputs.
+    Groups are a multiple of GROUP_MULTIPLE inputs.
     """
     num_rows, num_inputs = x.shape
     num_blocks, _, half = packed.shape
@@ -71,7 +67,6 @@ def int4_linear(
         x,
         packed,
         scales_and_offsets,
-        bias,
         target,
         num_rows,
         x.stride(0),
@@ -92,7 +87,6 @@ def _int4_linear_kernel(
     x,
     packed,
     scales_and_offsets,
-    bias,
     out,
     num_rows,
     x_stride,
@@ -131,8 +125,8 @@ def _int4_linear_kernel(
         low_total += _scaled(dot(a, low), x_sum, factor)
         high_total += _scaled(dot(a, high), x_sum, factor + 2 * HALF_OUTPUTS)
 
-    _store(low_total, bias, out, row, output, split, num_rows, NUM_OUTPUTS)
-    _store(high_total, bias, out, row, output + HALF_OUTPUTS, split, num_rows, NUM_OUTPUTS)
+    _store(low_total, out, row, output, split, num_rows, NUM_OUTPUTS)
+    _store(high_total, out, row, output + HALF_OUTPUTS, split, num_rows, NUM_OUTPUTS)
 
 
 @jit
@@ -143,12 +137,8 @@ def _scaled(part, x_sum, factor):
 
 
 @jit
-def _store(total, bias, out, row, output, split, num_rows, NUM_OUTPUTS: tl.constexpr):
-    """With the bias, which is added once."""
+def _store(total, out, row, output, split, num_rows, NUM_OUTPUTS: tl.constexpr):
     is_output = output < NUM_OUTPUTS
-    if bias is not None:  # noqa: SIM102 (this one is decided when compiling)
-        if split == 0:
-            total += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
     at = out + (split.to(tl.int64) * num_rows + row)[:, None] * NUM_OUTPUTS + output[None, :]
     mask = (row < num_rows)[:, None] & is_output[None, :]
     tl.store(at, total.to(out.dtype.element_ty), mask=mask)

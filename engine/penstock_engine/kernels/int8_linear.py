@@ -17,6 +17,7 @@ from penstock_engine.kernels.runtime import (
 )
 
 BLOCK_OUTPUTS = 64
+GROUP_MULTIPLE = 16  # of the inputs of a group: the smallest side of a matrix product in Triton
 MIN_SPLIT_INPUTS = 512  # below, adding up the parts costs more than they save
 
 
@@ -27,20 +28,20 @@ def int8_linear_reference(
     group_size: int,
     *,
     zeros: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
+    factor: float = 1.0,
 ) -> torch.Tensor:
     """x: [rows, inputs] -> [rows, outputs] of its type. Sums are float32.
 
     codes: int8 or float8_e4m3fn [outputs, inputs]. scales: floating [outputs, groups], of
     group_size inputs each, of which the last may have fewer. zeros: int16 like scales; a weight is
-    (code - zero) * scale. bias: [outputs].
+    (code - zero) * scale * factor.
     """
     group = torch.arange(codes.shape[1], device=codes.device) // group_size
     weight = codes.float()
     if zeros is not None:
         weight -= zeros[:, group]
-    result = F.linear(x.float(), weight * scales[:, group])
-    return (result if bias is None else result + bias.float()).to(x.dtype)
+    result = F.linear(x.float(), weight * scales[:, group]) * factor
+    return result.to(x.dtype)
 
 
 def int8_linear(
@@ -50,11 +51,11 @@ def int8_linear(
     group_size: int,
     *,
     zeros: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
+    factor: float = 1.0,
 ) -> torch.Tensor:
     """As int8_linear_reference. Rows of x may be cut out of wider ones.
 
-    group_size: a multiple of 16, or not below the number of inputs.
+    group_size: a multiple of GROUP_MULTIPLE, or not below the number of inputs.
     """
     num_rows, num_inputs = x.shape
     num_outputs, num_groups = scales.shape
@@ -75,9 +76,9 @@ def int8_linear(
         as_loadable(codes),
         scales,
         zeros,
-        bias,
         target,
         num_rows,
+        factor,
         x.stride(0),
         NUM_INPUTS=num_inputs,
         NUM_OUTPUTS=num_outputs,
@@ -94,7 +95,7 @@ def int8_linear(
 def choose_block_inputs(group_size: int, element_size: int) -> int:
     """Inputs multiplied at once: a power of two that divides the group; 0: any."""
     block_inputs = math.gcd(group_size, 32 if element_size > 2 else 128)
-    assert block_inputs >= 16
+    assert block_inputs >= GROUP_MULTIPLE
     return block_inputs
 
 
@@ -109,9 +110,9 @@ def _int8_linear_kernel(
     codes,
     scales,
     zeros,
-    bias,
     out,
     num_rows,
+    factor,
     x_stride,
     NUM_INPUTS: tl.constexpr,
     NUM_OUTPUTS: tl.constexpr,
@@ -152,12 +153,10 @@ def _int8_linear_kernel(
             part *= tl.load(scales + group, mask=is_output, other=0.0).to(tl.float32)[None, :]
         total += part
 
-    # Scale, and add the bias once.
+    # Scale, and store.
+    total *= factor
     if NUM_GROUPS == 1:
         total *= tl.load(scales + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
-    if bias is not None:  # noqa: SIM102 (this one is decided when compiling)
-        if split == 0:
-            total += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
     at = out + (split.to(tl.int64) * num_rows + row)[:, None] * NUM_OUTPUTS + output[None, :]
     mask = is_row[:, None] & is_output[None, :]
     tl.store(at, total.to(out.dtype.element_ty), mask=mask)

@@ -17,12 +17,12 @@ SHAPES = [(1, 5, 64), (3, 100, 1120), (70, 65, 1024)]
 
 def operands(
     num_rows: int, num_outputs: int, num_inputs: int, dtype: torch.dtype, device: str
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Rows cut out of wider ones, weights, a bias."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows cut out of wider ones, and weights."""
     torch.manual_seed(num_rows)
     x = torch.randn(num_rows, 2 * num_inputs, device=device).to(dtype)[:, num_inputs:]
     weight = torch.randn(num_outputs, num_inputs, device=device) / num_inputs**0.5
-    return x, weight, torch.randn(num_outputs, device=device).to(dtype)
+    return x, weight
 
 
 def check(actual: torch.Tensor, expected: torch.Tensor) -> None:
@@ -36,12 +36,12 @@ def check(actual: torch.Tensor, expected: torch.Tensor) -> None:
 def test_a_scale_for_each_row(
     shape: tuple[int, int, int], kind: torch.dtype, dtype: torch.dtype, device: str
 ) -> None:
-    x, weight, bias = operands(*shape, dtype, device)
+    x, weight = operands(*shape, dtype, device)
     matrix = round_to_int8(weight, dtype)
     codes = matrix.codes if kind == torch.int8 else (weight * 100).to(kind)
-    for b in (None, bias):
-        expected = int8_linear_reference(x, codes, matrix.scales, shape[2], bias=b)
-        check(int8_linear(x, codes, matrix.scales, shape[2], bias=b), expected)
+    for factor in (1.0, 1 / 256):
+        expected = int8_linear_reference(x, codes, matrix.scales, shape[2], factor=factor)
+        check(int8_linear(x, codes, matrix.scales, shape[2], factor=factor), expected)
 
 
 @DTYPES
@@ -50,14 +50,14 @@ def test_a_scale_and_a_zero_for_each_group(
     group_size: int, dtype: torch.dtype, device: str
 ) -> None:
     """The last group is shorter than the others."""
-    x, _, bias = operands(5, 70, 1000, dtype, device)
+    x, _ = operands(5, 70, 1000, dtype, device)
     num_groups = -(-1000 // group_size)
     codes = torch.randint(-128, 128, (70, 1000), dtype=torch.int8, device=device)
     zeros = torch.randint(-128, 128, (70, num_groups), dtype=torch.int16, device=device)
     scales = torch.rand(70, num_groups, device=device).to(dtype) / 5000
     for z in (None, zeros):
-        expected = int8_linear_reference(x, codes, scales, group_size, zeros=z, bias=bias)
-        check(int8_linear(x, codes, scales, group_size, zeros=z, bias=bias), expected)
+        expected = int8_linear_reference(x, codes, scales, group_size, zeros=z)
+        check(int8_linear(x, codes, scales, group_size, zeros=z), expected)
 
 
 def test_the_reference_of_eight_bits_multiplies_what_the_matrix_says() -> None:
@@ -78,15 +78,14 @@ def test_four_bits(
     shape: tuple[int, int, int], group_size: int, dtype: torch.dtype, device: str
 ) -> None:
     """Rows are padded to whole blocks."""
-    x, weight, bias = operands(*shape, dtype, device)
+    x, weight = operands(*shape, dtype, device)
     held = Int4Weight(round_to_int4(weight, group_size, dtype), dtype)
-    for b in (None, bias):
-        arguments = (x, held.packed, held.scales_and_offsets, shape[1])
-        check(int4_linear(*arguments, bias=b), int4_linear_reference(*arguments, bias=b))
+    arguments = (x, held.packed, held.scales_and_offsets, shape[1])
+    check(int4_linear(*arguments), int4_linear_reference(*arguments))
 
 
 def test_the_reference_of_four_bits_multiplies_what_the_matrix_says() -> None:
-    x, weight, _ = operands(3, 70, 256, torch.float32, "cpu")
+    x, weight = operands(3, 70, 256, torch.float32, "cpu")
     matrix = round_to_int4(weight, 64, torch.float32)
     held = Int4Weight(matrix, torch.float32)
     actual = int4_linear_reference(x, held.packed, held.scales_and_offsets, 70)
