@@ -66,8 +66,9 @@ def generate(
 
 
 def workers() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [p for p in children if "penstock_engine.parallel.worker" in p.cmdline()]
+    """Those that live: a process that ran other tests before may have dead children."""
+    alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in alive if "penstock_engine.parallel.worker" in p.cmdline()]
 
 
 def all_end(processes: list[psutil.Process]) -> bool:
