@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.kernels.operations import BY_DEVICE, TRITON
+from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
@@ -34,16 +36,34 @@ def kernels_on(device: str) -> Iterator[None]:
         yield
 
 
+def random_adapter(rank: int, targets: dict[str, tuple[int, int]]) -> Adapter:
+    """Of every other product."""
+    generator = torch.Generator().manual_seed(rank)
+
+    def normal(*size: int) -> torch.Tensor:
+        return 0.4 * torch.randn(size, generator=generator)
+
+    return Adapter(
+        rank,
+        {
+            name: Factors(normal(rank, inputs), normal(outputs, rank))
+            for name, (outputs, inputs) in list(targets.items())[rank % 2 :: 2]
+        },
+    )
+
+
 def generate(
-    model_dir: Path, device: str, sampling: SamplingParams = GREEDY, **options: Any
+    model_dir: Path, device: str, adapters: tuple[str, ...] = (), **options: Any
 ) -> dict[str, list[int]]:
-    """Chunks and single tokens share steps."""
+    """Chunks and single tokens share steps. adapters: of the sequences, named by their ranks."""
     config = RunnerConfig(model_dir=model_dir, device=device, dtype="float32", **SIZES, **options)
     runner = Runner.load(config)
-    scheduler = Scheduler(SchedulerConfig(**SIZES))
-    for length in (1, 7, 8, 30, 60):
+    for name in {*adapters} - {""}:
+        runner.adapters.add(name, random_adapter(int(name), runner.adapters.targets))
+    scheduler = Scheduler(SchedulerConfig(**SIZES, max_adapters=config.max_adapters))
+    for length, adapter in zip_longest((1, 7, 8, 30, 60), adapters, fillvalue=""):
         prompt = [(length * i) % 61 for i in range(length)]
-        scheduler.add(Sequence(str(length), prompt, sampling, frozenset(), 0.0))
+        scheduler.add(Sequence(str(length), prompt, GREEDY, frozenset(), 0.0, adapter=adapter))
     outputs: dict[str, list[int]] = {}
     while (step := scheduler.schedule(0.0)) is not None:
         for event in scheduler.complete(step, runner.run(step), 0.0):
@@ -68,6 +88,15 @@ def test_a_model_on_kernels_answers_as_on_torch(
     qwen3_dir: Path, device: str, options: dict[str, str]
 ) -> None:
     check(qwen3_dir, device, **options)
+
+
+def test_adapters(qwen3_dir: Path, device: str) -> None:
+    """Three of different ranks, of which two fit at once, beside sequences without one."""
+    adapters = ("3", "", "16", "3", "5")
+    check(qwen3_dir, device, adapters=adapters, max_adapters=2)
+    plain = generate(qwen3_dir, "cpu")
+    adapted = generate(qwen3_dir, "cpu", adapters=adapters, max_adapters=2)
+    assert [plain[n] == adapted[n] for n in plain] == [not name for name in adapters]
 
 
 @pytest.mark.parametrize("family", ["gemma2", "phi", "mixtral"])
