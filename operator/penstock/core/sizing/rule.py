@@ -128,7 +128,7 @@ class Sizing:
         if seen.missing and not seen.readings:
             return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
         if state.traffic.mix is None or len(state.demand.history) < 2:
-            return "no request has ended yet: held"
+            return "no request has come yet: held"
         if not seen.ready:
             return "no engine is ready: held"
         return None
