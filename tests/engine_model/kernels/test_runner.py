@@ -1,7 +1,7 @@
 """Whole models on the path of CUDA, from the runner down, against the torch path: same tokens."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -14,7 +14,6 @@ import torch
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.kernels.operations import BY_DEVICE, TRITON
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
@@ -26,16 +25,8 @@ SIZES = {
     "max_num_batched_tokens": 16,
     "max_model_len": 100,
 }
+Computing = Callable[[str], AbstractContextManager[None]]
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
-
-
-@contextmanager
-def kernels_on(device: str) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Without CUDA, every launch of a graph is made anew.
-        recorder = TRITON.recorder if device == "cuda" else lambda: lambda compute: compute
-        patch.setitem(BY_DEVICE, device, replace(TRITON, recorder=recorder))
-        yield
 
 
 def random_adapter(rank: int, targets: dict[str, tuple[int, int]]) -> Adapter:
@@ -73,12 +64,16 @@ def generate(
     return outputs
 
 
-def check(model_dir: Path, device: str, **options: Any) -> None:
+def check(
+    computing: Computing, model_dir: Path, device: str, **options: Any
+) -> dict[str, list[int]]:
     torch.set_num_threads(1)
-    expected = generate(model_dir, "cpu", **options)
+    with computing("torch"):
+        expected = generate(model_dir, "cpu", **options)
     assert len({tuple(tokens) for tokens in expected.values()}) > 1
-    with kernels_on(device):
+    with computing("triton"):
         assert generate(model_dir, device, **options) == expected
+    return expected
 
 
 @pytest.mark.parametrize(
@@ -87,22 +82,24 @@ def check(model_dir: Path, device: str, **options: Any) -> None:
     ids=["plain", "int8", "int4", "int8 cache"],
 )
 def test_a_model_on_kernels_answers_as_on_torch(
-    qwen3_dir: Path, device: str, options: dict[str, str]
+    computing: Computing, qwen3_dir: Path, device: str, options: dict[str, str]
 ) -> None:
-    check(qwen3_dir, device, **options)
+    check(computing, qwen3_dir, device, **options)
 
 
-def test_adapters(qwen3_dir: Path, device: str) -> None:
+def test_adapters(computing: Computing, qwen3_dir: Path, device: str) -> None:
     """Three of different ranks, of which two fit at once, beside sequences without one."""
     adapters = ("3", "", "16", "3", "5")
-    check(qwen3_dir, device, adapters=adapters, max_adapters=2)
-    plain = generate(qwen3_dir, "cpu")
-    adapted = generate(qwen3_dir, "cpu", adapters=adapters, max_adapters=2)
+    adapted = check(computing, qwen3_dir, device, adapters=adapters, max_adapters=2)
+    with computing("torch"):
+        plain = generate(qwen3_dir, "cpu")
     assert [plain[n] == adapted[n] for n in plain] == [not name for name in adapters]
 
 
 @pytest.mark.parametrize("family", ["gemma2", "phi", "mixtral"])
-def test_families(family: str, greedy_equality: ModuleType, device: str, tmp_path: Path) -> None:
+def test_families(
+    computing: Computing, family: str, greedy_equality: ModuleType, device: str, tmp_path: Path
+) -> None:
     """Windows of 5 tokens in some layers, scores below 2 and norms before and after; halves side
     by side, rotated in part; experts."""
     torch.manual_seed(0)
@@ -110,4 +107,4 @@ def test_families(family: str, greedy_equality: ModuleType, device: str, tmp_pat
     if family == "gemma2":
         made = replace(made, config=made.config | {"sliding_window": 5})
     made.make(tmp_path)
-    check(tmp_path, device)
+    check(computing, tmp_path, device)
