@@ -63,13 +63,16 @@ class SchedulerConfig:
 class Scheduler:
     """Single owner, no locks, at most one step in flight."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, speculation: Speculation | None = None) -> None:
+        """speculation: instead of the configured one."""
         self.config = config
         self._cache = KVCache(
             BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
             config.num_host_blocks,
         )
-        self._speculation = None if config.speculation is None else Speculation(config.speculation)
+        if speculation is None and config.speculation is not None:
+            speculation = Speculation(config.speculation)
+        self._speculation = speculation
         self._sequences: dict[str, Sequence] = {}
         self._waiting = Queue(config.max_adapters, config.adapter_patience_s)
         self._running = Line()
@@ -81,6 +84,10 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self._sequences)
+
+    @property
+    def num_free_blocks(self) -> int:
+        return self._cache.pool.num_free_blocks
 
     def add(self, sequence: Sequence) -> TokenEvent | None:
         """Queues a sequence, or refuses it with an event of reason "error"."""

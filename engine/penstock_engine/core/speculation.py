@@ -87,9 +87,9 @@ class Governor:
 class Speculation:
     """The configured way to guess, and the governor over it."""
 
-    def __init__(self, config: SpeculationConfig) -> None:
+    def __init__(self, config: SpeculationConfig, governor: Governor | None = None) -> None:
         self.config = config
-        self.governor = Governor(config.num_speculative_tokens)
+        self.governor = governor or Governor(config.num_speculative_tokens)
         self._stores = SuffixStores()
 
     @property

@@ -1,0 +1,162 @@
+"""`penstock simulate`: a scaling policy on simulated engines, before it meets real ones."""
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from penstock.core.admission import Policy
+from penstock.sim import campaign, policies, scenario
+from penstock.sim.campaign import Campaign
+from penstock.sim.profile import profiles
+from penstock.sim.traces.source import Format
+
+TOLD = {
+    "attainment": "{:.2%}",
+    "worst_attainment": "{:.1%}",
+    "mean_replicas": "{:.2f}",
+    "gpu_hours": "{:.1f}",
+    "cost": "{:.1f}",
+    "shed": "{:.0f}",
+    "failed": "{:.0f}",
+    "reversals": "{:.1f}",
+    "scale_ups": "{:.1f}",
+    "scale_downs": "{:.1f}",
+    "ttft_p50_s": "{:.2f}",
+    "ttft_p99_s": "{:.2f}",
+    "tpot_p50_s": "{:.3f}",
+    "tpot_p99_s": "{:.3f}",
+}
+
+
+def command(
+    wanted: Annotated[
+        str, typer.Argument(metavar="[SCENARIO]", help="A shipped name, or a YAML or JSON file.")
+    ] = "",
+    policy: Annotated[str, typer.Option(help="The rule that scales.")] = "static",
+    param: Annotated[list[str] | None, typer.Option(help="A knob of it: name=value.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs, with seeds from 0 on.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    trace: Annotated[Path | None, typer.Option(help="A recorded trace instead.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="Of the trace.")] = "azure",
+    rate_scale: Annotated[float, typer.Option(help="Times the trace's own rate.")] = 1.0,
+    from_s: Annotated[float, typer.Option(help="Where in the trace to begin.")] = 0.0,
+    duration_s: Annotated[float, typer.Option(help="How much of the trace.")] = 3600.0,
+    profile: Annotated[str | None, typer.Option(help="The engine and its GPU.")] = None,
+    startup_s: Annotated[float | None, typer.Option(help="Median start of a pod.")] = None,
+    ttft_s: Annotated[float | None, typer.Option(help="Objective.")] = None,
+    tpot_s: Annotated[float | None, typer.Option(help="Objective.")] = None,
+    min_replicas: Annotated[int | None, typer.Option(min=0)] = None,
+    max_replicas: Annotated[int | None, typer.Option(min=1)] = None,
+    admission: Annotated[Policy | None, typer.Option(help="What the gateway does.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the first seed.")] = None,
+    show: Annotated[bool, typer.Option("--list", help="Name scenarios and policies.")] = False,
+) -> None:
+    """A SCENARIO or a --trace, under one policy, for several seeds."""
+    if show:
+        _list()
+        return
+    try:
+        world = _trace_scenario(locals()) if trace else scenario.load(wanted)
+        world = world.with_each(
+            profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
+            min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
+        )  # fmt: skip
+        knobs = dict(_knob(text) for text in param or [])
+        began = time.perf_counter()
+        outcome = campaign.hold(world, policy, knobs, seeds, jobs, plot)
+    except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
+        typer.echo(f"penstock simulate: {error}", err=True)
+        raise typer.Exit(2) from error
+    wall_s = time.perf_counter() - began
+    _print(outcome, wall_s)
+    if json_file is not None:
+        text = json.dumps(_json(outcome, wall_s), indent=1)
+        sys.stdout.write(f"{text}\n") if str(json_file) == "-" else json_file.write_text(
+            f"{text}\n"
+        )
+
+
+def _trace_scenario(options: dict[str, Any]) -> scenario.Scenario:
+    """One service under a trace; what is not said is what llm-d's benchmark has."""
+    path: Path = options["trace"]
+    workload = {
+        "kind": "trace",
+        "path": str(path),
+        "format": options["form"],
+        "rate_scale": options["rate_scale"],
+        "from_s": options["from_s"],
+    }
+    service = {"profile": "llama-3.1-8b-h100", "ttft_s": 2.0, "tpot_s": 0.1, "workload": workload}
+    return scenario.Scenario.model_validate(
+        {"name": path.stem, "duration_s": options["duration_s"], "services": [service]}
+    )
+
+
+def _knob(text: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise ValueError(f"--param {text!r} is not of the form name=value")
+    return name.strip().replace("-", "_"), value.strip()
+
+
+def _print(outcome: Campaign, wall_s: float) -> None:
+    parts = {"": outcome.total, **outcome.by_service}
+    if len(outcome.by_service) == 1:
+        del parts[next(iter(outcome.by_service))]
+    seeds = len(outcome.summaries)
+    table = Table(title=f"{outcome.scenario.name}, {outcome.policy}, {seeds} seeds")
+    table.add_column("")
+    for name in parts:
+        table.add_column(name or "all", justify="right")
+    for figure, form in TOLD.items():
+        cells = [
+            f"{form.format(e[figure].mean)} ± {form.format(e[figure].ci95)}" for e in parts.values()
+        ]
+        table.add_row(figure, *cells)
+    console = Console()
+    console.print(table)
+    requests = sum(outcome.total["arrivals"].per_seed)
+    console.print(f"{requests:,.0f} requests in {wall_s:.1f} s: {requests / wall_s:,.0f} a second")
+
+
+def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
+    services = {
+        name: {figure: asdict(estimate) for figure, estimate in figures.items()}
+        for name, figures in outcome.by_service.items()
+    }
+    return {
+        "scenario": outcome.scenario.model_dump(mode="json"),
+        "policy": outcome.policy,
+        "params": dict(outcome.knobs),
+        "seeds": len(outcome.summaries),
+        "wall_s": wall_s,
+        **{figure: asdict(estimate) for figure, estimate in outcome.total.items()},
+        "services": services,
+    }
+
+
+def _list() -> None:
+    for title, rows in (
+        ("Scenarios", scenario.shipped()),
+        ("Policies", {name: _knobs_of(name) for name in policies.policies()}),
+        ("Profiles", {name: profile.source for name, profile in profiles().items()}),
+    ):
+        table = Table(title=title, show_header=False, title_justify="left")
+        for name, text in rows.items():
+            table.add_row(name, text)
+        Console().print(table)
+
+
+def _knobs_of(policy: str) -> str:
+    knobs = policies.knobs_of(policy)
+    return ", ".join(f"{name}={default}" if default else name for name, default in knobs.items())

@@ -1,0 +1,61 @@
+"""One policy on one scenario with several seeds, one or more at a time."""
+
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from penstock.sim.plot import draw
+from penstock.sim.report import Estimate, Summary, combine, summaries_of
+from penstock.sim.run import run
+from penstock.sim.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """summaries: for each seed, one of each service."""
+
+    scenario: Scenario
+    policy: str
+    knobs: Mapping[str, str]
+    summaries: tuple[tuple[Summary, ...], ...]
+
+    @property
+    def total(self) -> dict[str, Estimate]:
+        return combine(self.summaries)
+
+    @property
+    def by_service(self) -> dict[str, dict[str, Estimate]]:
+        return {
+            service.name: combine([[summaries[index]] for summaries in self.summaries])
+            for index, service in enumerate(self.scenario.services)
+        }
+
+
+def hold(
+    scenario: Scenario,
+    policy: str,
+    knobs: Mapping[str, str],
+    seeds: int,
+    jobs: int = 1,
+    plot: Path | None = None,
+) -> Campaign:
+    """Seeds from 0 on; the same ones whatever the number of jobs. plot: where to draw seed 0."""
+    one = partial(_one, scenario, policy, dict(knobs), plot)
+    if jobs == 1 or seeds == 1:
+        summaries = [one(seed) for seed in range(seeds)]
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            summaries = list(pool.map(one, range(seeds)))
+    return Campaign(scenario, policy, dict(knobs), tuple(summaries))
+
+
+def _one(
+    scenario: Scenario, policy: str, knobs: Mapping[str, str], plot: Path | None, seed: int
+) -> tuple[Summary, ...]:
+    done = run(scenario, policy, seed, knobs)
+    if plot is not None and seed == 0:
+        draw(done, plot)
+    return tuple(summaries_of(done))

@@ -1,0 +1,137 @@
+"""What goes wrong, from when to when."""
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
+
+from penstock.sim.fleet import Fleet
+from penstock.sim.metrics import Metrics, Whose
+from penstock.sim.profile import Record
+from penstock.sim.quota import Quota
+
+
+class Afflicted(Protocol):
+    """A service, as far as faults reach."""
+
+    fleet: Fleet
+    metrics: Metrics
+    quota: Quota
+
+    def quota_changed(self) -> None: ...
+
+
+class Window(Record, ABC):
+    """service: its name, or "" for all of them."""
+
+    service: str = ""
+    from_s: float = Field(ge=0)
+    to_s: float = Field(default=float("inf"), gt=0)
+
+    @abstractmethod
+    def begin(self, service: Afflicted) -> None: ...
+
+    def end(self, service: Afflicted) -> None:
+        """Most things that went wrong stay so."""
+
+
+class Blackout(Window):
+    """Numbers cannot be had."""
+
+    kind: Literal["blackout"] = "blackout"
+    of: Whose = "all"
+
+    def begin(self, service: Afflicted) -> None:
+        service.metrics.blackouts.append(self.of)
+
+    def end(self, service: Afflicted) -> None:
+        service.metrics.blackouts.remove(self.of)
+
+
+class Frozen(Window):
+    """Numbers stay as they are, and only their own time says so."""
+
+    kind: Literal["frozen"] = "frozen"
+    of: Whose = "all"
+
+    def begin(self, service: Afflicted) -> None:
+        service.metrics.frozen.append(self.of)
+
+    def end(self, service: Afflicted) -> None:
+        service.metrics.frozen.remove(self.of)
+
+
+class SlowNode(Window):
+    """Iterations of the oldest ready pods take `factor` times as long."""
+
+    kind: Literal["slow-node"] = "slow-node"
+    pods: int = Field(default=1, ge=1)
+    factor: float = Field(default=2.0, gt=0)
+
+    def begin(self, service: Afflicted) -> None:
+        for pod in service.fleet.of_phase("Ready")[: self.pods]:
+            pod.engine.factor = self.factor
+
+    def end(self, service: Afflicted) -> None:
+        for pod in service.fleet.pods.values():
+            pod.engine.factor = 1.0
+
+
+class SlowStart(Window):
+    """Pods that begin to start meanwhile take `factor` times as long."""
+
+    kind: Literal["slow-start"] = "slow-start"
+    factor: float = Field(default=3.0, gt=0)
+
+    def begin(self, service: Afflicted) -> None:
+        service.fleet.start_factor = self.factor
+
+    def end(self, service: Afflicted) -> None:
+        service.fleet.start_factor = 1.0
+
+
+class Crash(Window):
+    """The oldest pods of a phase crash at from_s."""
+
+    kind: Literal["crash"] = "crash"
+    phase: Literal["Starting", "Ready"] = "Ready"
+    pods: int = Field(default=1, ge=1)
+
+    def begin(self, service: Afflicted) -> None:
+        for pod in service.fleet.of_phase(self.phase)[: self.pods]:
+            service.fleet.crash(pod)
+
+
+class FailingStarts(Window):
+    """A share of starts ends half-way, and begins anew."""
+
+    kind: Literal["failing-starts"] = "failing-starts"
+    share: float = Field(ge=0, le=1)
+
+    def begin(self, service: Afflicted) -> None:
+        service.fleet.crash_share = self.share
+
+    def end(self, service: Afflicted) -> None:
+        service.fleet.crash_share = 0.0
+
+
+class QuotaCap(Window):
+    """No more than so many GPUs of a kind; pods that have theirs keep them."""
+
+    kind: Literal["quota"] = "quota"
+    gpu: str
+    gpus: int = Field(ge=0)
+
+    def begin(self, service: Afflicted) -> None:
+        service.quota.limits[self.gpu] = self.gpus
+        service.quota_changed()
+
+    def end(self, service: Afflicted) -> None:
+        service.quota.limits.pop(self.gpu, None)
+        service.quota_changed()
+
+
+Fault = Annotated[
+    Blackout | Frozen | SlowNode | SlowStart | Crash | FailingStarts | QuotaCap,
+    Field(discriminator="kind"),
+]

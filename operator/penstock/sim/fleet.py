@@ -1,0 +1,183 @@
+"""The pods of one service, as a Deployment treats them.
+
+    created -> (waits for a GPU) -> starts -> Ready -> Draining -> gone
+
+Fewer replicas: those that start go first, the youngest of them before the others; then ready ones,
+by least KV, which finish what they have. A pod that crashed starts anew where it is.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from penstock.core.signals import PodPhase
+from penstock.sim.clock import Clock
+from penstock.sim.engine import Engine
+from penstock.sim.gateway import Gateway
+from penstock.sim.profile import Profile
+from penstock.sim.quota import Quota
+
+
+@dataclass(slots=True)
+class Pod:
+    """scheduled_s: since when it holds its GPUs. num_starts: of its container, the running one too."""
+
+    name: str
+    created_s: float
+    engine: Engine
+    phase: PodPhase = "Starting"
+    scheduled_s: float | None = None
+    ready_s: float | None = None
+    num_starts: int = 0
+
+
+@dataclass(slots=True)
+class Census:
+    """How many pods there were from `at_s` on. Waiting ones hold no GPU."""
+
+    at_s: float
+    waiting: int
+    starting: int
+    ready: int
+    draining: int
+
+    @property
+    def held(self) -> int:
+        return self.starting + self.ready + self.draining
+
+
+@dataclass(slots=True)
+class Fleet:
+    """census: each change. start_factor: of pods that begin to start now; crash_share: of starts that
+    fail half-way."""
+
+    name: str
+    profile: Profile
+    clock: Clock
+    gateway: Gateway
+    quota: Quota
+    random: Random
+    prefix_block_tokens: int = 0
+    start_factor: float = 1.0
+    crash_share: float = 0.0
+    desired: int = 0
+    pods: dict[str, Pod] = field(default_factory=dict)
+    census: list[Census] = field(default_factory=list)
+    pod_ready_s: list[float] = field(default_factory=list)
+    _num_created: int = 0
+
+    def begin(self, replicas: int) -> None:
+        """These are ready from the start."""
+        self.desired = replicas
+        for _ in range(replicas):
+            pod = self._create()
+            if self._has_gpus(pod):
+                self._ready(pod)
+        self.count()
+
+    def scale(self, replicas: int) -> None:
+        self.desired = replicas
+        current = [pod for pod in self.pods.values() if pod.phase != "Draining"]
+        for _ in range(len(current), replicas):
+            self._schedule(self._create())
+        for pod in sorted(current, key=self._cost_of_losing)[: max(0, len(current) - replicas)]:
+            self._remove(pod)
+        self.count()
+
+    def of_phase(self, phase: PodPhase) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.phase == phase]
+
+    def crash(self, pod: Pod) -> None:
+        """What it was doing is lost; its container starts anew, unless the pod was to go anyway."""
+        if pod.phase == "Starting":
+            self._start(pod)
+            return
+        if pod.phase == "Ready":
+            self.gateway.remove_engine(pod.name)
+        lost = pod.engine.crash()
+        if pod.phase == "Draining":
+            self._gone(pod)
+        else:
+            pod.phase, pod.ready_s = "Starting", None
+            pod.engine = self._engine()
+            self._start(pod)
+        self.gateway.lost(lost)
+        self.count()
+
+    def schedule_waiting(self) -> None:
+        """GPUs were given back."""
+        for pod in list(self.pods.values()):
+            if pod.scheduled_s is None:
+                self._schedule(pod)
+
+    def count(self) -> None:
+        phases = [pod.phase for pod in self.pods.values()]
+        waiting = sum(pod.scheduled_s is None for pod in self.pods.values())
+        self.census.append(
+            Census(
+                self.clock.now,
+                waiting,
+                phases.count("Starting") - waiting,
+                phases.count("Ready"),
+                phases.count("Draining"),
+            )
+        )
+
+    def _engine(self) -> Engine:
+        # Each engine draws for itself: what one does changes nothing for another.
+        random = Random(self.random.getrandbits(64))
+        return Engine(self.profile, self.clock, self.gateway, random, self.prefix_block_tokens)
+
+    def _create(self) -> Pod:
+        self._num_created += 1
+        name = f"{self.name}-{self._num_created}"
+        pod = self.pods[name] = Pod(name, self.clock.now, self._engine())
+        return pod
+
+    def _has_gpus(self, pod: Pod) -> bool:
+        if pod.scheduled_s is None and self.quota.take(self.profile):
+            pod.scheduled_s = self.clock.now
+        return pod.scheduled_s is not None
+
+    def _schedule(self, pod: Pod) -> None:
+        if self._has_gpus(pod):
+            self._start(pod)
+
+    def _start(self, pod: Pod) -> None:
+        pod.num_starts += 1
+        duration_s = self.profile.start_up.duration_s(self.random.gauss(0, 1)) * self.start_factor
+        fails = self.random.random() < self.crash_share
+        this_start = pod.num_starts
+        end = self.crash if fails else self._ready
+
+        def started() -> None:
+            if pod.phase == "Starting" and pod.num_starts == this_start and pod.name in self.pods:
+                end(pod)
+
+        self.clock.at(self.clock.now + duration_s * (0.5 if fails else 1.0), started)
+
+    def _ready(self, pod: Pod) -> None:
+        pod.phase, pod.ready_s = "Ready", self.clock.now
+        if pod.scheduled_s is not None and pod.num_starts == 1:
+            self.pod_ready_s.append(self.clock.now - pod.created_s)
+        self.count()
+        self.gateway.add_engine(pod.name, pod.engine)
+
+    def _cost_of_losing(self, pod: Pod) -> tuple[bool, float]:
+        if pod.phase == "Starting":
+            return False, -pod.created_s
+        return True, pod.engine.kv_tokens
+
+    def _remove(self, pod: Pod) -> None:
+        if pod.phase == "Starting":
+            self._gone(pod)
+            return
+        pod.phase = "Draining"
+        self.gateway.remove_engine(pod.name)
+        pod.engine.drain(lambda: self._gone(pod))
+
+    def _gone(self, pod: Pod) -> None:
+        if self.pods.pop(pod.name, None) is None:
+            return
+        if pod.scheduled_s is not None:
+            self.quota.give_back(self.profile)
+        self.count()

@@ -1,0 +1,199 @@
+"""The gateway of one service: admission and routing are the real ones, the rest is counting."""
+
+from collections.abc import Callable
+from random import Random
+
+from penstock.core.admission import Admission, AdmissionSpec, EngineLoad, Waiting
+from penstock.core.routing import Endpoint, Pick, pick
+from penstock.core.signals import GatewayReading
+from penstock.sim.clock import Clock
+from penstock.sim.engine import Engine
+from penstock.sim.request import Request
+from penstock.sim.tally import Tally
+from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+
+REVISION = "stable"
+WEIGHTS = {REVISION: 100}
+# What an output is believed to be before one has ended, and how much of a belief one more leaves.
+FIRST_OUTPUT_TOKENS, MEMORY = 256.0, 0.98
+# A request is sent at most so often: to another engine when one crashed before its first token.
+MAX_TRIES = 3
+
+
+class Gateway:
+    """requests: all that ever came, in their order. finished: called for each, however it ended."""
+
+    def __init__(
+        self,
+        spec: AdmissionSpec,
+        clock: Clock,
+        random: Random,
+        finished: Callable[[Request], None] = lambda request: None,
+    ) -> None:
+        self.requests: list[Request] = []
+        self._finished = finished
+        self._clock = clock
+        self._random = random
+        self._admission = Admission(spec)
+        self._ttft_objective_s = spec.ttft_s
+        self._engines: dict[str, Engine] = {}
+        self._loads: dict[str, EngineLoad] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+        self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
+        self._sent: dict[str, tuple[Request, Waiting]] = {}
+        self._queued: dict[str, Request] = {}
+        self._output_tokens = FIRST_OUTPUT_TOKENS
+        self._uncached_share = 1.0
+        self._expiry_s = -1.0
+        self._prompt_tokens = self._ended = self._ended_tokens = self._shed = self._failed = 0
+        self._ttft_s, self._tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
+
+    def arrive(self, request: Request) -> None:
+        self.requests.append(request)
+        self._prompt_tokens += request.prompt_tokens
+        self._enqueue(request)
+
+    def add_engine(self, pod: str, engine: Engine) -> None:
+        self._engines[pod] = engine
+        self._loads[pod] = EngineLoad(
+            pod=pod,
+            kv_capacity_tokens=engine.profile.kv_tokens,
+            prefill_tokens_per_s=engine.profile.prefill_tokens_per_s,
+        )
+        self._endpoints[pod] = Endpoint(pod, pod, REVISION)
+        self._admission.renew()
+        self._dispatch()
+
+    def remove_engine(self, pod: str) -> None:
+        """Nothing more is sent there; what was sent goes on."""
+        del self._engines[pod], self._loads[pod], self._endpoints[pod]
+
+    def lost(self, requests: list[Request]) -> None:
+        """Their engine crashed. Who has had a first token has failed, the others are sent again."""
+        for request in requests:
+            self._settle(request, began=request.first_token_s is not None)
+            del self._sent[request.request_id]
+            if request.first_token_s is not None or request.num_tries >= MAX_TRIES:
+                self._fail(request)
+            else:
+                self._enqueue(request)
+
+    def began(self, request: Request) -> None:
+        """An engine gave the first token."""
+        self._ttft_s.add(self._clock.now - request.arrival_s)
+        cached_share = request.cached_tokens / request.prompt_tokens
+        self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
+        waiting = self._sent[request.request_id][1]
+        if (load := self._loads.get(request.pod)) is not None:
+            load.prefill_tokens = max(0.0, load.prefill_tokens - waiting.prefill_tokens)
+        self._dispatch()
+
+    def ended(self, request: Request) -> None:
+        request.outcome = "ended"
+        self._ended += 1
+        self._ended_tokens += request.output_tokens
+        self._output_tokens += (1 - MEMORY) * (request.output_tokens - self._output_tokens)
+        self._tpot_s.add(request.tpot_s or 0.0)
+        self._settle(request, began=True)
+        del self._sent[request.request_id]
+        self._finished(request)
+        self._dispatch()
+
+    def reading(self) -> GatewayReading:
+        prefilling = [w for r, w in self._sent.values() if r.first_token_s is None]
+        oldest_s = min((r.arrival_s for r in self._queued.values()), default=self._clock.now)
+        return GatewayReading(
+            at_s=self._clock.now,
+            queued=len(self._queued),
+            queued_prompt_tokens=sum(r.prompt_tokens for r in self._queued.values()),
+            in_flight=len(self._sent),
+            in_flight_prefill_tokens=round(sum(w.prefill_tokens for w in prefilling)),
+            oldest_wait_s=self._clock.now - oldest_s,
+            arrivals=len(self.requests),
+            prompt_tokens=self._prompt_tokens,
+            ended=self._ended,
+            output_tokens=self._ended_tokens,
+            shed=self._shed,
+            failed=self._failed,
+            ttft_s=self._ttft_s.histogram(),
+            tpot_s=self._tpot_s.histogram(),
+        )
+
+    def _enqueue(self, request: Request) -> None:
+        prefill_tokens = request.prompt_tokens * self._uncached_share
+        waiting = Waiting(
+            request.request_id,
+            request.arrival_s,
+            request.arrival_s + self._ttft_objective_s,
+            prefill_tokens,
+            request.prompt_tokens + self._output_tokens / 2,
+        )
+        if not self._admission.add(waiting):
+            self._shed_one(request)
+            return
+        self._queued[request.request_id] = request
+        self._dispatch()
+        if self._queued and self._expiry_s <= self._clock.now:
+            self._await_expiry()
+
+    def _dispatch(self) -> None:
+        while self._queued:
+            engines = list(self._loads.values())
+            found = self._admission.next(engines, self._clock.now)
+            if found is None:
+                return
+            waiting, fitting = found
+            self._send(self._queued.pop(waiting.request_id), waiting, fitting)
+
+    def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
+        endpoints = [self._endpoints[load.pod] for load in fitting]
+        picked = pick(endpoints, WEIGHTS, self._random.random(), load=self._in_flight)
+        assert isinstance(picked, Pick)
+        pod = picked.endpoint.pod
+        load = self._loads[pod]
+        load.prefill_tokens += waiting.prefill_tokens
+        load.kv_tokens += waiting.kv_tokens
+        self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
+        request.pod = pod
+        request.num_tries += 1
+        self._sent[request.request_id] = (request, waiting)
+        if not self._engines[pod].submit(request):
+            self._settle(request, began=False)
+            del self._sent[request.request_id]
+            self._fail(request)
+
+    def _settle(self, request: Request, *, began: bool) -> None:
+        """What it added to an engine's load is taken off; its prompt was, when it `began`."""
+        waiting = self._sent[request.request_id][1]
+        self._in_flight[request.pod] -= round(waiting.kv_tokens)
+        load = self._loads.get(request.pod)
+        if load is None:
+            return
+        load.kv_tokens = max(0.0, load.kv_tokens - waiting.kv_tokens)
+        if not began:
+            load.prefill_tokens = max(0.0, load.prefill_tokens - waiting.prefill_tokens)
+
+    def _await_expiry(self) -> None:
+        """Once for whoever waits now; those that come later are looked at then."""
+        self._expiry_s = self._clock.now + self._admission.spec.max_wait_s
+        self._clock.at(self._expiry_s, self._expire)
+
+    def _expire(self) -> None:
+        for waiting in self._admission.expired(self._clock.now):
+            self._shed_one(self._queued.pop(waiting.request_id))
+        if self._queued:
+            oldest_s = min(r.arrival_s for r in self._queued.values())
+            self._expiry_s = oldest_s + self._admission.spec.max_wait_s
+            self._clock.at(self._expiry_s, self._expire)
+
+    def _shed_one(self, request: Request) -> None:
+        request.outcome = "shed"
+        request.end_s = self._clock.now
+        self._shed += 1
+        self._finished(request)
+
+    def _fail(self, request: Request) -> None:
+        request.outcome = "failed"
+        request.end_s = self._clock.now
+        self._failed += 1
+        self._finished(request)

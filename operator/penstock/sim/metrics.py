@@ -1,0 +1,94 @@
+"""What the scaler gets to see: looks at engines and gateway, late, lossy, or old.
+
+A look is taken every scrape_s and can be used delay_s later. One that was lost leaves the last one
+standing for stale_after_s; after that the numbers are Missing.
+"""
+
+from random import Random
+from typing import Literal, TypeVar
+
+from pydantic import Field
+
+from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation, PodView
+from penstock.sim.clock import Clock
+from penstock.sim.fleet import Fleet
+from penstock.sim.gateway import Gateway
+from penstock.sim.profile import Record
+
+Whose = Literal["engines", "gateway", "all"]
+ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
+
+
+class MetricsSpec(Record):
+    """loss: share of looks that fail, each by itself."""
+
+    scrape_s: float = Field(default=2.0, gt=0)
+    delay_s: float = Field(default=0.5, ge=0)
+    loss: float = Field(default=0.0, ge=0, le=1)
+    stale_after_s: float = Field(default=10.0, ge=0)
+
+
+class Metrics:
+    """blackouts, frozen: whose numbers cannot be had, or stay as they are, just now."""
+
+    def __init__(
+        self, spec: MetricsSpec, clock: Clock, fleet: Fleet, gateway: Gateway, random: Random
+    ) -> None:
+        self.blackouts: list[Whose] = []
+        self.frozen: list[Whose] = []
+        self._spec = spec
+        self._clock = clock
+        self._fleet = fleet
+        self._gateway = gateway
+        self._random = random
+        self._engines: dict[str, EngineReading] = {}
+        self._service: GatewayReading | None = None
+
+    def look_for(self, decision_s: float) -> None:
+        """Plans the last look that a decision at that time can know of."""
+        spec = self._spec
+        looks = int((decision_s - spec.delay_s) / spec.scrape_s + 1e-9)
+        self._clock.at(max(0.0, looks * spec.scrape_s), self._look)
+
+    def observation(self) -> Observation:
+        """What is known now. Pods and their phases come from the API server, without delay."""
+        views = []
+        for pod in self._fleet.pods.values():
+            reading = None
+            if pod.phase == "Ready":
+                reading = self._fresh(pod.name, self._engines.get(pod.name))
+            views.append(PodView(pod.name, pod.phase, pod.created_s, pod.ready_s, reading))
+        return Observation(
+            self._clock.now,
+            tuple(views),
+            self._fleet.desired,
+            self._fresh("gateway", self._service),
+        )
+
+    def _look(self) -> None:
+        ready = {pod.name: pod for pod in self._fleet.of_phase("Ready")}
+        self._engines = {name: old for name, old in self._engines.items() if name in ready}
+        for name, pod in ready.items():
+            if self._is_answered("engines", name in self._engines):
+                self._engines[name] = pod.engine.reading()
+        if self._is_answered("gateway", self._service is not None):
+            self._service = self._gateway.reading()
+
+    def _is_answered(self, whose: Whose, has_old: bool) -> bool:
+        of = (whose, "all")
+        if any(b in of for b in self.blackouts):
+            return False
+        if has_old and any(f in of for f in self.frozen):
+            return False
+        return not self._spec.loss or self._random.random() >= self._spec.loss
+
+    def _fresh(self, who: str, reading: ReadingT | None) -> ReadingT | Missing:
+        if reading is None:
+            return Missing(who, "no numbers yet")
+        age_s = self._clock.now - reading.at_s
+        is_frozen = any(
+            f in ("all", "gateway" if who == "gateway" else "engines") for f in self.frozen
+        )
+        if age_s > self._spec.stale_after_s + self._spec.delay_s and not is_frozen:
+            return Missing(who, f"its numbers are {age_s:.0f} s old")
+        return reading

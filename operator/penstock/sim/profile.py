@@ -1,0 +1,117 @@
+"""A kind of engine on a kind of GPU: how long an iteration takes, what it holds, what it costs.
+
+    T = fixed + prompt_token·P + pair·Σ(chunk·context) + sequence·B + kv_token·KV
+
+with P prompt tokens in chunks, B sequences that decode and KV tokens that they attend to; the
+context of a chunk is that of its middle. The form is that of Vidur's and BLIS' linear fits. The
+rows are in profiles.yaml, each with its source.
+"""
+
+from functools import cache
+from importlib.resources import files
+from math import log
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock_engine.core.scheduler import SchedulerConfig
+
+
+class Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class IterationTimes(Record):
+    """Seconds for each unit. noise: standard deviation of one iteration, as a share of its time."""
+
+    fixed_s: float = Field(gt=0)
+    prompt_token_s: float = Field(gt=0)
+    pair_s: float = Field(ge=0)
+    sequence_s: float = Field(ge=0)
+    kv_token_s: float = Field(ge=0)
+    noise: float = Field(default=0.0, ge=0, le=0.3)
+
+    def iteration_s(self, prompt_tokens: int, pairs: float, sequences: int, kv: int) -> float:
+        return (
+            self.fixed_s
+            + self.prompt_token_s * prompt_tokens
+            + self.pair_s * pairs
+            + self.sequence_s * sequences
+            + self.kv_token_s * kv
+        )
+
+
+class StartUp(Record):
+    """Medians of the phases of a pod's start, and how its total varies.
+
+    spread: the 84th percentile over the median, of a log-normal distribution.
+    """
+
+    image_s: float = Field(default=10.0, ge=0)
+    weights_s: float = Field(default=20.0, ge=0)
+    warm_up_s: float = Field(default=70.0, ge=0)
+    spread: float = Field(default=1.1, ge=1)
+
+    @property
+    def median_s(self) -> float:
+        return self.image_s + self.weights_s + self.warm_up_s
+
+    def duration_s(self, normal_draw: float) -> float:
+        """normal_draw: of the standard normal distribution."""
+        return float(self.median_s * self.spread**normal_draw)
+
+    def with_median(self, median_s: float) -> "StartUp":
+        """The same phases, as long as it takes together."""
+        if not self.median_s:
+            return self.model_copy(update={"warm_up_s": median_s})
+        factor = median_s / self.median_s
+        phases = ("image_s", "weights_s", "warm_up_s")
+        return self.model_copy(update={p: getattr(self, p) * factor for p in phases})
+
+    @property
+    def sigma(self) -> float:
+        return log(self.spread)
+
+
+class Profile(Record):
+    """gpus, gpu_hour_price: of one replica, in units of the price list of the source."""
+
+    name: str
+    source: str
+    gpu: str
+    gpus: int = Field(default=1, ge=1)
+    gpu_hour_price: float = Field(ge=0)
+    times: IterationTimes
+    max_num_seqs: int = Field(default=256, ge=1)
+    max_num_batched_tokens: int = Field(default=8192, ge=1)
+    block_size: int = Field(default=16, ge=1)
+    kv_tokens: int = Field(ge=1)
+    start_up: StartUp = StartUp()
+
+    def scheduler(self, prefix_block_tokens: int) -> SchedulerConfig:
+        """prefix_block_tokens: the unit in which prompts share prefixes; 0 when they do not."""
+        block_size = prefix_block_tokens or self.block_size
+        return SchedulerConfig(
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_model_len=self.kv_tokens,
+            block_size=block_size,
+            num_blocks=max(1, self.kv_tokens // block_size),
+            prefix_caching=bool(prefix_block_tokens),
+            max_num_queued_seqs=1_000_000,
+        )
+
+    @property
+    def prefill_tokens_per_s(self) -> float:
+        """Of full chunks beside a half-full cache: what a gateway may count on."""
+        chunk = self.max_num_batched_tokens
+        sequences = min(self.max_num_seqs, 64)
+        return chunk / self.times.iteration_s(
+            chunk, chunk * chunk / 2, sequences, self.kv_tokens // 2
+        )
+
+
+@cache
+def profiles() -> dict[str, Profile]:
+    rows = yaml.safe_load(files("penstock.sim").joinpath("profiles.yaml").read_text())
+    return {name: Profile(name=name, **row) for name, row in rows.items()}

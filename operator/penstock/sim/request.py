@@ -1,0 +1,73 @@
+"""One request: what was asked, and what came of it."""
+
+from typing import Literal
+
+Outcome = Literal["open", "ended", "shed", "failed"]
+
+
+class Request:
+    """prefix: ids of the shared blocks its prompt begins with; equal ids, equal tokens. user: whose
+    turn it is in a closed loop. Times are on the simulated clock; None while they are to come."""
+
+    __slots__ = (
+        "arrival_s",
+        "cached_tokens",
+        "end_s",
+        "first_token_s",
+        "num_tries",
+        "outcome",
+        "output_tokens",
+        "pod",
+        "prefix",
+        "prompt_tokens",
+        "request_id",
+        "user",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        arrival_s: float,
+        prompt_tokens: int,
+        output_tokens: int,
+        prefix: tuple[int, ...] = (),
+        user: int = 0,
+    ) -> None:
+        self.request_id = request_id
+        self.arrival_s = arrival_s
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        self.prefix = prefix
+        self.user = user
+        self.outcome: Outcome = "open"
+        self.pod = ""
+        self.num_tries = 0
+        self.cached_tokens = 0
+        self.first_token_s: float | None = None
+        self.end_s: float | None = None
+
+    @property
+    def ttft_s(self) -> float | None:
+        return None if self.first_token_s is None else self.first_token_s - self.arrival_s
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Time for each token after the first; 0 when there is only one."""
+        if self.end_s is None or self.first_token_s is None:
+            return None
+        return (self.end_s - self.first_token_s) / max(1, self.output_tokens - 1)
+
+    def meets(self, ttft_s: float, tpot_s: float) -> bool:
+        if self.outcome != "ended":
+            return False
+        first, each = self.ttft_s, self.tpot_s
+        return first is not None and each is not None and first <= ttft_s and each <= tpot_s
+
+
+def prompt_of(request: Request, prefix_block_tokens: int) -> list[int]:
+    """Tokens that are equal where the prefix ids of two requests are, and only there."""
+    length = request.prompt_tokens
+    if not prefix_block_tokens:
+        return [0] * length
+    tokens = [block + 1 for block in request.prefix for _ in range(prefix_block_tokens)][:length]
+    return tokens + [0] * (length - len(tokens))

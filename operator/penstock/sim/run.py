@@ -1,0 +1,34 @@
+"""One run of a scenario: a policy, a seed, and what came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.sim.clock import Clock
+from penstock.sim.quota import Quota
+from penstock.sim.scenario import Scenario
+from penstock.sim.service import Service, suffer
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """services: as they were left, with all their requests, pods and decisions."""
+
+    scenario: Scenario
+    seed: int
+    services: tuple[Service, ...]
+
+
+def run(scenario: Scenario, policy: str, seed: int, knobs: Mapping[str, str] | None = None) -> Run:
+    """Raises ValueError when there is no such policy, or it has no such knob."""
+    clock = Clock()
+    quota = Quota(dict(scenario.quotas))
+    services = tuple(
+        Service(spec, scenario, clock, quota, seed, policy, knobs or {})
+        for spec in scenario.services
+    )
+    for fault in scenario.faults:
+        suffer(fault, services, clock)
+    for service in services:
+        service.begin()
+    clock.run(scenario.duration_s + scenario.tail_s)
+    return Run(scenario, seed, services)

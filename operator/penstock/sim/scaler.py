@@ -1,0 +1,49 @@
+"""The loop around one rule: look, decide, ask the fleet, write down."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.rule import Bounds, Decision, Objectives, Rule
+from penstock.sim.clock import Clock
+from penstock.sim.fleet import Fleet
+from penstock.sim.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A decision that was made, and what had been asked for before."""
+
+    at_s: float
+    before: int
+    decision: Decision
+
+
+@dataclass(slots=True)
+class Scaler:
+    """records: each decision. bounds: may change while it runs, when a quota does."""
+
+    rule: Rule[Any]
+    objectives: Objectives
+    bounds: Bounds
+    clock: Clock
+    metrics: Metrics
+    fleet: Fleet
+    records: list[Record] = field(default_factory=list)
+    _state: Any = None
+
+    def begin(self) -> None:
+        self._state = self.rule.initial()
+        self._plan(self.clock.now + self.rule.period_s)
+
+    def _plan(self, at_s: float) -> None:
+        self.metrics.look_for(at_s)
+        self.clock.at(at_s, self._decide)
+
+    def _decide(self) -> None:
+        seen = self.metrics.observation()
+        decision, self._state = self.rule.decide(self.objectives, self.bounds, seen, self._state)
+        self.records.append(Record(self.clock.now, self.fleet.desired, decision))
+        desired = self.bounds.clip(decision.desired)
+        if desired != self.fleet.desired:
+            self.fleet.scale(desired)
+        self._plan(self.clock.now + self.rule.period_s)

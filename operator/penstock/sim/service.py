@@ -1,0 +1,110 @@
+"""One service of a scenario, put together: load, gateway, fleet, metrics, scaler."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from random import Random
+
+from penstock.core.rule import Bounds
+from penstock.sim import policies, scenario
+from penstock.sim.clock import Clock
+from penstock.sim.faults import Fault
+from penstock.sim.fleet import Fleet
+from penstock.sim.gateway import Gateway
+from penstock.sim.metrics import Metrics
+from penstock.sim.quota import Quota
+from penstock.sim.request import Request
+from penstock.sim.scaler import Scaler
+from penstock.sim.traces.read import requests_of
+from penstock.sim.traces.source import Trace
+from penstock.sim.workload.generate import (
+    PREFIX_BLOCK_TOKENS,
+    Closed,
+    Users,
+    has_prefixes,
+    open_requests,
+)
+
+
+class Service:
+    """seed: of everything drawn here; the same service with the same seed does the same."""
+
+    def __init__(
+        self,
+        spec: scenario.Service,
+        world: scenario.Scenario,
+        clock: Clock,
+        quota: Quota,
+        seed: int,
+        policy: str,
+        knobs: Mapping[str, str],
+    ) -> None:
+        def random(purpose: str) -> Random:
+            return Random(f"{seed}/{spec.name}/{purpose}")
+
+        self.spec = spec
+        self.quota = quota
+        self._clock = clock
+        self._duration_s = world.duration_s
+        self._users: Users | None = None
+        block_tokens = 0
+        if isinstance(spec.workload, Trace):
+            planned, block_tokens = requests_of(spec.workload, world.duration_s, random("load"))
+        elif isinstance(spec.workload, Closed):
+            self._users = Users(spec.workload, random("load"))
+            planned = self._users.first()
+        else:
+            planned = list(open_requests(spec.workload, world.duration_s, random("load")))
+        if not isinstance(spec.workload, Trace) and has_prefixes(spec.workload):
+            block_tokens = PREFIX_BLOCK_TOKENS
+        self._planned: Sequence[Request] = planned
+        self.gateway = Gateway(spec.admission_spec, clock, random("routing"), self._finished)
+        self.fleet = Fleet(
+            spec.name, spec.engine, clock, self.gateway, quota, random("pods"), block_tokens
+        )
+        self.metrics = Metrics(world.metrics, clock, self.fleet, self.gateway, random("metrics"))
+        known = () if self._users else planned
+        future = policies.Future(known, spec.engine, spec.objectives, spec.bounds, world.duration_s)
+        rule = policies.make(policy, knobs, future)
+        self.scaler = Scaler(rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet)
+        quota.waiting.append(self.fleet.schedule_waiting)
+
+    def begin(self) -> None:
+        initial = self.spec.initial_replicas
+        self.fleet.begin(self.spec.min_replicas if initial is None else initial)
+        self.quota_changed()
+        self.scaler.begin()
+        self._arrivals = iter(self._planned)
+        self._expect_next()
+
+    def quota_changed(self) -> None:
+        """A limit that this service meets alone is known to its scaler, as a ResourceQuota is."""
+        spec, engine = self.spec, self.spec.engine
+        most = self.quota.limits.get(engine.gpu, engine.gpus * spec.max_replicas) // engine.gpus
+        most = min(spec.max_replicas, most)
+        self.scaler.bounds = Bounds(min(spec.min_replicas, most), most)
+        self.fleet.schedule_waiting()
+
+    def _expect_next(self) -> None:
+        request = next(self._arrivals, None)
+        if request is not None and request.arrival_s < self._duration_s:
+            self._clock.at(request.arrival_s, partial(self._arrive, request))
+
+    def _arrive(self, request: Request) -> None:
+        self._expect_next()
+        self.gateway.arrive(request)
+
+    def _finished(self, request: Request) -> None:
+        """In a closed loop its user thinks, and asks again."""
+        if self._users is None:
+            return
+        following = self._users.after(request, self._clock.now)
+        if following is not None and following.arrival_s < self._duration_s:
+            self._clock.at(following.arrival_s, partial(self.gateway.arrive, following))
+
+
+def suffer(fault: Fault, services: Sequence[Service], clock: Clock) -> None:
+    """Plans the beginning and the end of a fault."""
+    struck = [s for s in services if fault.service in ("", s.spec.name)]
+    for service in struck:
+        clock.at(fault.from_s, partial(fault.begin, service))
+        clock.at(fault.to_s, partial(fault.end, service))

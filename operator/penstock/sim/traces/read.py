@@ -1,0 +1,47 @@
+"""Traces as requests: read once, sampled by seed."""
+
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from penstock.sim.request import Request
+from penstock.sim.traces import azure, burstgpt, mooncake
+from penstock.sim.traces.row import Row
+from penstock.sim.traces.source import Format, Trace
+
+# Copies of a request that a higher rate asks for come within so many seconds of it.
+JITTER_S = 10.0
+
+
+def requests_of(trace: Trace, duration_s: float, random: Random) -> tuple[list[Request], int]:
+    """In order of arrival, and how many tokens one id of their prefixes stands for (0: none)."""
+    rows = rows_of(trace.path, trace.format)
+    chosen = [
+        (at_s, row)
+        for row in rows
+        if trace.from_s <= row.at_s < trace.from_s + duration_s
+        for at_s in _scaled(row.at_s - trace.from_s, trace.rate_scale, random)
+    ]
+    chosen.sort(key=lambda pair: pair[0])
+    requests = [
+        Request(f"r{i}", at_s, row.prompt_tokens, row.output_tokens, row.prefix)
+        for i, (at_s, row) in enumerate(chosen)
+    ]
+    return requests, mooncake.BLOCK_TOKENS if trace.format == "mooncake" else 0
+
+
+@cache
+def rows_of(path: Path, form: Format) -> tuple[Row, ...]:
+    """All rows, the first arrival at 0."""
+    read = {"azure": azure.rows, "mooncake": mooncake.rows, "burstgpt": burstgpt.rows}[form]
+    with path.open() as lines:
+        rows = sorted(read(lines), key=lambda row: row.at_s)
+    first_s = rows[0].at_s if rows else 0.0
+    return tuple(row._replace(at_s=row.at_s - first_s) for row in rows)
+
+
+def _scaled(at_s: float, scale: float, random: Random) -> list[float]:
+    """Each request is kept with probability `scale`; above 1 there are copies, a little moved."""
+    copies = int(scale) + (random.random() < scale % 1)
+    moved = [max(0.0, at_s + random.uniform(-JITTER_S, JITTER_S)) for _ in range(copies - 1)]
+    return [at_s, *moved] if copies else []
