@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.rule import Bounds
 from penstock.core.rules.llmd_token_aware import TokenBacklog, llmd_token_aware
 
 
@@ -19,7 +20,7 @@ def test_both_metrics(gateway, engine, see, tokens, kv, proposed):
     seen = see(
         0.0, [engine(kv_usage=u) for u in kv], gateway=gateway(in_flight_prefill_tokens=tokens)
     )
-    series = source.scrape(None, seen, source.initial())
+    series = source.scrape(None, Bounds(1, 8), seen, source.initial())
     assert tuple(m.propose(9, 0.0).replicas for m in source.metrics(series)) == proposed
 
 

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.core.rule import Bounds
 from penstock.core.rules.wva import PodLoad, Wva
 from penstock.core.rules.wva_v1 import SpareAnalyzer, wva_v1
 from penstock.core.rules.wva_v2 import TokenAnalyzer
@@ -108,14 +109,24 @@ def test_it_takes_the_worst_of_a_minute_and_lengths_of_five(see, engine, times):
     source = Wva(V1)
     series = source.initial()
     for now, usage in ((0, 0.1), (15, 0.74), (30, 0.1), (45, 0.1), (60, 0.1)):
-        series = source.scrape(None, see(now, [engine(kv_usage=usage)]), series)
+        series = source.scrape(None, Bounds(1, 8), see(now, [engine(kv_usage=usage)]), series)
         assert series.desired == (1 if now < 60 else 2)  # 0.74 was 45 s ago
 
 
 def test_no_report_keeps_the_number(see):
     source = Wva(V1)
-    series = source.scrape(None, see(0, missing=3), source.initial())
+    series = source.scrape(None, Bounds(1, 8), see(0, missing=3), source.initial())
     assert series.desired == 3
+
+
+def test_v1_is_not_stuck_at_a_number_that_the_bounds_refuse(see, engine, follow):
+    """Idle at the minimum it wants one fewer, and full at the maximum one more: neither is awaited."""
+
+    def load(now, n):
+        return see(now, [engine(kv_usage=0.78 if 300 < now < 1200 else 0.1)] * n)
+
+    course = follow(wva_v1(), load, 2400, start=3, bounds=Bounds(3, 4))
+    assert (course[59], course[200], course[-1]) == (3, 4, 3)
 
 
 def test_v1_waits_for_readiness_before_the_next_one(see, engine, follow):

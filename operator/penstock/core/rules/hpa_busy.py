@@ -6,7 +6,7 @@ That is what GPU utilisation shows: near 1 whenever anything is batched, light o
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.rule import Objectives
+from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules.hpa.autoscaler import Hpa
 from penstock.core.rules.hpa.behavior import DEFAULT, Behavior, Direction
 from penstock.core.rules.hpa.metric import PodsMetric
@@ -35,7 +35,9 @@ class BusyShare:
     def initial(self) -> Shares:
         return {}, None
 
-    def scrape(self, objectives: Objectives, seen: Observation, series: Shares) -> Shares:
+    def scrape(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: Shares
+    ) -> Shares:
         past, _ = series
         busy = {
             name: added(past.get(name, ()), seen.now_s, float(r.running > 0), self.window_s)

@@ -6,7 +6,7 @@ reads as 0 (KEDA's ignoreNullValues), so a gateway that cannot be scraped looks 
 
 from dataclasses import dataclass
 
-from penstock.core.rule import Objectives
+from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules.hpa.autoscaler import Activation, Hpa
 from penstock.core.rules.hpa.behavior import Behavior, Direction, Policy
 from penstock.core.rules.hpa.metric import AverageMetric
@@ -33,7 +33,11 @@ class GuardedDemand:
         return None
 
     def scrape(
-        self, objectives: Objectives, seen: Observation, series: AverageMetric | None
+        self,
+        objectives: Objectives,
+        bounds: Bounds,
+        seen: Observation,
+        series: AverageMetric | None,
     ) -> AverageMetric:
         queued, running = _queued_and_running(seen)
         demand = max(queued / self.queue_target, running / self.running_target)

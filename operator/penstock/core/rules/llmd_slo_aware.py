@@ -7,7 +7,7 @@ number itself, with a target of 1.
 
 from dataclasses import dataclass, replace
 
-from penstock.core.rule import Objectives
+from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules import rounding
 from penstock.core.rules.hpa.autoscaler import Activation, Hpa
 from penstock.core.rules.hpa.behavior import Behavior, Direction, Policy
@@ -56,7 +56,9 @@ class SloBand:
     def initial(self) -> SloSeries:
         return SloSeries()
 
-    def scrape(self, objectives: Objectives, seen: Observation, series: SloSeries) -> SloSeries:
+    def scrape(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: SloSeries
+    ) -> SloSeries:
         """Every 5 s; the recording rule runs on every third."""
         scrapes = self.tail.scraped(seen, series.scrapes)
         n, ready = seen.provisioned, len(seen.ready)

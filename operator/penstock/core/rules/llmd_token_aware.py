@@ -7,7 +7,7 @@ Absent series read as 0 (`or vector(0)`), as published.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.rule import Objectives
+from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules.hpa.autoscaler import Activation, Hpa
 from penstock.core.rules.hpa.behavior import Behavior, Direction, Policy
 from penstock.core.rules.hpa.metric import AverageMetric
@@ -46,7 +46,9 @@ class TokenBacklog:
     def initial(self) -> Averages:
         return ()
 
-    def scrape(self, objectives: Objectives, seen: Observation, series: Averages) -> Averages:
+    def scrape(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: Averages
+    ) -> Averages:
         backlog = _prefill_tokens(seen) / self.prefill_tokens_per_s
         kv = sum(reading.kv_usage for reading in seen.readings)
         return (

@@ -7,7 +7,7 @@ windows both ways. One variant only, so costs do not matter. V1 and V2 differ in
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from penstock.core.rule import Objectives
+from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules.hpa.autoscaler import Hpa
 from penstock.core.rules.hpa.behavior import Behavior, Direction, Policy
 from penstock.core.rules.hpa.metric import AverageMetric
@@ -65,7 +65,7 @@ class Wva(Generic[MemoryT]):
         return WvaSeries(self.analyzer.initial(), {})
 
     def scrape(
-        self, objectives: Objectives, seen: Observation, series: WvaSeries[MemoryT]
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: WvaSeries[MemoryT]
     ) -> WvaSeries[MemoryT]:
         now, fresh = seen.now_s, readings_by_pod(seen)
         readings = {}
@@ -81,6 +81,7 @@ class Wva(Generic[MemoryT]):
             kept_number = series.desired or seen.provisioned
             return replace(series, desired=kept_number, next_s=now + self.reconcile_s)
         number, memory = self.analyzer.target(seen, loads, series.desired, series.memory)
+        number = bounds.clip(number)
         return replace(series, desired=number, memory=memory, next_s=now + self.reconcile_s)
 
     def metrics(self, series: WvaSeries[MemoryT]) -> tuple[AverageMetric, ...]:

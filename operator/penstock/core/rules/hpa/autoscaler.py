@@ -20,7 +20,9 @@ class Source(Protocol[SeriesT]):
 
     def initial(self) -> SeriesT: ...
 
-    def scrape(self, objectives: Objectives, seen: Observation, series: SeriesT) -> SeriesT: ...
+    def scrape(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: SeriesT
+    ) -> SeriesT: ...
 
     def metrics(self, series: SeriesT) -> tuple[Metric, ...]: ...
 
@@ -73,7 +75,7 @@ class Hpa(Generic[SeriesT]):
         else:
             decision = unchanged(bounds, seen, "Between two syncs of the HPA.", "BetweenSyncs")
         if _due(state.next_scrape_s, now):
-            series = self.source.scrape(objectives, seen, state.series)
+            series = self.source.scrape(objectives, bounds, seen, state.series)
             state = replace(state, series=series, next_scrape_s=now + self.scrape_s)
         return decision, state
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.core.rule import Objectives
+from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules.hpa.metric import PodsMetric
 from penstock.core.signals import EngineReading, Observation
 
@@ -23,7 +23,7 @@ class EngineGauge:
         return None
 
     def scrape(
-        self, objectives: Objectives, seen: Observation, series: PodsMetric | None
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: PodsMetric | None
     ) -> PodsMetric:
         values = tuple(self.read(reading, seen) for reading in seen.readings)
         without = len(seen.missing) + len(seen.starting)
