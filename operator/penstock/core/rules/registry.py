@@ -172,7 +172,7 @@ PUBLISHED: Mapping[str, Published] = {
     "dynamo-throughput": Published(
         DynamoThroughput,
         {
-            "objective_share": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+            "objective_share": (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0),
             "predictor": ("constant", "kalman"),
         },
         takes_profile=True,
