@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "local": ("penstock.cli.local", "A real Kubernetes control plane as plain processes."),
     "manifests": ("penstock.cli.manifests", "Print everything a cluster needs, for kubectl apply."),
     "operator": ("penstock.cli.operator", "The controller."),
+    "simulate-rollout": ("penstock.cli.simulate_rollout", "Judge canaries by the thousand."),
 }
 
 
