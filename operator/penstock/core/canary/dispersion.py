@@ -7,12 +7,16 @@ batched at several scales; a scale that varies more than noise explains divides 
 import math
 from dataclasses import dataclass
 
-# One interval, two and four: correlation over a few minutes shows; what is slower than that looks
-# like a regression to any test that has an hour.
-SCALES = (1, 2, 4)
+# In intervals. What is correlated for longer than the longest looks like a regression to any test
+# that has an hour.
+SCALES = (1, 2, 4, 8, 16)
 # How strongly an excess is doubted, in units of its own sampling variance. At 0 the noise of the
-# estimate costs honest canaries a tenth of their information, at 10 real correlation goes unseen.
-DOUBT = 2.0
+# estimate costs a tenth of the information where there is no correlation, at 10 real correlation
+# goes unseen.
+DOUBT = 3.0
+# An excess that is believed, and known from few intervals only, is taken to be larger than it looks:
+# by this many intervals' worth.
+CAUTION = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,16 @@ class Batches:
             self.scale, self.n + 1, self.weight + w, self.total + t, self.squares + t * t / w
         )
 
-    def excess(self, variance: float) -> float:
+    def excess(self, variance: float, kurtosis: float) -> float:
         """How much more than `variance` per request the batches vary, as a share of it, >= 0.
 
-        The share is shrunk by how well it is known: (n - 1) times it is chi-square.
+        It is shrunk by how well it is known: by the variance of a sample variance.
         """
-        if self.n < 3 or variance <= 0:
+        if self.n < 3:
             return 0.0
         within = self.squares - self.total * self.total / self.weight
-        return shrunk(within / (variance * (self.n - 1)) - 1, 2 / (self.n - 1))
+        sampling_variance = (2 + kurtosis / self.scale) / (self.n - 1)
+        return shrunk(within / (variance * (self.n - 1)) - 1, sampling_variance)
 
 
 def shrunk(excess: float, sampling_variance: float) -> float:
@@ -65,9 +70,17 @@ class Dispersion:
     def add(self, weight: float, difference: float) -> "Dispersion":
         return Dispersion(tuple(batches.add(weight, difference) for batches in self.scales))
 
-    def factor(self, variance: float) -> float:
-        """>= 1; 1 where requests are independent. variance: of one request's log."""
-        return 1 + max(batches.excess(variance) for batches in self.scales)
+    def factor(self, variance: float, kurtosis: float = 0.0) -> float:
+        """>= 1; 1 where requests are independent. variance: of one request. kurtosis: the excess of
+        that of one interval's difference, 0 of normal ones."""
+        if variance <= 0:
+            return 1.0
+        excess = max(batches.excess(variance, kurtosis) for batches in self.scales)
+        return 1 + excess * (1 + CAUTION / self.scales[0].n) if excess else 1.0
+
+    @property
+    def n(self) -> int:
+        return self.scales[0].n
 
     @property
     def weight(self) -> float:

@@ -2,8 +2,8 @@
 
 import math
 
+from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Block
-from penstock.core.canary.share import Counts
 
 # A burst less likely than this is no chance: an hour of blocks stays far below any alpha.
 BURST_CHANCE = 1e-7
@@ -20,10 +20,10 @@ def fault(block: Block, control_errors: Counts, control_empty: Counts) -> str | 
         return f"{faults.out_of_memory} of the canary's containers were killed for memory"
     if faults.nan_outputs:
         return f"the canary made {faults.nan_outputs} outputs that are not numbers"
-    errors = control_errors.add(control.requests, control.errors)
+    errors = control_errors.add(Counts(control.requests, control.errors))
     if _is_burst(canary.requests, canary.errors, control.requests, control.errors, errors):
         return f"{canary.errors} of {canary.requests} requests to the canary failed in one block"
-    empty = control_empty.add(control.requests, control.empty_outputs)
+    empty = control_empty.add(Counts(control.requests, control.empty_outputs))
     if _is_burst(
         canary.requests, canary.empty_outputs, control.requests, control.empty_outputs, empty
     ):

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.core.canary import gates, sentence
+from penstock.core.canary.counts import NONE, Counts
+from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_HISTORY, Block, History
-from penstock.core.canary.share import Counts, Share
 from penstock.core.canary.shift import Shift
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Verdict
+from penstock.core.canary.violations import Violations
 from penstock.core.canary.warmup import WarmUp
 from penstock.core.canary.weight import next_weight
 
@@ -28,11 +30,11 @@ Metric = Literal["TTFT", "TPOT", "Errors", "Objective violations", "Output lengt
 # The split of the stake. TTFT varies most and errors are rarest, so they get most; TPOT varies a
 # third of TTFT and wins back a small stake in a minute.
 STAKES: dict[Metric, float] = {
-    "TTFT": 0.45,
+    "TTFT": 0.50,
     "TPOT": 0.10,
     "Errors": 0.30,
-    "Objective violations": 0.10,
-    "Output length": 0.05,
+    "Objective violations": 0.06,
+    "Output length": 0.04,
 }
 
 
@@ -43,8 +45,8 @@ class JudgeState:
     ttft: Shift
     tpot: Shift
     output: Shift
-    errors: Share
-    violations: Share
+    errors: Errors
+    violations: Violations
     control_empty: Counts
     warm_up: WarmUp
     judged_s: float
@@ -69,9 +71,9 @@ def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
         ttft=Shift(),
         tpot=Shift(),
         output=Shift(),
-        errors=Share.beside(spec.error_tolerance, history),
-        violations=Share(spec.violation_tolerance),
-        control_empty=Counts(),
+        errors=Errors.beside(spec.error_tolerance, history),
+        violations=Violations(spec.violation_tolerance),
+        control_empty=NONE,
         warm_up=WarmUp(),
         judged_s=0.0,
         weight=spec.min_weight,
@@ -80,7 +82,7 @@ def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
 
 def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, JudgeState]:
     """After each block, in order of time. Does not mutate `state`."""
-    if reason := gates.fault(block, state.errors.control, state.control_empty):
+    if reason := gates.fault(block, state.errors.tally.control, state.control_empty):
         return Abort(reason, "Gate"), state
     if not (block.canary.requests and block.control.requests):
         return _extended(state, block), state
@@ -105,13 +107,13 @@ def find(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
     """What each test holds now."""
     scale, alpha = spec.log_tolerance, spec.alpha
     ttft, tpot, output = state.ttft.estimate(), state.tpot.estimate(), state.output.estimate()
-    is_few_errors = state.errors.is_below(spec.error_tolerance, alpha)
-    is_few_violations = state.violations.is_below(spec.violation_tolerance, alpha)
     return (
         Finding("TTFT", ttft.e_value(scale), _is_within(ttft, scale, alpha)),
         Finding("TPOT", tpot.e_value(scale), _is_within(tpot, scale, alpha)),
-        Finding("Errors", state.errors.e_value(), is_few_errors),
-        Finding("Objective violations", state.violations.e_value(), is_few_violations),
+        Finding("Errors", state.errors.e_value(), state.errors.is_within(alpha)),
+        Finding(
+            "Objective violations", state.violations.e_value(), state.violations.is_within(alpha)
+        ),
         # A new model may well answer at another length: only a drift beyond the tolerance, up or
         # down, speaks against it, and nobody waits for proof that there is none.
         Finding("Output length", output.two_sided_e_value(scale, scale), False),
@@ -127,9 +129,9 @@ def describe(spec: CanarySpec, state: JudgeState, metric: Metric) -> str:
     """The sentence of one test."""
     match metric:
         case "Errors":
-            return sentence.of_share(metric, state.errors.reading(spec.alpha))
+            return sentence.of_tally(metric, state.errors.reading(spec.alpha))
         case "Objective violations":
-            return sentence.of_share(metric, state.violations.reading(spec.alpha))
+            return sentence.of_tally(metric, state.violations.reading(spec.alpha))
         case "TTFT":
             estimate = state.ttft.estimate()
         case "TPOT":
@@ -149,8 +151,8 @@ def _observed(state: JudgeState, block: Block) -> JudgeState:
     if state.warm_up.is_over:
         violations = violations.add(
             length_s,
-            (canary.requests, canary.violations),
-            (control.requests, control.violations),
+            Counts(canary.requests, canary.violations),
+            Counts(control.requests, control.violations),
         )
     return replace(
         state,
@@ -158,10 +160,12 @@ def _observed(state: JudgeState, block: Block) -> JudgeState:
         tpot=tpot,
         output=state.output.add(length_s, (canary.output,), (control.output,)),
         errors=state.errors.add(
-            length_s, (canary.requests, canary.errors), (control.requests, control.errors)
+            length_s,
+            Counts(canary.requests, canary.errors),
+            Counts(control.requests, control.errors),
         ),
         violations=violations,
-        control_empty=state.control_empty.add(control.requests, control.empty_outputs),
+        control_empty=state.control_empty.add(Counts(control.requests, control.empty_outputs)),
         warm_up=state.warm_up.add(block),
         judged_s=state.judged_s + length_s,
     )

@@ -3,7 +3,7 @@
 import math
 
 from penstock.core.canary.estimate import Estimate
-from penstock.core.canary.share import ShareReading
+from penstock.core.canary.tally import TallyReading
 
 
 def of_shift(metric: str, estimate: Estimate, scale: float, alpha: float) -> str:
@@ -18,7 +18,7 @@ def of_shift(metric: str, estimate: Estimate, scale: float, alpha: float) -> str
     )
 
 
-def of_share(metric: str, reading: ShareReading) -> str:
+def of_tally(metric: str, reading: TallyReading) -> str:
     canary, control = reading.canary, reading.control
     return (
         f"{metric}: {canary.events:,} of {canary.requests:,} requests to the canary and "

@@ -15,12 +15,13 @@ from penstock.core.canary.estimate import NO_ESTIMATE, Estimate
 from penstock.core.canary.evidence import Binned
 from penstock.core.canary.moments import Moments
 
-# An interval ends when both sides have so many requests: a difference of fewer spends most of what
-# it knows on the level of the interval. After so long it ends with one request on each side.
-INTERVAL_REQUESTS = 8
+# An interval ends when there are so many requests, and so many on each side: one of all of them is
+# spent on the level of the interval. After so long it ends with one request on each side.
+INTERVAL_REQUESTS = 16
+SIDE_REQUESTS = 4
 INTERVAL_S = 60.0
-# No verdict on less.
-MIN_INTERVALS = 3
+# No verdict on less: how alike neighbours are has to show first.
+MIN_INTERVALS = 10
 MIN_REQUESTS = 16
 # Pseudo-requests: a bin's level leans on the overall level, the canary's variance on the control's.
 LEVEL_PRIOR = 2.0
@@ -64,7 +65,6 @@ class Shift:
     levels: Binned = ()
     canary: Side = Side()
     control: Side = Side()
-    intervals: int = 0
     dispersion: Dispersion = UNDISPERSED
 
     def add(self, length_s: float, canary: Binned, control: Binned) -> "Shift":
@@ -75,11 +75,11 @@ class Shift:
             self.levels,
             self.canary,
             self.control,
-            self.intervals,
             self.dispersion,
         )
-        fewest = min(_count(opened.open_canary), _count(opened.open_control))
-        if fewest >= INTERVAL_REQUESTS or (fewest and opened.open_s >= INTERVAL_S):
+        sides = _count(opened.open_canary), _count(opened.open_control)
+        is_full = min(sides) >= SIDE_REQUESTS and sum(sides) >= INTERVAL_REQUESTS
+        if is_full or (min(sides) and opened.open_s >= INTERVAL_S):
             return opened._closed()
         return opened
 
@@ -92,12 +92,11 @@ class Shift:
             levels=_plus(self.levels, self.open_control),
             canary=self.canary.add(canary, weight),
             control=self.control.add(control, weight),
-            intervals=self.intervals + 1,
             dispersion=self.dispersion.add(weight, canary.mean - control.mean),
         )
 
     def estimate(self) -> Estimate:
-        if self.intervals < MIN_INTERVALS or self.canary.n < MIN_REQUESTS:
+        if self.dispersion.n < MIN_INTERVALS or self.canary.n < MIN_REQUESTS:
             return NO_ESTIMATE
         control_variance = self.control.variance(0.0, 0.0)
         canary_variance = self.canary.variance(control_variance, VARIANCE_PRIOR)

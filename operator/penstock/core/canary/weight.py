@@ -18,5 +18,5 @@ def next_weight(spec: CanarySpec, weight: float, progress: float, e_value: float
     if e_value >= 1 / math.sqrt(spec.alpha):
         return weight
     span = max(1.0, spec.max_weight / spec.min_weight)
-    earned = spec.min_weight * span ** min(1.0, max(0.0, progress))
+    earned = spec.min_weight * math.pow(span, min(1.0, max(0.0, progress)))
     return max(weight, min(earned, MAX_GROWTH * weight, spec.max_weight))

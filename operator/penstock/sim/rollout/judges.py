@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.canary.evidence import History
 from penstock.core.canary.judge import JudgeState, begin, judge
 from penstock.core.canary.spec import CanarySpec
-from penstock.core.canary.verdict import Abort, Accept
+from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
 from penstock.sim.rollout.minutes import BLOCK_S, Minute, Objectives, SideMinute
 from penstock.sim.rollout.requests import Floats
 
@@ -52,6 +52,8 @@ class Penstock:
                     return Decided("promoted", at_s, verdict.reason)
                 case Abort():
                     return Decided("aborted", at_s, verdict.reason)
+                case Continue() | Extend():
+                    pass
         return None
 
 
@@ -157,7 +159,8 @@ def _kept(values: Floats) -> Floats:
         return values
     low, high = np.quantile(values, (0.25, 0.75))
     margin = 3 * (high - low)
-    return values[(values >= low - margin) & (values <= high + margin)]
+    kept: Floats = values[(values >= low - margin) & (values <= high + margin)]
+    return kept
 
 
 JudgeName = Literal["penstock", "argo", "argo-3", "flagger", "kayenta"]

@@ -49,4 +49,4 @@ class Scenario:
     length_share: float = 0.0
     warm_up_s: float = 0.0
     history_hours: float = 1.0
-    utilization: float = 0.6
+    utilization: float = 0.3
