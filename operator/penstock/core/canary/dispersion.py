@@ -16,7 +16,9 @@ SCALES = (1, 2, 4, 8, 16)
 DOUBT = 3.0
 # An excess that is believed, and known from few intervals only, is taken to be larger than it looks:
 # by this many intervals' worth.
-CAUTION = 10.0
+CAUTION = 20.0
+# Fewer batches than this tell nothing of their scale.
+MIN_BATCHES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Batches:
 
         It is shrunk by how well it is known: by the variance of a sample variance.
         """
-        if self.n < 3:
+        if self.n < MIN_BATCHES:
             return 0.0
         within = self.squares - self.total * self.total / self.weight
         sampling_variance = (2 + kurtosis / self.scale) / (self.n - 1)

@@ -21,7 +21,7 @@ from penstock.core.canary.tally import EMPTY, Tally, TallyReading
 
 # Bets, as multiples of the tolerance that is added to the control's share, and their stakes.
 MULTIPLES = (0.5, 1.0, 2.0, 5.0, 15.0)
-STAKES = (0.1, 0.2, 0.4, 0.2, 0.1)
+STAKES = (0.05, 0.15, 0.55, 0.2, 0.05)
 # Slices of history beside one block of the control, in multiples of its requests.
 SLICES = 5.0
 # A control with no error yet is taken for one with half an error in so many more requests.

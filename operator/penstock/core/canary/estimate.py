@@ -9,9 +9,9 @@ supermartingale while the shift is negative, so any mixture of them over m > 0 i
 import math
 from dataclasses import dataclass
 
-# Shifts that are looked for, as multiples of the tolerance: mostly one to four times.
-MULTIPLES = (0.6, 0.9, 1.35, 2.0, 3.0, 4.5, 6.8, 10.0)
-_RAW = [math.exp(-(math.log(multiple / 2) ** 2) / (2 * 0.6**2)) for multiple in MULTIPLES]
+# Shifts that are looked for, as multiples of the tolerance: mostly one to three times.
+MULTIPLES = (1.0, 1.4, 2.0, 2.8, 4.0, 6.0, 9.0)
+_RAW = [math.exp(-(math.log(multiple / 2) ** 2) / (2 * 0.45**2)) for multiple in MULTIPLES]
 PRIOR = tuple(raw / sum(_RAW) for raw in _RAW)
 # exp of more than this overflows; the evidence is overwhelming long before.
 MAX_LOG = 500.0
