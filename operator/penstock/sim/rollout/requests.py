@@ -49,6 +49,7 @@ class Source:
         cls, scenario: Scenario, is_canary: bool, phase: float, draw: np.random.Generator
     ) -> "Source":
         rate = scenario.canary_rate if is_canary else scenario.control_rate
+        # Pods of stable are as loaded as the canary's.
         pods = max(1, round(rate / scenario.canary_rate))
         return cls(scenario, is_canary, phase, draw, [0.0] * pods)
 
