@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "manifests": ("penstock.cli.manifests", "Print everything a cluster needs, for kubectl apply."),
     "operator": ("penstock.cli.operator", "The controller."),
     "simulate": ("penstock.cli.simulate", "A scaling policy on simulated engines."),
+    "simulate-rollout": ("penstock.cli.simulate_rollout", "Judge canaries by the thousand."),
 }
 
 
