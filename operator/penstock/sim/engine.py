@@ -20,7 +20,7 @@ from penstock.sim.clock import Clock
 from penstock.sim.leap import MAX_ITERATIONS, LeapGovernor, Stretch, leaping
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request, prompt_of
-from penstock.sim.tally import Tally
+from penstock.core.tally import Tally
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence

@@ -9,7 +9,7 @@ from penstock.core.signals import GatewayReading
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
 from penstock.sim.request import Request
-from penstock.sim.tally import Tally
+from penstock.core.tally import Tally
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 REVISION = "stable"
