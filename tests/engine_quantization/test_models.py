@@ -15,6 +15,7 @@ from penstock_engine.paged_model import PagedModel
 from penstock_engine.preflight import check_model
 from penstock_engine.quantization.rounding import Quantization, Rounding
 from penstock_engine.quantization.weight import QuantizedWeight
+from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.weights import checkpoint_files, read_headers, shapes_and_bytes
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2}
@@ -70,10 +71,11 @@ def test_a_rounded_model_equals_transformers_with_the_same_weights(
 
 
 def load(directory: Path, quantization: Quantization | None, dtype: str) -> PagedModel:
-    return PagedModel.load(
-        directory, device="cpu", dtype=dtype, num_blocks=4, block_size=16, max_num_tokens=32,
-        max_model_len=64, quantization=quantization,
+    config = RunnerConfig(
+        model_dir=directory, device="cpu", dtype=dtype, num_blocks=4, block_size=16, max_num_seqs=2,
+        max_num_batched_tokens=32, max_model_len=64, quantization=quantization,
     )  # fmt: skip
+    return PagedModel.load(config)
 
 
 def weight_bytes(model: PagedModel) -> int:

@@ -148,7 +148,7 @@ def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:
 def _list() -> None:
     for title, rows in (
         ("Scenarios", scenario.shipped()),
-        ("Policies", {name: _knobs_of(rule) for name, rule in policies.policies().items()}),
+        ("Policies", {name: _knobs_of(name) for name in policies.policies()}),
         ("Profiles", {name: profile.source for name, profile in profiles().items()}),
     ):
         table = Table(title=title, show_header=False, title_justify="left")
@@ -157,5 +157,6 @@ def _list() -> None:
         Console().print(table)
 
 
-def _knobs_of(rule: type[Any]) -> str:
-    return ", ".join(f"{field}" for field in getattr(rule, "__dataclass_fields__", {}))
+def _knobs_of(policy: str) -> str:
+    knobs = policies.knobs_of(policy)
+    return ", ".join(f"{name}={default}" if default else name for name, default in knobs.items())

@@ -1,15 +1,13 @@
-"""Rules by name, with their knobs from text.
-
-A rule that knows the future says so with a class method `knowing(future, **knobs)`.
-"""
+"""Rules by name, with their knobs from text: the published ones, and the one that knows the future."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from penstock.core.rule import Bounds, Decision, Objectives, Rule
-from penstock.core.signals import Observation
+from penstock.core.rule import Bounds, Objectives
+from penstock.core.rules.oracle import Oracle, oracle_of
+from penstock.core.rules.profile import EngineProfile
+from penstock.core.rules.registry import PUBLISHED, AnyRule, Knob
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 
@@ -25,42 +23,57 @@ class Future:
     duration_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StaticRule:
-    """So many replicas, always; 0: the maximum."""
-
-    replicas: int = 0
-    period_s: float = 60.0
-
-    def initial(self) -> None:
-        return None
-
-    def decide(
-        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: None
-    ) -> tuple[Decision, None]:
-        desired = bounds.clip(self.replicas or bounds.max_replicas)
-        return Decision(desired, f"always {desired}", "Static"), None
+def oracle(future: Future, replica_rps: float, cut_s: float = 60.0) -> Oracle:
+    """replica_rps: what one replica sustains; `penstock.sim.capacity` measures it."""
+    arrivals = [request.arrival_s for request in future.requests]
+    return oracle_of(arrivals, replica_rps, future.profile.start_up.median_s, cut_s)
 
 
-def policies() -> dict[str, type[Any]]:
-    """name -> class of the rule."""
-    return {"static": StaticRule}
+def policies() -> dict[str, Callable[..., AnyRule]]:
+    """Name -> what makes the rule; its parameters are the knobs, but for `profile` and `future`."""
+    return {**{name: published.make for name, published in PUBLISHED.items()}, "oracle": oracle}
 
 
-def make(name: str, knobs: Mapping[str, str], future: Future) -> Rule[Any]:
-    """Raises ValueError when there is no such rule, or it has no such knob."""
+def knobs_of(name: str) -> dict[str, str]:
+    """Name -> default, as text; empty when there is none."""
+    parameters = inspect.signature(policies()[name]).parameters.values()
+    return {
+        p.name: "" if p.default is inspect.Parameter.empty else str(p.default)
+        for p in parameters
+        if p.name not in ("profile", "future") and p.default is not None
+    }
+
+
+def make(name: str, knobs: Mapping[str, str], future: Future) -> AnyRule:
+    """Raises ValueError when there is no such rule, or it has no such knob, or lacks one."""
     if name not in (known := policies()):
         raise ValueError(f"no policy {name!r}; there are: {', '.join(sorted(known))}")
-    rule = known[name]
-    values = {knob: _parsed(rule, name, knob, text) for knob, text in knobs.items()}
-    made: Rule[Any] = rule.knowing(future, **values) if hasattr(rule, "knowing") else rule(**values)
-    return made
+    defaults = knobs_of(name)
+    values = {knob: _parsed(name, defaults, knob, text) for knob, text in knobs.items()}
+    if missing := [knob for knob, text in defaults.items() if not text and knob not in values]:
+        raise ValueError(f"policy {name} needs the knob {', '.join(missing)}")
+    if name == "oracle":
+        return known[name](future, **values)
+    return PUBLISHED[name].build(engine_profile(future.profile), **values)
 
 
-def _parsed(rule: type[Any], name: str, knob: str, text: str) -> float | int | bool | str:
-    parameters = inspect.signature(rule).parameters
-    if knob not in parameters:
-        raise ValueError(f"policy {name} has no knob {knob!r}; it has: {', '.join(parameters)}")
+def engine_profile(profile: Profile) -> EngineProfile:
+    """What a rule is told of an engine. A chunk's context is taken for half a batch of tokens."""
+    times = profile.times
+    return EngineProfile(
+        base_s=times.fixed_s,
+        prefill_token_s=times.prompt_token_s + times.pair_s * profile.max_num_batched_tokens / 2,
+        sequence_s=times.sequence_s,
+        kv_token_s=times.kv_token_s,
+        max_batched_tokens=profile.max_num_batched_tokens,
+        max_sequences=profile.max_num_seqs,
+        kv_capacity_tokens=profile.kv_tokens,
+    )
+
+
+def _parsed(name: str, defaults: Mapping[str, str], knob: str, text: str) -> Knob:
+    if knob not in defaults:
+        raise ValueError(f"policy {name} has no knob {knob!r}; it has: {', '.join(defaults)}")
     if text in ("true", "false"):
         return text == "true"
     for number in (int, float):

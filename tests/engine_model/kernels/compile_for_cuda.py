@@ -28,7 +28,7 @@ from penstock_engine.kernels.kv_write import kv_write  # noqa: E402
 from penstock_engine.kernels.lora import group_by_adapter, lora_expand, lora_shrink  # noqa: E402
 from penstock_engine.kernels.moe import moe  # noqa: E402
 from penstock_engine.kernels.paged_attention import paged_attention  # noqa: E402
-from penstock_engine.kernels.paged_decode import paged_decode  # noqa: E402
+from penstock_engine.kernels.paged_batch import PagedBatch  # noqa: E402
 from penstock_engine.kernels.race_argmax import race_argmax  # noqa: E402
 from penstock_engine.kernels.rope import rope  # noqa: E402
 from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul  # noqa: E402
@@ -94,14 +94,9 @@ def attention(
     scales = None if cache_dtype == dtype else empty(2, 9, 16, 8, dtype=torch.float32)
     kv_write(keys, keys, cache, torch.zeros(num_tokens, dtype=torch.int64), scales)
     options = {"window": window, "softcap": softcap, "kv_scales": scales}
-    tables, lengths = integers(batch, 16), integers(batch)
-    if max_queries == 1:
-        paged_decode(query, cache, tables, lengths, 0.1, 1000, **options)
-    else:
-        starts = integers(batch + 1)
-        paged_attention(
-            query, cache, tables, starts, lengths, 0.1, max_queries, 1000, **options
-        )  # fmt: skip
+    starts = None if max_queries == 1 else integers(batch + 1)
+    paged = PagedBatch(integers(batch, 16), starts, integers(batch), max_queries, 1000)
+    paged_attention(query, cache, paged, 0.1, **options)
 
 
 def row_kernels(dtype: torch.dtype) -> None:
@@ -126,14 +121,14 @@ def sampling() -> None:
 
 def products(dtype: torch.dtype, num_rows: int) -> None:
     x = empty(num_rows, 2048, dtype=dtype)
-    codes, scales = empty(300, 2048, dtype=torch.int8), empty(300, 16, dtype=torch.float32)
-    int8_linear(x, codes, scales[:, 0], x[0, :300])
-    int8_linear(x, codes.view(torch.float8_e4m3fn), scales[:, 0])
-    packed = empty(300, 1024, dtype=torch.uint8)
-    int4_linear(x, packed, scales)
-    int4_linear(x, packed, scales, scales.to(torch.uint8), x[0, :300])
+    codes, scales = empty(300, 2048, dtype=torch.int8), empty(300, 16, dtype=dtype)
+    int8_linear(x, codes, scales[:, :1].contiguous(), 2048)
+    int8_linear(x, codes.view(torch.float8_e4m3fn), scales[:, :1].contiguous(), 2048)
+    int8_linear(x, codes, scales, 128, zeros=scales.to(torch.int16))
+    packed = empty(5, 2048, 32, dtype=torch.uint8)
+    int4_linear(x, packed, empty(16, 320, 2, dtype=dtype), 300)
     experts = integers(num_rows, 2)
-    moe(x, empty(8, 1000, 2048, dtype=dtype), empty(8, 2048, 500, dtype=dtype), experts, scales)
+    moe(x, empty(8, 1000, 2048, dtype=dtype), empty(8, 2048, 500, dtype=dtype), experts, x[:, :2])
     tokens = group_by_adapter(experts[:, 0].contiguous(), 4)
     shrunk = lora_shrink(x, empty(4, 16, 2048, dtype=dtype), tokens)
     lora_expand(shrunk, empty(4, 300, 16, dtype=dtype), tokens, x[:, :300])

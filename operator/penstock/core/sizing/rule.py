@@ -2,12 +2,12 @@
 
     look -> learn -> capacity of a replica -> demand to the horizon -> need -> up | down | hold
 
-The need is the smallest number that takes in, at every horizon up to the time a new pod needs, the
-work that arrives beyond all but rare cases, when requests may wait as long as their TTFT allows:
+The need is the smallest number that takes in, at every horizon up to the time a new pod needs, all
+work but a small share, when requests may wait as long as their TTFT allows:
 
-    replicas >= (level * T + z * spread(T) + backlog) / (busy * (T + slack))      for all T
+    replicas >= (level * headroom(T) * T + backlog) / (busy * (T + slack))      for all T
 
-Up follows the need at once. Down needs the same inequality, with a larger z and to a longer
+Up follows the need at once. Down needs the same inequality, with a smaller share and to a longer
 horizon, to hold without one replica, for some time. Whoever cannot see holds.
 """
 
@@ -44,16 +44,17 @@ class SizingState:
 @dataclass(frozen=True, slots=True)
 class Sizing:
     """prior: of the iteration time, from `penstock calibrate` or a table; what engines report
-    corrects it. startup_s: believed until the first pod has started. z_up and z_down: standard
-    deviations of demand that are provided for. calm_s: for how long a smaller number must have been
-    enough. max_num_seqs: of an engine. backlog: the share of waiting work that new pods are to
-    take over; in deadline order what is late already waits for a quieter moment."""
+    corrects it. startup_s: believed until the first pod has started. loss_up and loss_down: of the
+    requests that may fail the objectives, the share that may come too early for the replicas there
+    are. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an engine.
+    backlog: the share of waiting work that new pods are to take over; in deadline order what is
+    late already waits for a quieter moment."""
 
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    z_up: float = 2.0
-    z_down: float = 2.5
+    loss_up: float = 0.5
+    loss_down: float = 0.2
     calm_s: float = 60.0
     backlog: float = 0.2
     period_s: float = 2.0
@@ -73,14 +74,14 @@ class Sizing:
             return decision, replace(state, calm_s=None)
         need = _Need(self, objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
-        wanted, note = need.replicas(self.z_up, need.horizon_s)
+        wanted, note = need.replicas(self.loss_up, need.horizon_s)
         trail.append(TrailEntry("need", wanted, note))
         current = seen.provisioned
         calm_s: float | None = None
         if wanted > current:
             desired, code = wanted, "ScaleUp"
         else:
-            fewer, note = need.replicas(self.z_down, 2 * need.horizon_s + self.calm_s)
+            fewer, note = need.replicas(self.loss_down, 2 * need.horizon_s + self.calm_s)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
             if fewer < current and current > bounds.min_replicas:
@@ -149,6 +150,7 @@ class _Need:
         model = state.fit.model
         kv_tokens = min(reading.kv_capacity_tokens for reading in seen.readings)
         self._mix, self._demand = mix, state.demand
+        self._may_fail = 1 - objectives.attainment
         self.capacity: Capacity = capacity(
             model, mix, Room(kv_tokens, rule.max_num_seqs), objectives
         )
@@ -166,18 +168,26 @@ class _Need:
             f"{self._mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
         )
 
-    def replicas(self, z: float, longest_s: float) -> tuple[int, str]:
-        """The smallest number that holds at each horizon up to the longest, and why."""
-        most, at_s = 0.0, 0.0
+    def replicas(self, share: float, longest_s: float) -> tuple[int, str]:
+        """The smallest number that holds at each horizon up to the longest, and why.
+
+        share: of the requests that may fail.
+        """
+        loss = share * self._may_fail
+        request_s, level = self.capacity.work_s, self._demand.level
+        most, at_s, why = 0.0, 0.0, 1.0
         for horizon_s in (*(h for h in HORIZONS_S if h < longest_s), longest_s):
-            work = self._demand.most_s(horizon_s, z, self.capacity.work_s)
+            headroom = self._demand.headroom(horizon_s, loss, request_s)
+            work = level * headroom * horizon_s
             if horizon_s >= min(longest_s, self.horizon_s):
                 work += self._backlog_s
             needed = work / (self.capacity.busy * (horizon_s + self._slack_s))
             if needed > most:
-                most, at_s = needed, horizon_s
-        rate = self._demand.level / self.capacity.work_s
-        note = f"{rate:.2f} requests/s, and what may come in {at_s:.0f} s, need {most:.2f}"
+                most, at_s, why = needed, horizon_s, headroom
+        note = (
+            f"{level / request_s:.2f} requests/s, and {why - 1:.0%} more within {at_s:.0f} s, "
+            f"need {most:.2f}"
+        )
         return -int(-most // 1), note
 
     def _waiting_s(self, seen: Observation) -> float:
