@@ -65,6 +65,7 @@ CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespac
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 
 KINDS = {
+    "ConfigMap": CONFIG_MAPS,
     "Pod": PODS,
     "Namespace": NAMESPACES,
     "Service": SERVICES,

@@ -74,7 +74,7 @@ def _scalar(kind: Any, value: Any, where: str) -> Any:
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:
     _checked(isinstance(value, dict), value, where)
-    types = _types(kind)
+    types: dict[str, Any] = _types(kind)
     if unknown := value.keys() - types.keys():
         raise Unreadable(f"{where} has no {sorted(unknown)[0]}")
     if missing := _required(kind) - value.keys():
@@ -96,9 +96,9 @@ def _tuple(kinds: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
 
 def _option(union: Any, value: Any, where: str) -> Any:
     """The part of the union that the value is of."""
-    options = get_args(union)
+    options: tuple[Any, ...] = get_args(union)
     for kind in options:
-        if is_dataclass(kind):
+        if _is_record(kind):
             is_of = isinstance(value, dict) and _required(kind) <= value.keys() <= set(_types(kind))
         elif kind is NoneType:
             is_of = value is None
@@ -115,6 +115,10 @@ def _checked(holds: bool, value: Any, where: str) -> Any:
     return value
 
 
+def _is_record(kind: Any) -> bool:
+    return is_dataclass(kind)
+
+
 @cache
 def _types(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
@@ -125,4 +129,3 @@ def _required(kind: Any) -> frozenset[str]:
     return frozenset(
         f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING
     )
-

@@ -9,7 +9,7 @@ last value for horizons below an hour.
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 HORIZONS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
@@ -58,7 +58,7 @@ class Demand:
     def after(self, now_s: float, work_s: float, request_s: float) -> "Demand":
         """work_s: that arrived since the last look. request_s: the mean work of a request."""
         if not self.history:
-            return Demand((Moment(now_s, 0.0, 0.0),))
+            return replace(self, history=(Moment(now_s, 0.0, 0.0),))
         last = self.history[-1]
         total = last.work_s + work_s
         history = (*self._kept(now_s), Moment(now_s, total, 0.0))

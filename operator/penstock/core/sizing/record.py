@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.core.plain import Unreadable, from_plain, to_plain
-from penstock.core.sizing.demand import HORIZONS_S, Demand
+from penstock.core.sizing.demand import HEADROOMS, HORIZONS_S, Demand
 from penstock.core.sizing.iteration import Fit
 from penstock.core.sizing.rule import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
@@ -24,7 +24,7 @@ MIN_WINDOWS = 5
 @dataclass(frozen=True, slots=True)
 class Learned:
     """fit: of the iteration time. start_ups_s: of the last pods; counted: the names of those that
-    are there. prompt, output, miss: means of the requests."""
+    are there. prompt, output, miss: means of the requests. demand: without its history."""
 
     version: Literal[1]
     fit: Fit
@@ -33,8 +33,7 @@ class Learned:
     prompt: Mean
     output: Mean
     miss: Mean
-    dispersion: tuple[float, ...]
-    watched_s: float
+    demand: Demand
 
     @classmethod
     def of(cls, state: SizingState) -> "Learned":
@@ -47,8 +46,7 @@ class Learned:
             prompt=traffic.prompt,
             output=traffic.output,
             miss=traffic.miss,
-            dispersion=state.demand.dispersion,
-            watched_s=state.demand.watched_s,
+            demand=replace(state.demand, history=()),
         )
 
     def restored(self, fresh: SizingState) -> SizingState:
@@ -58,13 +56,14 @@ class Learned:
             fit=self.fit,
             startup=replace(fresh.startup, times_s=self.start_ups_s, seen=self.counted),
             traffic=Traffic(self.prompt, self.output, self.miss),
-            demand=Demand(dispersion=self.dispersion, watched_s=self.watched_s),
+            demand=self.demand,
         )
 
     def is_notable(self, kept: "Learned | None", *, is_idle: bool) -> bool:
         """Whether it is worth a write, when `kept` is what is written already.
 
-        Dispersion fades while nothing comes; that is not worth one.
+        What is thought of the demand goes on for a while when nothing comes any more; that is not
+        worth one.
         """
         if kept is None:
             return bool(self.start_ups_s) or self.fit.windows >= MIN_WINDOWS
@@ -74,7 +73,8 @@ class Learned:
             (self.output.value, kept.output.value),
         ]
         if not is_idle:
-            pairs += zip(self.dispersion, kept.dispersion, strict=True)
+            pairs.append((self.demand.noise, kept.demand.noise))
+            pairs += zip(self.demand.watched_s, kept.demand.watched_s, strict=True)
         differs = any(abs(new - old) > NOTABLE_SHARE * old for new, old in pairs)
         return differs or self.start_ups_s != kept.start_ups_s
 
@@ -90,4 +90,6 @@ def from_record(record: object) -> Learned | None:
         learned = from_plain(Learned, record)
     except Unreadable:
         return None
-    return learned if len(learned.dispersion) == len(HORIZONS_S) else None
+    rows = learned.demand.lost
+    fits = len(rows) == len(HORIZONS_S) and all(len(row) == len(HEADROOMS) for row in rows)
+    return learned if fits else None
