@@ -72,6 +72,7 @@ class Window:
         if (
             steps < MIN_STEPS
             or gaps.count < MIN_STEPS
+            or gaps.total <= 0
             or later.prompt_tokens < earlier.prompt_tokens
         ):
             return None

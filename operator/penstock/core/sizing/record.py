@@ -3,12 +3,12 @@
 The level of the demand is not in it: that is seen again within seconds.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from penstock.core.plain import Unreadable, from_plain, to_plain
-from penstock.core.sizing.demand import HEADROOMS, HORIZONS_S, Demand
-from penstock.core.sizing.iteration import Fit
+from penstock.core.sizing.demand import Demand
+from penstock.core.sizing.iteration import NUM_TERMS, Fit
 from penstock.core.sizing.rule import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 
@@ -90,6 +90,15 @@ def from_record(record: object) -> Learned | None:
         learned = from_plain(Learned, record)
     except Unreadable:
         return None
-    rows = learned.demand.lost
-    fits = len(rows) == len(HORIZONS_S) and all(len(row) == len(HEADROOMS) for row in rows)
-    return learned if fits else None
+    is_alike = _shape(learned.demand) == _shape(Demand())
+    return learned if is_alike and _shape(learned.fit.covariance) == _SQUARE else None
+
+
+def _shape(value: object) -> object:
+    """How long its tuples are, all the way down."""
+    if is_dataclass(value):
+        return tuple(_shape(getattr(value, f.name)) for f in fields(value))
+    return tuple(_shape(each) for each in value) if isinstance(value, tuple) else None
+
+
+_SQUARE = ((None,) * NUM_TERMS,) * NUM_TERMS
