@@ -42,6 +42,7 @@ from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 BLOCK_SIZE = 16
 VOCAB_SIZE = 512
@@ -243,7 +244,7 @@ def generate(
     dtype: str = "float32",
     **options: Any,
 ) -> tuple[list[list[int]], Scheduler]:
-    """The engine's answers. options: more of Runner.load's arguments."""
+    """The engine's answers. options: more of RunnerConfig."""
     runner = load(directory, prompts, new_tokens, (setting,), dtype, **options)
     with closing(runner):
         return answer(runner, prompts, new_tokens, setting)
@@ -257,12 +258,13 @@ def load(
     dtype: str,
     **options: Any,
 ) -> Runner:
-    return Runner.load(
-        directory, device="cpu", dtype=dtype,
+    config = RunnerConfig(
+        model_dir=directory, device="cpu", dtype=dtype,
         max_num_seqs=max(s.concurrency for s in settings),
         max_num_batched_tokens=max(s.chunk_tokens for s in settings),
         **room(prompts, new_tokens), **options,
     )  # fmt: skip
+    return Runner.load(config)
 
 
 def answer(

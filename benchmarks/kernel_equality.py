@@ -27,8 +27,8 @@ if (
 import torch
 
 from penstock_engine.kernels.kv_write import kv_write, kv_write_reference
-from penstock_engine.kernels.paged_attention import paged_attention, paged_attention_reference
-from penstock_engine.kernels.paged_decode import paged_decode, paged_decode_reference
+from penstock_engine.kernels.paged_attention import paged_attention
+from penstock_engine.kernels.paged_batch import PagedBatch, paged_attention_reference
 
 SHAPES: dict[str, tuple[Any, ...]] = {
     "heads": (1, 2, 3, 4, 5, 7, 8, 12, 14, 16, 20, 28, 32, 48, 64),
@@ -252,20 +252,14 @@ def attend(
     lengths = torch.tensor(batch.lengths, dtype=torch.int32, device=batch.query.device)
     tables, scale = batch.tables, case.head_dim**-0.5
     options = {"window": case.window, "softcap": case.softcap, "kv_scales": scales}
-    longest = max(batch.lengths)
-    if case.queries == 1:
-        return (
-            paged_decode_reference(batch.query, cache, tables, lengths, scale, **options),
-            paged_decode(batch.query, cache, tables, lengths, scale, longest, **options),
-        )
-    starts = torch.tensor([0, *itertools.accumulate(batch.queries)], dtype=torch.int32)
-    starts = starts.to(lengths.device)
-    most = max(batch.queries)
+    starts = None
+    if case.queries > 1:
+        starts = torch.tensor([0, *itertools.accumulate(batch.queries)], dtype=torch.int32)
+        starts = starts.to(lengths.device)
+    paged = PagedBatch(tables, starts, lengths, max(batch.queries), max(batch.lengths))
     return (
-        paged_attention_reference(batch.query, cache, tables, starts, lengths, scale, **options),
-        paged_attention(
-            batch.query, cache, tables, starts, lengths, scale, most, longest, **options
-        ),
+        paged_attention_reference(batch.query, cache, paged, scale, **options),
+        paged_attention(batch.query, cache, paged, scale, **options),
     )
 
 

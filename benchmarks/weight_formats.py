@@ -23,7 +23,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.attention import Span
+from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.moe import Experts
 from penstock_engine.models.config import ModelConfig
@@ -118,10 +119,8 @@ def make_step(
     token_ids = torch.randint(0, shape.vocab_size, (len(positions),))
 
     def step() -> torch.Tensor:
-        attend = StepAttention(
-            spans, slots, cache_shape=torch.Size(sizes), dtype=dtype, use_kernels=False
-        )
-        hidden = model(token_ids, positions, caches, attend)
+        attend = GatheredAttention(spans, slots, cache_shape=torch.Size(sizes), dtype=dtype)
+        hidden = model(token_ids, positions, attend, caches)
         return model.logits(hidden[-len(spans) :])
 
     return step

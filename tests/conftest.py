@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,16 @@ from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A room is run by one worker: what its tests share, engines or a cluster, is started once."""
+    for item in items:
+        room = item.path.relative_to(ROOT).parts[:2] if item.path.is_relative_to(ROOT) else ()
+        kind = "e2e" if room[:1] == ("e2e",) else "/".join(room)
+        item.add_marker(pytest.mark.xdist_group(kind))
 
 
 @pytest.fixture(scope="session")

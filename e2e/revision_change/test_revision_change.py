@@ -50,7 +50,10 @@ async def live(cluster: Cluster, models: Path) -> Life:
         stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
         stage.kubectl("apply", "-f", "-", stdin=json.dumps(service))
         try:
-            await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
+            await stage.until(
+                lambda view: view.ready == 1 and "stableRevision" in view.status,
+                NAME, within_s=120, what="an engine that the status knows",
+            )  # fmt: skip
             async with Load(cluster.gateway_url, workload) as load:
                 switched_s, revisions = await revise(stage, load)
                 await load.finish()

@@ -1,23 +1,27 @@
 """A decoder, its KV cache, and the tensors of one forward pass over it."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import zip_longest
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.decode_graphs import SIZES, DecodeBuffers, DecodeGraphs, padded_size
+from penstock_engine.kernels.operations import operations
 from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.kv_cache import KVCache
+from penstock_engine.layers.paged_attention import PagedAttention
 from penstock_engine.loading import load_weights
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.shard import Shard, whole
-from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.runner_config import RunnerConfig
 
 
 class Stages(Protocol):
@@ -42,98 +46,71 @@ class PagedModel:
     """
 
     def __init__(
-        self,
-        model: DecoderForCausalLM,
-        config: ModelConfig,
-        *,
-        device: str,
-        dtype: torch.dtype,
-        kv_dtype: torch.dtype,
-        num_blocks: int,
-        block_size: int,
-        max_num_tokens: int,
-        num_host_blocks: int = 0,
-        max_adapters: int = 0,
-        stages: Stages | None = None,
+        self, model: DecoderForCausalLM, config: RunnerConfig, stages: Stages | None = None
     ) -> None:
-        """max_num_tokens, max_adapters: of one pass. num_host_blocks: room beside the device's.
-
-        stages: None where the model has all its layers here.
-        """
-        self.config = config
-        self.device = device
+        """stages: None where the model has all its layers here."""
+        self.device = device = config.device
+        self.config = model.shard.config
         self._model = model
-        self._dtype = dtype
-        self._use_kernels = device == "cuda"
-        self._block_size = block_size
+        self._dtype: torch.dtype = getattr(torch, config.dtype)
+        self._block_size = config.block_size
         self._stages = stages
+        kv_dtype: torch.dtype = getattr(torch, config.kv_dtype or config.dtype)
+        self._is_rounded = kv_dtype != self._dtype
         shard = model.shard
-        shape = (2, num_blocks, block_size, len(shard.kv_heads), config.head_dim)
-        self._is_rounded = kv_dtype != dtype
-        self._caches = [
-            KVCache.zeros(shape, kv_dtype, is_scaled=self._is_rounded, device=device)
-            for _ in shard.layers
-        ]
-        self._host_caches = [
-            KVCache.zeros(
-                (2, num_host_blocks, *shape[2:]), kv_dtype, is_scaled=self._is_rounded,
-                device="cpu", pin_memory=device == "cuda",
-            )
-            for _ in range(len(shard.layers) if num_host_blocks else 0)
-        ]  # fmt: skip
+        self._caches, self._host_caches = (
+            [
+                KVCache.zeros(
+                    (2, num_blocks, config.block_size, len(shard.kv_heads), self.config.head_dim),
+                    kv_dtype, is_scaled=self._is_rounded, device=place,
+                    pin_memory=place != device,
+                )
+                for _ in range(len(shard.layers) if num_blocks else 0)
+            ]
+            for num_blocks, place in ((config.num_blocks, device), (config.num_host_blocks, "cpu"))
+        )  # fmt: skip
+        max_adapters = config.max_adapters
         self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
+        self._graphs = self._make_graphs(config)
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
-        self._staging = np.zeros((3, max_num_tokens), dtype=np.int64)
+        self._staging = np.zeros((3, config.max_num_batched_tokens), dtype=np.int64)
 
     @classmethod
     def load(
         cls,
-        model_dir: Path,
+        config: RunnerConfig,
         *,
-        device: str,
-        dtype: str,
-        num_blocks: int,
-        block_size: int,
-        max_num_tokens: int,
-        max_model_len: int,
-        quantization: Quantization | None = None,
-        kv_dtype: str | None = None,
-        num_host_blocks: int = 0,
-        max_adapters: int = 0,
         shard: Shard | None = None,
         group: Group = ALONE,
         stages: Stages | None = None,
     ) -> "PagedModel":
-        """device: cpu or cuda; dtype: float32, bfloat16 or float16; kv_dtype: None: as dtype.
+        """The model of config.model_dir. shard: what of it is here; None: all of it.
 
-        shard: what of the model is here; None: all of it. Raises ModelError.
+        Raises ModelError.
         """
-        shard = shard or whole(ModelConfig.load(model_dir))
-        config = shard.config
-        scheme = config.scheme(quantization, dtype)
-        torch_dtype: torch.dtype = getattr(torch, dtype)
+        shard = shard or whole(ModelConfig.load(config.model_dir))
+        scheme = shard.config.scheme(config.quantization, config.dtype)
+        dtype: torch.dtype = getattr(torch, config.dtype)
         model = DecoderForCausalLM(
-            config,
-            max_positions=max_model_len,
-            dtype=torch_dtype,
-            device=device,
+            shard.config,
+            max_positions=config.max_model_len,
+            dtype=dtype,
+            device=config.device,
             shard=shard,
             group=group,
         )
-        load_weights(model, model_dir, config.family.names, torch_dtype, device, scheme)
-        return cls(
-            model,
-            config,
-            device=device,
-            dtype=torch_dtype,
-            kv_dtype=getattr(torch, kv_dtype or dtype),
-            num_blocks=num_blocks,
-            block_size=block_size,
-            max_num_tokens=max_num_tokens,
-            num_host_blocks=num_host_blocks,
-            max_adapters=max_adapters,
-            stages=stages,
-        )
+        names = shard.config.family.names
+        load_weights(model, config.model_dir, names, dtype, config.device, scheme)
+        return cls(model, config, stages)
+
+    def _make_graphs(self, config: RunnerConfig) -> DecodeGraphs | None:
+        recorder = operations(self.device).recorder
+        if recorder is None or self._stages is not None or not self._model.has_fixed_launches:
+            return None
+        max_rows = padded_size(config.max_num_seqs) or SIZES[-1]
+        buffers = DecodeBuffers(max_rows, config.max_model_len, config.block_size, self.device)
+        forward = partial(self._model, caches=self._caches)
+        return DecodeGraphs(forward, buffers, max_rows, recorder())
 
     def move(self, moves: Moves) -> None:
         """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
@@ -149,28 +126,39 @@ class PagedModel:
         """sequences: in `row_order`. Writes their keys and values.
 
         Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,
-        in the first stage.
+        in the first stage. They last until the next call.
         """
         if self.adapters is not None:
             self.adapters.select(sequences)
+        if self._graphs is not None:
+            replayed = self._graphs.run(sequences)
+            if replayed is not None:
+                return replayed
         token_ids, positions, slots = self._stage(sequences)
-        attend = StepAttention(
-            [Span(s.start, s.end, s.block_table) for s in sequences],
-            slots,
-            cache_shape=self._caches[0].numbers.shape,
-            dtype=self._dtype,
-            use_kernels=self._use_kernels,
-            is_rounded=self._is_rounded,
-        )
+        attend = self._attention(sequences, slots)
         stages, hidden = self._stages, None
         if stages is not None and not stages.is_first:
             hidden = stages.receive(self.empty_rows(len(token_ids)))
-        hidden = self._model(token_ids, positions, self._caches, attend, hidden)
+        hidden = self._model(token_ids, positions, attend, self._caches, hidden)
         if stages is not None:
             stages.send(hidden)
             if stages.is_first:
                 hidden = stages.receive(self.empty_rows(len(token_ids)))
         return hidden
+
+    def _attention(
+        self, sequences: Sequence[ScheduledSequence], slots: torch.Tensor
+    ) -> StepAttention:
+        spans = [Span(s.start, s.end, s.block_table) for s in sequences]
+        if operations(self.device).has_kernels:
+            return PagedAttention.of(spans, slots, self._block_size)
+        return GatheredAttention(
+            spans,
+            slots,
+            cache_shape=self._caches[0].numbers.shape,
+            dtype=self._dtype,
+            is_rounded=self._is_rounded,
+        )
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
@@ -210,5 +198,5 @@ def _parts(caches: Sequence[KVCache]) -> list[torch.Tensor]:
 
 
 def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:
-    """Single tokens by rising length, then chunks: the order that StepAttention expects."""
+    """Single tokens by rising length, then chunks: the order that GatheredAttention expects."""
     return sequence.num_tokens > 1, sequence.end

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,11 +12,10 @@ from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLog
 from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.lora.adapted import Adapters
-from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
 from penstock_engine.parallel.model import ParallelModel, SpreadAdapters
-from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.sampling.logprobs import token_logprobs
 from penstock_engine.sampling.sampler import sample
 
@@ -38,30 +36,14 @@ class Runner:
     @classmethod
     def load(
         cls,
-        model_dir: Path,
+        config: RunnerConfig,
         *,
-        device: str,
-        dtype: str,
-        num_blocks: int,
-        block_size: int,
-        max_num_seqs: int,
-        max_num_batched_tokens: int,
-        max_model_len: int,
-        draft_model_dir: Path | None = None,
-        quantization: Quantization | None = None,
-        kv_dtype: str | None = None,
-        num_host_blocks: int = 0,
-        max_adapters: int = 0,
-        layout: Layout = ONE_RANK,
         on_weights: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> "Runner":
-        """device: cpu or cuda; dtype: float32, bfloat16 or float16. Raises ModelError.
+        """Where config.layout has several ranks, the others' processes are started, and end with
+        this runner. Raises ModelError.
 
-        quantization: of the model; a draft model stays as it is. kv_dtype: int8, float8_e4m3fn, or
-        None for dtype.
-        layout: where it has several ranks, the others' processes are started, and end with this
-        runner. A draft model is rank 0's alone.
         on_weights: called, on another thread, when all is read and the warm-up begins.
         on_lost: called at most once, on another thread, when a rank ends by itself.
 
@@ -70,57 +52,25 @@ class Runner:
         products: with two cores, a small model would take twice as long for a step.
         """
 
-        def load_one(
-            folder: Path, quantization: Quantization | None = None, max_adapters: int = 0
-        ) -> PagedModel:
-            return PagedModel.load(
-                folder,
-                device=device,
-                dtype=dtype,
-                num_blocks=num_blocks,
-                block_size=block_size,
-                max_num_tokens=max_num_batched_tokens,
-                max_model_len=max_model_len,
-                quantization=quantization,
-                kv_dtype=kv_dtype,
-                num_host_blocks=num_host_blocks,
-                max_adapters=max_adapters,
-            )
-
-        num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // layout.num_ranks)
-
-        def load_spread() -> ParallelModel:
-            part = Part(
-                rank=0,
-                layout=layout,
-                model_dir=str(model_dir),
-                device=device,
-                dtype=dtype,
-                num_blocks=num_blocks,
-                block_size=block_size,
-                max_num_tokens=max_num_batched_tokens,
-                max_model_len=max_model_len,
-                quantization=quantization,
-                kv_dtype=kv_dtype,
-                num_host_blocks=num_host_blocks,
-                max_adapters=max_adapters,
-                num_threads=num_threads_each,
-            )
-            return ParallelModel.load(part, on_lost)
-
-        def load_model() -> PagedModel | ParallelModel:
-            if layout.num_ranks > 1:
-                return load_spread()
-            return load_one(model_dir, quantization, max_adapters)
-
         def load_all() -> "Runner":
-            if device == "cpu":
+            num_ranks = config.layout.num_ranks
+            num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // num_ranks)
+            if config.device == "cpu":
                 torch.set_num_threads(num_threads_each)
-            draft = None if draft_model_dir is None else DraftModel(load_one(draft_model_dir))
-            runner = cls(load_model(), draft)
+            draft = _load_draft(config)
+            model: PagedModel | ParallelModel
+            if num_ranks > 1:
+                part = Part(rank=0, config=config, num_threads=num_threads_each)
+                model = ParallelModel.load(part, on_lost)
+            else:
+                model = PagedModel.load(config)
+            runner = cls(model, draft)
             on_weights()
-            num_tokens = min(WARM_UP_TOKENS, block_size, max_model_len, max_num_batched_tokens)
-            runner.warm_up(num_tokens, min(max_num_seqs, max_num_batched_tokens))
+            limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
+            runner.warm_up(
+                min(WARM_UP_TOKENS, *limits),
+                min(config.max_num_seqs, config.max_num_batched_tokens),
+            )
             return runner
 
         with ThreadPoolExecutor(1) as executor:
@@ -200,3 +150,10 @@ class Runner:
             tokens = sequence.history[first + 1 : last + 1]
             told += token_logprobs(logits, tokens, sequence.sampling.prompt_logprobs or 0)
         return tuple(told)
+
+
+def _load_draft(config: RunnerConfig) -> DraftModel | None:
+    if config.draft_model_dir is None:
+        return None
+    own = replace(config, model_dir=config.draft_model_dir, quantization=None, max_adapters=0)
+    return DraftModel(PagedModel.load(own))

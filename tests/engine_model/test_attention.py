@@ -3,7 +3,8 @@ import torch
 
 from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.layers import softcap
-from penstock_engine.layers.attention import AttentionShape, Span, StepAttention, buckets
+from penstock_engine.layers.attention import AttentionShape, Heads, Span
+from penstock_engine.layers.gathered_attention import GatheredAttention, buckets
 from penstock_engine.layers.kv_cache import KVCache
 
 BLOCK_SIZE, NUM_BLOCKS, KV_HEADS, GROUP, HEAD_DIM = 4, 400, 2, 3, 16
@@ -70,8 +71,8 @@ def test_a_mixed_batch_equals_one_token_at_a_time(
     num_tokens = sum(span.num_tokens for span in spans)
     slots = torch.tensor([slot(s, p) for s in spans for p in range(s.start, s.end)])
     is_rounded = kv_dtype != torch.float32
-    attend = StepAttention(
-        spans, slots, cache_shape=SHAPE, dtype=torch.float32, use_kernels=False,
+    attend = GatheredAttention(
+        spans, slots, cache_shape=SHAPE, dtype=torch.float32,
         is_rounded=is_rounded,
     )  # fmt: skip
     for shape in SHAPES:
@@ -79,7 +80,7 @@ def test_a_mixed_batch_equals_one_token_at_a_time(
         cache = KVCache(*quantize_kv(full, kv_dtype)) if is_rounded else KVCache(full, None)
         q = torch.randn(num_tokens, KV_HEADS * GROUP, HEAD_DIM)
         k, v = torch.randn(2, num_tokens, KV_HEADS, HEAD_DIM)
-        actual = attend(q, k, v, cache, shape)
+        actual = attend(Heads(q, k, v), cache, shape)
         full = cache.numbers.float()
         if cache.scales is not None:
             full *= cache.scales[..., None]

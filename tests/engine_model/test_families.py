@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.attention import Span
+from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.loading import load_weights
 from penstock_engine.models.config import ModelConfig
@@ -49,11 +50,11 @@ def engine_logits(model_dir: Path, dtype: torch.dtype = torch.float32) -> torch.
     parts = []
     for start, end in [(0, first), *((i, i + 1) for i in range(first, len(PROMPT)))]:
         positions = torch.arange(start, end)
-        attend = StepAttention(
+        attend = GatheredAttention(
             [Span(start, end, tuple(range(num_blocks)))], positions,
-            cache_shape=shape, dtype=dtype, use_kernels=False,
+            cache_shape=shape, dtype=dtype,
         )  # fmt: skip
-        hidden = model(torch.tensor(PROMPT[start:end]), positions, caches, attend)
+        hidden = model(torch.tensor(PROMPT[start:end]), positions, attend, caches)
         parts.append(model.logits(hidden))
     return torch.cat(parts).float()
 

@@ -15,6 +15,7 @@ from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import Sampled, Step
 from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, StepReport
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 CONFIG = SchedulerConfig(
     max_num_seqs=4, max_num_batched_tokens=8, max_model_len=512, block_size=4, num_blocks=128
@@ -26,12 +27,13 @@ class HookedRunner:
     """The real runner; `hook` sees each step first, and may raise."""
 
     def __init__(self, model_dir: Path) -> None:
-        self.runner = Runner.load(
-            model_dir, device="cpu", dtype="float32", num_blocks=CONFIG.num_blocks,
+        config = RunnerConfig(
+            model_dir=model_dir, device="cpu", dtype="float32", num_blocks=CONFIG.num_blocks,
             block_size=CONFIG.block_size, max_num_seqs=CONFIG.max_num_seqs,
             max_num_batched_tokens=CONFIG.max_num_batched_tokens,
             max_model_len=CONFIG.max_model_len,
         )  # fmt: skip
+        self.runner = Runner.load(config)
         self.hook: Hook = lambda step: None
 
     def run(self, step: Step) -> dict[str, Sampled]:

@@ -13,6 +13,7 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.lora.checkpoint import read_adapter
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 SIZES = {"num_blocks": 96, "block_size": 8, "max_model_len": 128, "max_num_seqs": 8}
 RANK, ALPHA = 4, 6.0
@@ -55,10 +56,11 @@ def merge(adapter_dir: Path, model_dir: Path, out: Path) -> Path:
 
 
 def load(model_dir: Path, *, max_adapters: int) -> Runner:
-    return Runner.load(
-        model_dir, device="cpu", dtype="float32", max_num_batched_tokens=40,
+    config = RunnerConfig(
+        model_dir=model_dir, device="cpu", dtype="float32", max_num_batched_tokens=40,
         max_adapters=max_adapters, **SIZES,
     )  # fmt: skip
+    return Runner.load(config)
 
 
 def generate(runner: Runner, adapters: list[str], max_adapters: int = 3) -> list[list[int]]:

@@ -10,6 +10,7 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 SIZES = {"block_size": 4, "max_model_len": 96, "max_num_seqs": 3, "max_num_batched_tokens": 32}
 
@@ -29,10 +30,11 @@ def run(
 ) -> tuple[dict[str, list[int]], SchedulerStats]:  # fmt: skip
     """One list after another, each to its end."""
     draft = None if speculation is None else Path(speculation.model or "")
-    runner = Runner.load(
-        model_dir, device="cpu", dtype="float32", num_blocks=num_blocks,
+    runner_config = RunnerConfig(
+        model_dir=model_dir, device="cpu", dtype="float32", num_blocks=num_blocks,
         num_host_blocks=num_host_blocks, draft_model_dir=draft, **SIZES,
     )  # fmt: skip
+    runner = Runner.load(runner_config)
     config = SchedulerConfig(
         num_blocks=num_blocks, num_host_blocks=num_host_blocks, prefix_caching=prefix_caching,
         speculation=speculation, **SIZES,

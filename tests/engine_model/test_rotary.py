@@ -5,7 +5,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as apply_partly
 
-from penstock_engine.layers.rotary import Rotary, rotate
+from penstock_engine.kernels.plain import rotate
+from penstock_engine.layers.rotary import Rotary
 from penstock_engine.models.config import ModelConfig
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
@@ -54,8 +55,9 @@ def test_rotations_equal_those_of_transformers(rope: dict[str, object]) -> None:
     cos, sin = LlamaRotaryEmbedding(reference_config)(q, positions[None])
     expected_q, expected_k = apply_rotary_pos_emb(q, k, cos[0], sin[0])
     cos_sin = rotary_of(config, 512)(positions)
-    torch.testing.assert_close(rotate(q, *cos_sin), expected_q, atol=2e-5, rtol=1e-5)
-    torch.testing.assert_close(rotate(k, *cos_sin), expected_k, atol=2e-5, rtol=1e-5)
+    rotated_q, rotated_k = rotate(q, k, *cos_sin)
+    torch.testing.assert_close(rotated_q, expected_q, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(rotated_k, expected_k, atol=2e-5, rtol=1e-5)
 
 
 LONGROPE = {
@@ -85,6 +87,7 @@ def test_a_part_of_each_head_rotates(rope: dict[str, object], num_positions: int
     cos, sin = Phi3RotaryEmbedding(reference_config)(q, positions[None])
     expected_q, expected_k = apply_partly(q, k, cos[0], sin[0])
     cos_sin = rotary_of(config, num_positions)(positions)
-    assert torch.equal(rotate(q, *cos_sin)[..., 24:], q[..., 24:])
-    torch.testing.assert_close(rotate(q, *cos_sin), expected_q, atol=2e-5, rtol=1e-5)
-    torch.testing.assert_close(rotate(k, *cos_sin), expected_k, atol=2e-5, rtol=1e-5)
+    rotated_q, rotated_k = rotate(q, k, *cos_sin)
+    assert torch.equal(rotated_q[..., 24:], q[..., 24:])
+    torch.testing.assert_close(rotated_q, expected_q, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(rotated_k, expected_k, atol=2e-5, rtol=1e-5)

@@ -6,6 +6,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 
 def generate(
@@ -14,7 +15,8 @@ def generate(
 ) -> dict[str, list[int]]:  # fmt: skip
     limits = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": max_num_batched_tokens}
     sizes = {"num_blocks": 64, "block_size": 8, "max_model_len": 256, **limits}
-    runner = Runner.load(model_dir, device="cpu", dtype=dtype, **sizes)
+    config = RunnerConfig(model_dir=model_dir, device="cpu", dtype=dtype, **sizes)
+    runner = Runner.load(config)
     scheduler = Scheduler(SchedulerConfig(**sizes))
     outputs: dict[str, list[int]] = {}
     for sequence in sequences:

@@ -12,6 +12,7 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 NGRAM = SpeculationConfig(method="ngram", num_speculative_tokens=4, prompt_lookup_min=1)
 SUFFIX = SpeculationConfig(method="suffix", num_speculative_tokens=4)
@@ -43,9 +44,10 @@ def generate(
     draft_dir = (
         None if speculation is None or speculation.model is None else Path(speculation.model)
     )
-    runner = Runner.load(
-        model_dir, device="cpu", dtype="float32", draft_model_dir=draft_dir, **sizes
+    config = RunnerConfig(
+        model_dir=model_dir, device="cpu", dtype="float32", draft_model_dir=draft_dir, **sizes
     )
+    runner = Runner.load(config)
     scheduler = Scheduler(SchedulerConfig(**sizes, speculation=speculation))
     outputs: dict[str, list[int]] = {}
     for number in range(8):

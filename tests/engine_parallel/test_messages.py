@@ -1,5 +1,6 @@
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,12 +25,17 @@ from penstock_engine.parallel.messages import (
     decode,
     encode,
 )  # fmt: skip
+from penstock_engine.runner_config import RunnerConfig
 
 PART = Part(
-    rank=1, layout=Layout(2, 3, True), model_dir="/models/ä", device="cpu", dtype="float32",
-    num_blocks=7, block_size=16, max_num_tokens=5, max_model_len=99, quantization="int8", kv_dtype=None,
-    num_host_blocks=2, max_adapters=1,
-    num_threads=1, store_port=4711,
+    rank=1,
+    config=RunnerConfig(
+        model_dir=Path("/models/ä"), device="cpu", dtype="float32", num_blocks=7, block_size=16,
+        max_num_seqs=2, max_num_batched_tokens=5, max_model_len=99, quantization="int8",
+        num_host_blocks=2, max_adapters=1, layout=Layout(2, 3, True),
+    ),
+    num_threads=1,
+    store_port=4711,
 )  # fmt: skip
 
 numbers = st.integers(0, 2**31 - 1)

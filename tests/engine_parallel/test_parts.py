@@ -18,6 +18,7 @@ from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout, shards
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.runner_config import RunnerConfig
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 24
@@ -73,19 +74,23 @@ def load(
     tables = [Table(layout.tensor) for _ in range(layout.pipeline)]
     queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(layout.num_ranks)]
     models = []
+    config = RunnerConfig(
+        model_dir=model_dir, device="cpu", dtype="float32", num_blocks=NUM_BLOCKS,
+        block_size=BLOCK_SIZE, max_num_seqs=8, max_num_batched_tokens=64, max_model_len=128,
+        quantization=quantization, max_adapters=1,
+    )  # fmt: skip
     for rank, shard in enumerate(shards(ModelConfig.load(model_dir), layout)):
         stage, place = divmod(rank, layout.tensor)
         following = (rank + layout.tensor) % layout.num_ranks
         ring = ThreadStages(stage == 0, queues[rank], queues[following])
         models.append(
             PagedModel.load(
-                model_dir, device="cpu", dtype="float32", num_blocks=NUM_BLOCKS,
-                block_size=BLOCK_SIZE, max_num_tokens=64, max_model_len=128, shard=shard,
-                quantization=quantization, max_adapters=1,
+                config,
+                shard=shard,
                 group=ThreadGroup(place, tables[stage]),
                 stages=ring if layout.pipeline > 1 else None,
             )
-        )  # fmt: skip
+        )
     return models
 
 

@@ -18,6 +18,7 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 # So few blocks that some are evicted to the host, and some sequences preempted.
 SIZES: dict[str, Any] = {
@@ -29,7 +30,10 @@ END_TIMEOUT_S = 10
 
 
 def load(model_dir: Path, layout: Layout, **more: Any) -> Runner:
-    return Runner.load(model_dir, device="cpu", dtype="float32", layout=layout, **SIZES, **more)
+    config = RunnerConfig(
+        model_dir=model_dir, device="cpu", dtype="float32", layout=layout, **SIZES, **more
+    )
+    return Runner.load(config)
 
 
 def generate(
@@ -62,8 +66,9 @@ def generate(
 
 
 def workers() -> list[psutil.Process]:
-    children = psutil.Process().children()
-    return [p for p in children if "penstock_engine.parallel.worker" in p.cmdline()]
+    """Those that live: a process that ran other tests before may have dead children."""
+    alive = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in alive if "penstock_engine.parallel.worker" in p.cmdline()]
 
 
 def all_end(processes: list[psutil.Process]) -> bool:

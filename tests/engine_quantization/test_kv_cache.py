@@ -13,10 +13,12 @@ from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import Moves, TokenLogprobs
 from penstock_engine.kernels.kv_quant import dequantize_kv, quantize_kv
 from penstock_engine.kernels.kv_write import kv_write_reference
-from penstock_engine.layers.attention import AttentionShape, Span, StepAttention
+from penstock_engine.layers.attention import AttentionShape, Heads, Span
+from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 KV_DTYPES = (torch.int8, torch.float8_e4m3fn)
 SHAPE = (2, 12, 4, 3, 16)
@@ -72,11 +74,13 @@ def test_attention_is_hardly_changed(kv_dtype: torch.dtype, bound: float) -> Non
             q = torch.randn(40, 6, 16)[start:end]
             cache = KVCache.zeros(SHAPE, used, is_scaled=used != torch.float32, device="cpu")
             kv_write_reference(k, v, cache.numbers, torch.arange(40), cache.scales)
-            attend = StepAttention(
+            attend = GatheredAttention(
                 [span], torch.arange(start, end), cache_shape=torch.Size(SHAPE),
-                dtype=torch.float32, use_kernels=False, is_rounded=used != torch.float32,
+                dtype=torch.float32, is_rounded=used != torch.float32,
             )  # fmt: skip
-            outputs.append(attend(q, k[start:end], v[start:end], cache, AttentionShape(0.25)))
+            outputs.append(
+                attend(Heads(q, k[start:end], v[start:end]), cache, AttentionShape(0.25))
+            )
         exact, rounded = outputs
         error = (rounded - exact).abs().max() / exact.abs().max()
         assert 0 < error <= bound
@@ -89,7 +93,10 @@ def run(
     """The tokens of each prompt, and how sure the model was of them."""
     sizes = {"max_num_seqs": max_num_seqs, "max_num_batched_tokens": chunk_tokens,
              "num_blocks": num_blocks, "block_size": BLOCK_SIZE, "max_model_len": 400}  # fmt: skip
-    runner = Runner.load(directory, device="cpu", dtype="float32", kv_dtype=kv_dtype, **sizes)
+    config = RunnerConfig(
+        model_dir=directory, device="cpu", dtype="float32", kv_dtype=kv_dtype, **sizes
+    )
+    runner = Runner.load(config)
     scheduler = Scheduler(SchedulerConfig(prefix_caching=prefix_caching, **sizes))
     sampling = SamplingParams(temperature=0.0, max_tokens=24, logprobs=2)
     for index, prompt in enumerate(prompts):
@@ -129,10 +136,12 @@ def test_chunks_hits_and_preemption_change_nothing(qwen3_dir: Path, kv_dtype: st
 
 @pytest.mark.parametrize("kv_dtype", ["int8", "float8_e4m3fn"])
 def test_blocks_move_with_their_scales(qwen3_dir: Path, kv_dtype: str) -> None:
-    model = PagedModel.load(
-        qwen3_dir, device="cpu", dtype="float32", num_blocks=6, block_size=4, max_num_tokens=8,
-        max_model_len=16, num_host_blocks=2, kv_dtype=kv_dtype,
+    config = RunnerConfig(
+        model_dir=qwen3_dir, device="cpu", dtype="float32", num_blocks=6, block_size=4,
+        max_num_seqs=2, max_num_batched_tokens=8, max_model_len=16, num_host_blocks=2,
+        kv_dtype=kv_dtype,
     )  # fmt: skip
+    model = PagedModel.load(config)
     before = []
     for cache in model._caches:
         numbers, scales = quantize_kv(torch.randn(cache.numbers.shape), cache.numbers.dtype)

@@ -212,6 +212,8 @@ def test_any_cut_gives_the_same_parts(
 
 
 @given(st.text(alphabet='abc <>[]{}"\\;/', max_size=80), st.sampled_from(list(FORMATS.values())))
+@example(" [", FORMATS["mistral"])
+@example(" <tool_call>", FORMATS["hermes"])
 def test_text_without_calls_comes_through_unchanged(text: str, form: ToolFormat) -> None:
     assert "".join(p.text for p in calls_in(form, [text]) if isinstance(p, Content)) == text
 

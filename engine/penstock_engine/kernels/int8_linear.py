@@ -1,13 +1,12 @@
 # mypy: allow-incomplete-defs
-"""A product with weights of eight bits, made wide again where they are multiplied.
+"""A product with weights of eight bits, made wide again where they are multiplied."""
 
-The weights are int8 or float8 (e4m3), with one scale for each output.
-"""
+import math
 
 import torch
 import torch.nn.functional as F
 
-from penstock_engine.kernels.kv_quant import as_loadable, decode, quantize_kv
+from penstock_engine.kernels.kv_quant import as_loadable, decode
 from penstock_engine.kernels.runtime import (
     dot,
     jit,
@@ -18,42 +17,53 @@ from penstock_engine.kernels.runtime import (
 )
 
 BLOCK_OUTPUTS = 64
-BLOCK_INPUTS = 128
+GROUP_MULTIPLE = 16  # of the inputs of a group: the smallest side of a matrix product in Triton
 MIN_SPLIT_INPUTS = 512  # below, adding up the parts costs more than they save
-
-
-def quantize_int8(
-    weight: torch.Tensor, dtype: torch.dtype = torch.int8
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """weight: [outputs, inputs] -> dtype (int8 or float8_e4m3fn) of its shape, float32 [outputs]."""
-    return quantize_kv(weight, dtype)
 
 
 def int8_linear_reference(
     x: torch.Tensor,
-    values: torch.Tensor,
+    codes: torch.Tensor,
     scales: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    group_size: int,
+    *,
+    zeros: torch.Tensor | None = None,
+    factor: float = 1.0,
 ) -> torch.Tensor:
     """x: [rows, inputs] -> [rows, outputs] of its type. Sums are float32.
 
-    values: int8 or float8_e4m3fn [outputs, inputs]; scales: float32 [outputs]; bias: [outputs].
+    codes: int8 or float8_e4m3fn [outputs, inputs]. scales: floating [outputs, groups], of
+    group_size inputs each, of which the last may have fewer. zeros: int16 like scales; a weight is
+    (code - zero) * scale * factor.
     """
-    result = F.linear(x.float(), values.float()) * scales
-    return (result if bias is None else result + bias.float()).to(x.dtype)
+    group = torch.arange(codes.shape[1], device=codes.device) // group_size
+    weight = codes.float()
+    if zeros is not None:
+        weight -= zeros[:, group]
+    result = F.linear(x.float(), weight * scales[:, group]) * factor
+    return result.to(x.dtype)
 
 
 def int8_linear(
     x: torch.Tensor,
-    values: torch.Tensor,
+    codes: torch.Tensor,
     scales: torch.Tensor,
-    bias: torch.Tensor | None = None,
+    group_size: int,
+    *,
+    zeros: torch.Tensor | None = None,
+    factor: float = 1.0,
 ) -> torch.Tensor:
-    """As int8_linear_reference. Rows of x may be cut out of wider ones."""
+    """As int8_linear_reference. Rows of x may be cut out of wider ones.
+
+    group_size: a multiple of GROUP_MULTIPLE, or not below the number of inputs.
+    """
     num_rows, num_inputs = x.shape
-    num_outputs = len(values)
-    assert values.is_contiguous()
+    num_outputs, num_groups = scales.shape
+    assert codes.is_contiguous()
+    assert scales.is_contiguous()
+    assert zeros is None or zeros.is_contiguous()
     assert x.stride(1) == 1
+    block_inputs = choose_block_inputs(group_size if num_groups > 1 else 0, x.element_size())
     block_rows = choose_block_rows(num_rows, x.element_size())
     grid = (-(-num_rows // block_rows), -(-num_outputs // BLOCK_OUTPUTS))
     num_splits = splits_to_fill(grid[0] * grid[1], num_inputs // MIN_SPLIT_INPUTS)
@@ -63,20 +73,30 @@ def int8_linear(
         target = x.new_empty(num_splits, num_rows, num_outputs, dtype=torch.float32)
     _int8_linear_kernel[(*grid, num_splits)](
         x,
-        as_loadable(values),
+        as_loadable(codes),
         scales,
-        bias,
+        zeros,
         target,
         num_rows,
+        factor,
         x.stride(0),
         NUM_INPUTS=num_inputs,
         NUM_OUTPUTS=num_outputs,
+        NUM_GROUPS=num_groups,
+        GROUP_BLOCKS=-(-group_size // block_inputs),
         BLOCK_ROWS=block_rows,
         BLOCK_OUTPUTS=BLOCK_OUTPUTS,
-        BLOCK_INPUTS=BLOCK_INPUTS,
-        NUM_SPLITS=num_splits,
+        BLOCK_INPUTS=block_inputs,
+        SPLIT_BLOCKS=-(-num_inputs // (num_splits * block_inputs)),
     )
     return output if num_splits == 1 else output.copy_(target.sum(0))
+
+
+def choose_block_inputs(group_size: int, element_size: int) -> int:
+    """Inputs multiplied at once: a power of two that divides the group; 0: any."""
+    block_inputs = math.gcd(group_size, 32 if element_size > 2 else 128)
+    assert block_inputs >= GROUP_MULTIPLE
+    return block_inputs
 
 
 def choose_block_rows(num_rows: int, element_size: int) -> int:
@@ -87,18 +107,21 @@ def choose_block_rows(num_rows: int, element_size: int) -> int:
 @jit
 def _int8_linear_kernel(
     x,
-    values,
+    codes,
     scales,
-    bias,
+    zeros,
     out,
     num_rows,
+    factor,
     x_stride,
     NUM_INPUTS: tl.constexpr,
     NUM_OUTPUTS: tl.constexpr,
+    NUM_GROUPS: tl.constexpr,
+    GROUP_BLOCKS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_OUTPUTS: tl.constexpr,
     BLOCK_INPUTS: tl.constexpr,
-    NUM_SPLITS: tl.constexpr,
+    SPLIT_BLOCKS: tl.constexpr,
 ):
     # Locate: a block of rows, a range of outputs, a part of the inputs.
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -106,28 +129,34 @@ def _int8_linear_kernel(
     split = tl.program_id(2)
     is_row = row < num_rows
     is_output = output < NUM_OUTPUTS
-    split_inputs: tl.constexpr = (
-        (NUM_INPUTS + NUM_SPLITS * BLOCK_INPUTS - 1) // (NUM_SPLITS * BLOCK_INPUTS) * BLOCK_INPUTS
-    )
-    first = split * split_inputs
-    last = tl.minimum(first + split_inputs, NUM_INPUTS)
+    first = split * SPLIT_BLOCKS
+    last = tl.minimum(first + SPLIT_BLOCKS, tl.cdiv(NUM_INPUTS, BLOCK_INPUTS))
 
-    # Multiply, block of inputs by block of inputs; both types of weights are exact in x's.
+    # Multiply, block of inputs by block of inputs. A code, and a code less its zero, is exact in
+    # the type of x; scales come after.
     x_row = x + row.to(tl.int64)[:, None] * x_stride
-    value_row = values + output.to(tl.int64)[:, None] * NUM_INPUTS
+    code_row = codes + output.to(tl.int64)[:, None] * NUM_INPUTS
     total = tl.zeros([BLOCK_ROWS, BLOCK_OUTPUTS], tl.float32)
-    for start in range(loop_bound(first), loop_bound(last), BLOCK_INPUTS):
-        column = start + tl.arange(0, BLOCK_INPUTS)[None, :]
-        is_input = column < last
+    for block in range(loop_bound(first), loop_bound(last)):
+        column = block * BLOCK_INPUTS + tl.arange(0, BLOCK_INPUTS)[None, :]
+        is_input = column < NUM_INPUTS
         a = tl.load(x_row + column, mask=is_row[:, None] & is_input, other=0.0)
-        b = tl.load(value_row + column, mask=is_output[:, None] & is_input, other=0.0)
-        total += dot(a, tl.trans(decode(b, a.dtype)))
+        code = tl.load(code_row + column, mask=is_output[:, None] & is_input, other=0.0)
+        group = output * NUM_GROUPS + block // GROUP_BLOCKS
+        if zeros is None:
+            b = decode(code, a.dtype)
+        else:
+            zero = tl.load(zeros + group, mask=is_output, other=0).to(tl.float32)
+            b = (decode(code, tl.float32) - zero[:, None]).to(a.dtype)
+        part = dot(a, tl.trans(b))
+        if NUM_GROUPS > 1:
+            part *= tl.load(scales + group, mask=is_output, other=0.0).to(tl.float32)[None, :]
+        total += part
 
-    # Scale, and add the bias once.
-    total *= tl.load(scales + output, mask=is_output, other=0.0)[None, :]
-    if bias is not None:  # noqa: SIM102 (this one is decided when compiling)
-        if split == 0:
-            total += tl.load(bias + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
+    # Scale, and store.
+    total *= factor
+    if NUM_GROUPS == 1:
+        total *= tl.load(scales + output, mask=is_output, other=0.0).to(tl.float32)[None, :]
     at = out + (split.to(tl.int64) * num_rows + row)[:, None] * NUM_OUTPUTS + output[None, :]
     mask = is_row[:, None] & is_output[None, :]
     tl.store(at, total.to(out.dtype.element_ty), mask=mask)

@@ -8,6 +8,7 @@ from penstock_engine.kernels.grouped_linear import (
     grouped_linear,
     grouped_linear_reference,
 )
+from penstock_engine.kernels.plain import Activate
 from penstock_engine.kernels.silu_mul import silu_mul, silu_mul_reference
 
 
@@ -17,6 +18,7 @@ def moe_reference(
     down: torch.Tensor,
     expert_ids: torch.Tensor,
     expert_weights: torch.Tensor,
+    gate: Activate = silu_mul_reference,
 ) -> torch.Tensor:
     """x: [tokens, hidden]; returns its shape and type.
 
@@ -26,7 +28,7 @@ def moe_reference(
     """
     num_tokens, k = expert_ids.shape
     groups = group_rows_reference(expert_ids.flatten(), len(down), 16)
-    hidden = silu_mul_reference(grouped_linear_reference(x, gate_up, groups, rows_of_input=k))
+    hidden = gate(grouped_linear_reference(x, gate_up, groups, rows_of_input=k))
     shares = grouped_linear_reference(hidden, down, groups, factors=expert_weights.flatten())
     return shares.view(num_tokens, k, -1).sum(1)
 
@@ -37,11 +39,12 @@ def moe(
     down: torch.Tensor,
     expert_ids: torch.Tensor,
     expert_weights: torch.Tensor,
+    gate: Activate = silu_mul,
 ) -> torch.Tensor:
-    """As moe_reference; gate_up and down are contiguous."""
+    """As moe_reference; gate: as plain.gate; gate_up and down are contiguous."""
     num_tokens, k = expert_ids.shape
     block_rows = choose_block_rows(expert_ids.numel(), len(down))
     groups = group_rows(expert_ids.flatten(), len(down), block_rows)
-    hidden = silu_mul(grouped_linear(x, gate_up, groups, rows_of_input=k))
+    hidden = gate(grouped_linear(x, gate_up, groups, rows_of_input=k))
     shares = grouped_linear(hidden, down, groups, factors=expert_weights.flatten())
     return shares.view(num_tokens, k, -1).sum(1)

@@ -12,130 +12,43 @@ The grid is bounded by numbers of tokens and sequences, so that the lengths may 
 and a CUDA graph may replay it: a block finds its sequence by itself, and those left over do nothing.
 """
 
-from dataclasses import dataclass
-
 import torch
 
-from penstock_engine.kernels.kv_quant import as_loadable, decode, dequantize_kv
-from penstock_engine.kernels.runtime import (
-    dot,
-    jit,
-    loop_bound,
-    next_power_of_2,
-    sigmoid,
-    splits_to_fill,
-    tl,
-)
+from penstock_engine.kernels.attention_tile import choose_num_splits, choose_tile, pad_head
+from penstock_engine.kernels.kv_quant import as_loadable, decode
+from penstock_engine.kernels.paged_batch import PagedBatch
+from penstock_engine.kernels.runtime import dot, jit, loop_bound, sigmoid, tl
 
 LOG2_E = 1.4426950408889634  # exponentials are taken to base 2, as the hardware does
-MIN_DOT = 16  # smallest side of a matrix product in Triton
-MAX_SPLITS = 16
-
-
-def paged_attention_reference(
-    query: torch.Tensor,
-    cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    query_starts: torch.Tensor,
-    lengths: torch.Tensor,
-    scale: float,
-    *,
-    window: int = 0,
-    softcap: float = 0.0,
-    kv_scales: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """query: [tokens, heads, head_dim]; the result has the same shape and dtype.
-
-    cache: [2, blocks, block_size, kv_heads, head_dim], of the type of query, or int8 or
-    float8_e4m3fn with kv_scales: float32 [2, blocks, block_size, kv_heads].
-    block_tables: int32 [sequences, width], of which a sequence's first ceil(length / block_size)
-    entries are read. query_starts: int32 [sequences + 1], rising from 0 to tokens. lengths: int32
-    [sequences], of the cache, new tokens included: the last query stands at position length - 1.
-    window: the last positions a query sees, its own included; 0: all. softcap: scores are bent
-    into (-softcap, softcap) by tanh; 0: left as they are. A query at a position below 0 is
-    padding, and its result 0. Computed in float32.
-    """
-    output = torch.zeros_like(query)
-    num_kv_heads, head_dim = cache.shape[3:]
-    bounds = query_starts.tolist()
-    for row, length in enumerate(lengths.tolist()):
-        tokens = slice(bounds[row], bounds[row + 1])
-        num_queries = tokens.stop - tokens.start
-        if length == 0 or num_queries == 0:
-            continue
-        blocks = block_tables[row, : -(-length // cache.shape[2])].long()
-        pages = cache.view(torch.uint8)[:, blocks].view(cache.dtype).flatten(1, 2)[:, :length]
-        if kv_scales is not None:
-            pages = dequantize_kv(pages, kv_scales[:, blocks].flatten(1, 2)[:, :length])
-        keys, values = pages.float()
-        grouped = query[tokens].view(num_queries, num_kv_heads, -1, head_dim).float()
-        scores = torch.einsum("qhgd,shd->hgqs", grouped, keys) * scale
-        if softcap:
-            scores = softcap * torch.tanh(scores / softcap)
-        key_at = torch.arange(length, device=query.device)
-        query_at = key_at.new_tensor(range(length - num_queries, length))[:, None]
-        is_hidden = (key_at > query_at) | ((key_at <= query_at - window) & (window > 0))
-        weights = scores.masked_fill(is_hidden, -torch.inf).softmax(-1).nan_to_num(0.0)
-        mixed = torch.einsum("hgqs,shd->qhgd", weights, values)
-        output[tokens] = mixed.reshape(num_queries, -1, head_dim).to(query.dtype)
-    return output
 
 
 def paged_attention(
     query: torch.Tensor,
     cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    query_starts: torch.Tensor,
-    lengths: torch.Tensor,
+    batch: PagedBatch,
     scale: float,
-    max_queries: int,
-    max_length: int,
     *,
     window: int = 0,
     softcap: float = 0.0,
     kv_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """As paged_attention_reference.
-
-    max_queries: at least the most queries of a sequence, max_length: at least the largest of
-    lengths, both known without a sync; they choose how to launch, not what is computed.
-    """
-    return launch(
-        query, cache, block_tables, query_starts, lengths, scale, max_queries, max_length,
-        window=window, softcap=softcap, kv_scales=kv_scales,
-    )  # fmt: skip
-
-
-def launch(
-    query: torch.Tensor,
-    cache: torch.Tensor,
-    block_tables: torch.Tensor,
-    query_starts: torch.Tensor | None,
-    lengths: torch.Tensor,
-    scale: float,
-    max_queries: int,
-    max_length: int,
-    *,
-    window: int,
-    softcap: float,
-    kv_scales: torch.Tensor | None,
-) -> torch.Tensor:
-    """As paged_attention; query_starts: None stands for one query of each sequence."""
+    """As paged_attention_reference."""
     num_tokens, num_heads, head_dim = query.shape
     block_size, num_kv_heads = cache.shape[2:4]
     assert cache.is_contiguous()
     assert query.stride()[1:] == (head_dim, 1)
     assert (kv_scales is None) == (cache.dtype == query.dtype)
     group = num_heads // num_kv_heads
-    head_pad = max(MIN_DOT, next_power_of_2(head_dim))
+    head_pad = pad_head(head_dim)
     tile = choose_tile(
-        group, max_queries, head_pad, query.element_size(), is_quantized=kv_scales is not None
+        group, batch.max_queries, head_pad, query.element_size(), is_quantized=kv_scales is not None
     )
-    num_seqs = len(lengths)
-    num_blocks = num_seqs
-    if query_starts is not None:
+    num_blocks = len(batch.lengths)
+    if batch.query_starts is not None:
         num_blocks += num_tokens // (tile.block_rows // group)
-    num_visible = min(max_length, window + max_queries) if window else max_length
+    num_visible = batch.max_length
+    if window:
+        num_visible = min(num_visible, window + batch.max_queries)
     num_splits = choose_num_splits(num_blocks * num_kv_heads, num_visible, tile.block_keys)
     output = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     partial = norms = output
@@ -151,15 +64,15 @@ def launch(
         values,
         None if kv_scales is None else kv_scales[0],
         None if kv_scales is None else kv_scales[1],
-        block_tables,
-        query_starts,
-        lengths,
+        batch.block_tables,
+        batch.query_starts,
+        batch.lengths,
         partial,
         norms,
         scale * LOG2_E,
-        num_seqs,
+        len(batch.lengths),
         query.stride(0),
-        block_tables.stride(0),
+        batch.block_tables.stride(0),
         NUM_KV_HEADS=num_kv_heads,
         GROUP=group,
         HEAD_DIM=head_dim,
@@ -183,34 +96,6 @@ def launch(
             NUM_SPLITS=num_splits,
         )
     return output
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """What a program holds at once: rows of queries, and keys."""
-
-    block_rows: int
-    block_keys: int
-    num_warps: int
-
-
-def choose_tile(
-    group: int, max_queries: int, head_pad: int, element_size: int, *, is_quantized: bool
-) -> Tile:
-    """As many rows as the queries fill and registers hold: each row more is one read less."""
-    is_wide = head_pad > 128
-    fewest_rows = max(MIN_DOT, next_power_of_2(group))
-    if element_size > 2:  # without tensor cores the product itself is the cost
-        return Tile(fewest_rows, 16 if is_wide else 32, 4)
-    most_rows = 64 if is_wide or is_quantized else 128
-    rows = max(fewest_rows, min(next_power_of_2(max_queries * group), most_rows))
-    num_warps = 8 if rows * head_pad > 64 * 128 else 4
-    return Tile(rows, 32 if is_wide else 64, num_warps)
-
-
-def choose_num_splits(num_programs: int, num_keys: int, block_keys: int) -> int:
-    """A power of two: enough to fill the device, but no split shorter than two blocks of keys."""
-    return splits_to_fill(num_programs, min(-(-num_keys // (2 * block_keys)), MAX_SPLITS))
 
 
 @jit

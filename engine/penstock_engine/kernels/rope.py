@@ -11,15 +11,17 @@ def rope_reference(
     k: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    positions: torch.Tensor,
+    positions: torch.Tensor | None,
 ) -> None:
     """q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim], both changed in place.
 
     cos, sin: [max_positions, rotary_dim / 2], of the angle of each pair, in float32 or the type of
-    q; dimensions behind rotary_dim stay as they are. positions: int64 [tokens]. Computed in
-    float32.
+    q; dimensions behind rotary_dim stay as they are. positions: int64 [tokens]; None: the rows of
+    cos and sin are those of the tokens. Computed in float32.
     """
-    c, s = cos[positions][:, None].float(), sin[positions][:, None].float()
+    if positions is not None:
+        cos, sin = cos[positions], sin[positions]
+    c, s = cos[:, None].float(), sin[:, None].float()
     half = cos.shape[1]
     for x in (q, k):
         first, second = x[..., :half].float(), x[..., half : 2 * half].float()
@@ -32,14 +34,13 @@ def rope(
     k: torch.Tensor,
     cos: torch.Tensor,
     sin: torch.Tensor,
-    positions: torch.Tensor,
+    positions: torch.Tensor | None,
 ) -> None:
-    """As rope_reference. The tokens of q and k may be cut out of wider rows."""
+    """As rope_reference. Tokens, and rows of cos and sin, may be cut out of wider rows."""
     num_tokens, num_heads, head_dim = q.shape
     half = cos.shape[1]
     assert q.stride()[1:] == k.stride()[1:] == (head_dim, 1)
-    assert cos.is_contiguous()
-    assert sin.is_contiguous()
+    assert cos.stride() == sin.stride() == (cos.stride(0), 1)
     assert 2 * half <= head_dim
     _rope_kernel[(num_tokens,)](
         q,
@@ -49,6 +50,7 @@ def rope(
         positions,
         q.stride(0),
         k.stride(0),
+        cos.stride(0),
         NUM_HEADS=num_heads,
         HEADS_PAD=next_power_of_2(num_heads),
         NUM_KV_HEADS=k.shape[1],
@@ -68,6 +70,7 @@ def _rope_kernel(
     positions,
     q_stride,
     k_stride,
+    angle_stride,
     NUM_HEADS: tl.constexpr,
     HEADS_PAD: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
@@ -77,10 +80,12 @@ def _rope_kernel(
     HALF_PAD: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
-    position = tl.load(positions + token).to(tl.int64)
+    angles = token
+    if positions is not None:
+        angles = tl.load(positions + token).to(tl.int64)
     pair = tl.arange(0, HALF_PAD)
-    c = tl.load(cos + position * HALF + pair, mask=pair < HALF, other=0.0).to(tl.float32)
-    s = tl.load(sin + position * HALF + pair, mask=pair < HALF, other=0.0).to(tl.float32)
+    c = tl.load(cos + angles * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
+    s = tl.load(sin + angles * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
     _turn(q + token * q_stride, c, s, NUM_HEADS, HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
     _turn(k + token * k_stride, c, s, NUM_KV_HEADS, KV_HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
 

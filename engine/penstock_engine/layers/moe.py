@@ -15,9 +15,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from penstock_engine.kernels.moe import moe
+from penstock_engine.kernels.operations import operations
+from penstock_engine.kernels.plain import Activate
 from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear, multiply
-from penstock_engine.layers.mlp import ACTIVATIONS
 from penstock_engine.quantization.hold import HeldWeight
 
 
@@ -44,14 +46,34 @@ class Experts(nn.Module):
         self.down_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
             torch.empty(num_experts, hidden_size, intermediate_size)
         )
-        self._activate = ACTIVATIONS[activation]
+        self._activation = activation
         self._first = first
+
+    @property
+    def has_fixed_launches(self) -> bool:
+        """Where kernels run. Those that are held in fewer bits are multiplied one by one."""
+        return isinstance(self.gate_up_proj, torch.Tensor)
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x: [tokens, hidden]. chosen, weights: experts and their float32 shares, [tokens, per token].
 
         Returns the weighted sums [tokens, hidden] of what these experts give.
         """
+        gate = operations(x.device).gates[self._activation]
+        gate_up, down = self.gate_up_proj, self.down_proj
+        if (
+            operations(x.device).has_kernels
+            and isinstance(gate_up, torch.Tensor)
+            and isinstance(down, torch.Tensor)
+        ):
+            own = chosen - self._first
+            own = own.masked_fill((own < 0) | (own >= len(down)), -1)
+            return moe(x, gate_up, down, own, weights, gate)
+        return self._one_by_one(x, chosen, weights, gate)
+
+    def _one_by_one(
+        self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor, gate: Activate
+    ) -> torch.Tensor:
         end = self._first + len(self.gate_up_proj)
         order = chosen.flatten().argsort(stable=True)
         counts = chosen.flatten().bincount(minlength=end).tolist()
@@ -62,12 +84,9 @@ class Experts(nn.Module):
         output = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
         for expert, (rows, share) in enumerate(zip(groups, shares, strict=True)):
             if len(rows):
-                output.index_add_(0, rows, self._expert(expert, x[rows]) * share)
+                inner = gate(multiply(x[rows], self.gate_up_proj[expert]))
+                output.index_add_(0, rows, multiply(inner, self.down_proj[expert]) * share)
         return output.to(x.dtype)
-
-    def _expert(self, expert: int, x: torch.Tensor) -> torch.Tensor:
-        gate, up = multiply(x, self.gate_up_proj[expert]).chunk(2, dim=-1)
-        return multiply(self._activate(gate) * up, self.down_proj[expert])
 
 
 class MixtureOfExperts(nn.Module):

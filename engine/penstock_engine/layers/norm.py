@@ -4,26 +4,31 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from penstock_engine.kernels.operations import operations
+
 
 class RMSNorm(nn.Module):
     """x / root mean square(x) * weight; weight: [size]."""
 
+    weight_offset = 0.0
+
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size))
-        self._shape = (size,)
         self._eps = eps
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, self._shape, self.weight, self._eps)
+    def forward(self, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """x: [..., size]. added: what x is to grow by, in place, before it is normalised."""
+        term, residual = (x, None) if added is None else (added, x)
+        return operations(x.device).add_norm(
+            term, residual, self.weight, self._eps, weight_offset=self.weight_offset
+        )
 
 
 class RMSNormPlusOne(RMSNorm):
-    """weight is the difference from 1. The sum is float32: 1 + weight has no room in bfloat16."""
+    """weight is the difference from 1."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        weight = 1.0 + self.weight.float()
-        return F.rms_norm(x.float(), self._shape, weight, self._eps).to(x.dtype)
+    weight_offset = 1.0
 
 
 class LayerNorm(nn.Module):
@@ -36,5 +41,8 @@ class LayerNorm(nn.Module):
         self._shape = (size,)
         self._eps = eps
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """As RMSNorm.forward."""
+        if added is not None:
+            x.add_(added)
         return F.layer_norm(x, self._shape, self.weight, self.bias, self._eps)

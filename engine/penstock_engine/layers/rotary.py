@@ -1,4 +1,4 @@
-"""Rotary positions: inverse frequencies by type, and the rotation itself.
+"""Rotary positions: inverse frequencies by type, and the angles of each token.
 
 The formulas are those of transformers, so that greedy outputs agree token for token.
 """
@@ -36,19 +36,8 @@ class Rotary(nn.Module):
         self._sin = torch.cat((-sin, sin), -1)[:, None].to(device=device, dtype=dtype)
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """positions: int64 [tokens]. What `rotate` needs for these tokens, in every layer."""
+        """positions: int64 [tokens]. cos and sin of these tokens as plain.rotate takes them."""
         return self._cos[positions], self._sin[positions]
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x: [tokens, heads, head_dim], of which the first rotary_dim numbers rotate.
-
-    sin carries the sign of the half that changes places.
-    """
-    rotary_dim = cos.shape[-1]
-    if rotary_dim < x.shape[-1]:
-        return torch.cat((rotate(x[..., :rotary_dim], cos, sin), x[..., rotary_dim:]), dim=-1)
-    return torch.addcmul(x * cos, x.roll(rotary_dim // 2, -1), sin)
 
 
 def inverse_frequencies(

@@ -8,79 +8,39 @@ none, share a step. A rank that has a part of W takes the same part of B A.
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import nn
 
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.cut import Cut
+from penstock_engine.kernels.operations import operations
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.partial import SummedLinear
+from penstock_engine.lora.added import Added, GroupedTokens, RowsOfSlots, Section, Selection
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Shard
 from penstock_engine.weights import PACKED, renamed
 
-Rows = slice | torch.Tensor
-
 # What an adapter can change: the products of attention and of a dense MLP.
 ADAPTABLE = ("qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj")
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One product of the checkpoint, as columns [first, last) of a packed one."""
-
-    name: str
-    first: int
-    last: int
-
-
-class Selection:
-    """Which rows of the step at hand belong to which adapter. Shared by all products of a model."""
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[str, Rows]] = []
-
-    def select(self, sequences: Sequence[ScheduledSequence], device: str) -> None:
-        """sequences: in the order of their rows."""
-        rows: dict[str, list[range]] = {}
-        end = 0
-        for sequence in sequences:
-            first, end = end, end + sequence.num_tokens
-            if sequence.adapter:
-                rows.setdefault(sequence.adapter, []).append(range(first, end))
-        self.parts = [(adapter, _as_index(ranges, device)) for adapter, ranges in rows.items()]
 
 
 class AdaptedLinear(nn.Module):
     """A product, and what the adapters add to it."""
 
-    def __init__(self, inner: nn.Module, sections: Sequence[Section], selection: Selection) -> None:
+    def __init__(self, inner: nn.Module, added: Added) -> None:
         super().__init__()
         self.inner = inner
-        self._sections = sections
-        self._selection = selection
-        self._added: dict[str, list[tuple[Section, Factors]]] = {}
-
-    def add(self, adapter: str, factors: Mapping[str, Factors]) -> None:
-        mine = [(s, factors[s.name]) for s in self._sections if s.name in factors]
-        if mine:
-            self._added[adapter] = mine
-
-    def remove(self, adapter: str) -> None:
-        self._added.pop(adapter, None)
+        self.added = added
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: [tokens, inputs]. Returns [tokens, outputs]."""
         inner = self.inner
         y: torch.Tensor = inner.term(x) if isinstance(inner, SummedLinear) else inner(x)
-        for adapter, rows in self._selection.parts:
-            for section, factors in self._added.get(adapter, ()):
-                y[rows, section.first : section.last] += (x[rows] @ factors.a.T) @ factors.b.T
+        self.added.add(y, x)
         return inner.total(y) if isinstance(inner, SummedLinear) else y
 
 
@@ -96,17 +56,19 @@ class Adapters:
         step."""
         self._shard = shard
         self._device = device
-        self._max_active = max_active
-        self._selection = Selection()
+        self._selection: Selection = RowsOfSlots(device)
+        if operations(device).has_kernels:
+            self._selection = GroupedTokens(device, max_active)
         self._products: list[AdaptedLinear] = []
         self._added: dict[str, Adapter] = {}
-        self._active: OrderedDict[str, None] = OrderedDict()
+        self._active: OrderedDict[str, int] = OrderedDict()  # slots on the device
+        self._free = list(range(max_active))
         self.targets = targets_of(shard.config)
         for path, module in list(model.named_modules()):
             for leaf, child in list(module.named_children()):
                 if leaf in ADAPTABLE and isinstance(child, Linear):
                     sections = self._sections(path, leaf, child)
-                    product = AdaptedLinear(child, sections, self._selection)
+                    product = AdaptedLinear(child, self._selection.product(sections))
                     setattr(module, leaf, product)
                     self._products.append(product)
 
@@ -117,12 +79,12 @@ class Adapters:
 
     def select(self, sequences: Sequence[ScheduledSequence]) -> None:
         """Before a step: at most max_active adapters, all of them added."""
-        self._selection.select(sequences, self._device)
-        names = [name for name, _ in self._selection.parts]
+        names = dict.fromkeys(s.adapter for s in sequences if s.adapter)
         for name in names:
             if name not in self._active:
                 self._activate(name, keep=names)
             self._active.move_to_end(name)
+        self._selection.select(sequences, self._active)
 
     def add(self, name: str, adapter: Adapter) -> None:
         """adapter: of the whole model, in the host's memory."""
@@ -137,21 +99,23 @@ class Adapters:
         self._added.pop(name, None)
         self._deactivate(name)
 
-    def _activate(self, name: str, keep: Sequence[str]) -> None:
-        if len(self._active) >= self._max_active:
+    def _activate(self, name: str, keep: Collection[str]) -> None:
+        if not self._free:
             self._deactivate(next(other for other in self._active if other not in keep))
         factors = {
             target: Factors(pair.a.to(self._device), pair.b.to(self._device))
             for target, pair in self._added[name].factors.items()
         }
+        slot = self._active[name] = self._free.pop()
         for product in self._products:
-            product.add(name, factors)
-        self._active[name] = None
+            product.added.put(slot, factors)
 
     def _deactivate(self, name: str) -> None:
-        self._active.pop(name, None)
-        for product in self._products:
-            product.remove(name)
+        slot = self._active.pop(name, None)
+        if slot is not None:
+            for product in self._products:
+                product.added.clear(slot)
+            self._free.append(slot)
 
     def _sections(self, path: str, leaf: str, product: Linear) -> list[Section]:
         parts = PACKED.get(leaf, (leaf,))
@@ -201,10 +165,3 @@ def _cut(factors: Factors, cut: Cut | None) -> Factors:
         return Factors(factors.a, b)
     [a] = cut.of(factors.a)
     return Factors(a, factors.b)
-
-
-def _as_index(ranges: list[range], device: str) -> Rows:
-    """A slice where the ranges touch, which costs no copy."""
-    if all(one.stop == other.start for one, other in pairwise(ranges)):
-        return slice(ranges[0].start, ranges[-1].stop)
-    return torch.tensor([row for one in ranges for row in one], device=device)

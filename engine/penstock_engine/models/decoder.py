@@ -17,21 +17,26 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from penstock_engine.layers.attention import AttentionShape, StepAttention
+from penstock_engine.kernels.operations import operations
+from penstock_engine.layers.attention import AttentionShape, Heads, StepAttention
 from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.mlp import GatedMLP, PlainMLP
-from penstock_engine.layers.moe import MixtureOfExperts
+from penstock_engine.layers.moe import Experts, MixtureOfExperts
 from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
 from penstock_engine.layers.partial import SplitEmbedding, SummedLinear
-from penstock_engine.layers.rotary import Rotary, rotate
+from penstock_engine.layers.rotary import Rotary
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Norm, Order
 from penstock_engine.models.shard import Shard, portion, whole
 
 CosSin = tuple[torch.Tensor, torch.Tensor]
+
+# What the layer before gives. A layer returns its x, and what the norm of the next one adds to it
+# as it reads it; None before the first.
+Added = torch.Tensor | None
 
 NORMS: Mapping[Norm, type[RMSNorm | LayerNorm]] = {
     "rms": RMSNorm,
@@ -98,8 +103,8 @@ class Attention(nn.Module):
         q, k, v = heads.split((num_heads, num_kv_heads, num_kv_heads), dim=1)
         if self._has_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, *cos_sin), rotate(k, *cos_sin)
-        mixed = attend(q, k, v, cache, self._shape)
+        q, k = operations(q.device).rotate(q, k, *cos_sin)
+        mixed = attend(Heads(q, k, v), cache, self._shape)
         output: torch.Tensor = self.o_proj(mixed.view(len(x), -1))
         return output
 
@@ -114,11 +119,10 @@ class PreNormLayer(nn.Module):
         self.mlp = make_mlp(shard, layer, group)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
-    ) -> torch.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
-        x = x + self.mlp(self.post_attention_layernorm(x))
-        return x
+        self, x: torch.Tensor, added: Added, cos_sin: CosSin, cache: KVCache, attend: StepAttention
+    ) -> tuple[torch.Tensor, Added]:
+        attended = self.self_attn(self.input_layernorm(x, added), cos_sin, cache, attend)
+        return x, self.mlp(self.post_attention_layernorm(x, attended))
 
 
 class SandwichLayer(nn.Module):
@@ -135,12 +139,11 @@ class SandwichLayer(nn.Module):
         self.post_feedforward_layernorm = make_norm(config)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
-    ) -> torch.Tensor:
-        attended = self.self_attn(self.input_layernorm(x), cos_sin, cache, attend)
-        x = x + self.post_attention_layernorm(attended)
-        x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
-        return x
+        self, x: torch.Tensor, added: Added, cos_sin: CosSin, cache: KVCache, attend: StepAttention
+    ) -> tuple[torch.Tensor, Added]:
+        attended = self.self_attn(self.input_layernorm(x, added), cos_sin, cache, attend)
+        normed = self.pre_feedforward_layernorm(x, self.post_attention_layernorm(attended))
+        return x, self.post_feedforward_layernorm(self.mlp(normed))
 
 
 class ParallelLayer(nn.Module):
@@ -154,11 +157,10 @@ class ParallelLayer(nn.Module):
         self.mlp = make_mlp(shard, layer, group)
 
     def forward(
-        self, x: torch.Tensor, cos_sin: CosSin, cache: KVCache, attend: StepAttention
-    ) -> torch.Tensor:
-        normed = self.input_layernorm(x)
-        output: torch.Tensor = self.self_attn(normed, cos_sin, cache, attend) + self.mlp(normed) + x
-        return output
+        self, x: torch.Tensor, added: Added, cos_sin: CosSin, cache: KVCache, attend: StepAttention
+    ) -> tuple[torch.Tensor, Added]:
+        normed = self.input_layernorm(x, added)
+        return x, self.self_attn(normed, cos_sin, cache, attend) + self.mlp(normed)
 
 
 LAYERS: Mapping[Order, type[PreNormLayer | SandwichLayer | ParallelLayer]] = {
@@ -230,8 +232,8 @@ class DecoderForCausalLM(nn.Module):
         self,
         token_ids: torch.Tensor,
         positions: torch.Tensor,
-        caches: Sequence[KVCache],
         attend: StepAttention,
+        caches: Sequence[KVCache],
         received: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """token_ids, positions: int64 [tokens]. caches: one for each layer that is here.
@@ -240,11 +242,18 @@ class DecoderForCausalLM(nn.Module):
         Returns hidden states [tokens, hidden_size].
         """
         x = self._embed(token_ids) if received is None else received
+        added: torch.Tensor | None = None
         cos_sin = {kind: rotary(positions) for kind, rotary in self._rotaries.items()}
         for index, cache in zip(self.shard.layers, caches, strict=True):
             kind = self.shard.config.layers[index].kind
-            x = self.model.layers[index](x, cos_sin[kind], cache, attend)
-        return x
+            x, added = self.model.layers[index](x, added, cos_sin[kind], cache, attend)
+        return x if added is None else x.add_(added)
+
+    @property
+    def has_fixed_launches(self) -> bool:
+        """Whether as many tokens launch the same kernels again, without waiting for the device."""
+        experts = (module for module in self.modules() if isinstance(module, Experts))
+        return self._group.size == 1 and all(one.has_fixed_launches for one in experts)
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         x: torch.Tensor = self.model.embed_tokens(token_ids)

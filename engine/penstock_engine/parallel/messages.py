@@ -16,6 +16,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -26,7 +27,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.models.shard import Layout
-from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.runner_config import RunnerConfig
 
 HEADER = struct.Struct("=cI")
 # A hundred times what a step has to say of a million tokens.
@@ -41,18 +42,7 @@ class Part:
     not known yet."""
 
     rank: int
-    layout: Layout
-    model_dir: str
-    device: str
-    dtype: str
-    num_blocks: int
-    block_size: int
-    max_num_tokens: int
-    max_model_len: int
-    quantization: Quantization | None
-    kv_dtype: str | None
-    num_host_blocks: int
-    max_adapters: int
+    config: RunnerConfig
     num_threads: int
     store_port: int = 0
 
@@ -130,7 +120,7 @@ class Channel:
 def encode(message: Message) -> bytes:
     match message:
         case Part():
-            kind, payload = b"P", json.dumps(asdict(message)).encode()
+            kind, payload = b"P", json.dumps(asdict(message), default=str).encode()
         case Report():
             kind, payload = b"R", json.dumps(asdict(message)).encode()
         case AddAdapter(name, adapter):
@@ -151,8 +141,7 @@ def decode(kind: bytes, payload: bytes) -> Message:
     try:
         match kind:
             case b"P":
-                fields = json.loads(payload)
-                return Part(**{**fields, "layout": Layout(**fields["layout"])})
+                return _unpack_part(payload)
             case b"R":
                 return Report(**json.loads(payload))
             case b"F":
@@ -169,6 +158,15 @@ def decode(kind: bytes, payload: bytes) -> Message:
                 raise ValueError(f"there is no message of type {kind!r}")
     except (TypeError, LookupError, struct.error, SafetensorError) as error:
         raise ValueError(f"a message of type {kind!r} cannot be read") from error
+
+
+def _unpack_part(payload: bytes) -> Part:
+    fields = json.loads(payload)
+    config = fields["config"]
+    config["layout"] = Layout(**config["layout"])
+    for name in ("model_dir", "draft_model_dir"):
+        config[name] = None if config[name] is None else Path(config[name])
+    return Part(**{**fields, "config": RunnerConfig(**config)})
 
 
 def _pack_adapter(name: str, adapter: Adapter) -> bytes:

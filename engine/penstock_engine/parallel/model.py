@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -36,22 +35,9 @@ from penstock_engine.parallel.workers import Workers
 
 def load_part(part: Part, ranks: Ranks) -> PagedModel:
     """Raises ModelError."""
-    model_dir = Path(part.model_dir)
+    shard = shards(ModelConfig.load(part.config.model_dir), part.config.layout)[part.rank]
     return PagedModel.load(
-        model_dir,
-        device=part.device,
-        dtype=part.dtype,
-        num_blocks=part.num_blocks,
-        block_size=part.block_size,
-        max_num_tokens=part.max_num_tokens,
-        max_model_len=part.max_model_len,
-        quantization=part.quantization,
-        kv_dtype=part.kv_dtype,
-        num_host_blocks=part.num_host_blocks,
-        max_adapters=part.max_adapters,
-        shard=shards(ModelConfig.load(model_dir), part.layout)[part.rank],
-        group=ranks.group or ALONE,
-        stages=ranks.stages,
+        part.config, shard=shard, group=ranks.group or ALONE, stages=ranks.stages
     )
 
 
@@ -65,7 +51,7 @@ class ParallelModel:
     def __init__(self, model: PagedModel, part: Part, ranks: Ranks, workers: Workers) -> None:
         self.device = model.device
         self._model = model
-        self._layout = part.layout
+        self._layout = part.config.layout
         self._group = ranks.group
         self._workers = workers
         self._is_lost = False
@@ -81,7 +67,7 @@ class ParallelModel:
         store = open_store()
         part = replace(part, store_port=store.port)
         try:
-            for rank in range(1, part.layout.num_ranks):
+            for rank in range(1, part.config.layout.num_ranks):
                 workers.start(replace(part, rank=rank))
             workers.wait_until("joining")
             ranks = join(store, part)

@@ -102,9 +102,9 @@ def reach_store(port: int) -> dist.TCPStore:
 def join(store: dist.Store, part: Part) -> Ranks:
     """Waits for all the others. A process is of one layout at a time, until it leaves."""
     os.environ.update(INTERFACE)
-    rank, layout = part.rank, part.layout
+    rank, layout = part.rank, part.config.layout
     dist.init_process_group(
-        "nccl" if part.device == "cuda" else "gloo",
+        "nccl" if part.config.device == "cuda" else "gloo",
         store=store,
         rank=rank,
         world_size=layout.num_ranks,

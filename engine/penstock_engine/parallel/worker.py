@@ -67,7 +67,7 @@ def leave_with(channel: Channel) -> None:
 
 def work(channel: Channel, part: Part) -> None:
     torch.set_num_threads(part.num_threads)
-    if part.device == "cuda":
+    if part.config.device == "cuda":
         torch.cuda.set_device(part.rank)
     channel.send(Report("joining"))
     ranks = join(reach_store(part.store_port), part)

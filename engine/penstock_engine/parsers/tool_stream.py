@@ -72,10 +72,10 @@ class ToolStream:
         if opening and opening.startswith(self._rest) and opening != self._rest:
             return False
         if opening and self._rest.startswith(opening):
-            self._source = []
-            return self._text()
-        if self._is_bare():
-            self._source = []
+            self._source.append(opening)
+            self._rest = self._rest[len(opening) :]
+            self._state = _State.HEADER
+        elif self._is_bare():
             self._state = _State.HEADER
         else:
             self._to_text()

@@ -2,6 +2,7 @@
 
 import torch
 
+from penstock_engine.kernels.int8_linear import GROUP_MULTIPLE, int8_linear
 from penstock_engine.quantization.float8 import FACTOR, small_float16
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.weight import QuantizedWeight, on_cpu_in_bfloat16
@@ -11,7 +12,9 @@ KERNEL_INPUTS = 32
 
 
 class EightBitWeight(QuantizedWeight):
-    """codes: int8 [outputs, inputs]; scales: [outputs, groups], of the model's number type.
+    """factor: of all that is made of codes and scales.
+
+    codes: int8 [outputs, inputs]; scales: [outputs, groups], of the model's number type.
 
     zeros: int16 [outputs, groups], None: 0.
     """
@@ -19,16 +22,27 @@ class EightBitWeight(QuantizedWeight):
     codes: torch.Tensor
     scales: torch.Tensor
     zeros: torch.Tensor | None
+    dtype = torch.int8
+    factor = 1.0
 
     def __init__(self, matrix: QuantizedMatrix, codes: torch.Tensor, scales: torch.Tensor) -> None:
         super().__init__(matrix.shape, matrix.order)
         self._group_size = matrix.group_size
         self.register_buffer("codes", codes.contiguous())
         self.register_buffer("scales", scales.contiguous())
-        self.register_buffer("zeros", matrix.zeros)
+        zeros = matrix.zeros
+        self.register_buffer("zeros", None if zeros is None else zeros.contiguous())
 
     def _fill(self, buffer: torch.Tensor, rows: slice) -> None:
         buffer.copy_(self.codes[rows])
+
+    def _triton(self, x: torch.Tensor) -> torch.Tensor | None:
+        if self.scales.shape[1] > 1 and self._group_size % GROUP_MULTIPLE:
+            return None
+        return int8_linear(
+            x, self.codes.view(self.dtype), self.scales, self._group_size,
+            zeros=self.zeros, factor=self.factor,
+        )  # fmt: skip
 
     def _block(self, x: torch.Tensor, first: int, last: int, buffer: torch.Tensor) -> torch.Tensor:
         rows = slice(first, last)
@@ -67,7 +81,10 @@ class Int8Weight(EightBitWeight):
 
 
 class Float8Weight(EightBitWeight):
-    """float8_e4m3fn, kept as its bytes."""
+    """float8_e4m3fn, kept as its bytes. Scales are FACTOR times too large, as float16 needs it."""
+
+    dtype = torch.float8_e4m3fn
+    factor = 1 / FACTOR
 
     def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype) -> None:
         scales = matrix.scales.float() * FACTOR

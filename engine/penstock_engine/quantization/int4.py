@@ -13,6 +13,8 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
+from penstock_engine.kernels.int4_linear import int4_linear
+from penstock_engine.kernels.int8_linear import GROUP_MULTIPLE
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.stored import INT4_ROWS
 from penstock_engine.quantization.weight import QuantizedWeight, on_cpu_in_bfloat16
@@ -71,6 +73,11 @@ class Int4Weight(QuantizedWeight):
         both = torch.stack((scales.t(), offsets.t()), -1)
         self.register_buffer("packed", pack(codes, self._block_rows))
         self.register_buffer("scales_and_offsets", both.to(dtype).contiguous())
+
+    def _triton(self, x: torch.Tensor) -> torch.Tensor | None:
+        if self._group_size % GROUP_MULTIPLE:
+            return None
+        return int4_linear(x, self.packed, self.scales_and_offsets, self.num_outputs)
 
     def _kernel(self, x: torch.Tensor) -> torch.Tensor | None:
         if not self._has_kernel or not on_cpu_in_bfloat16(x):

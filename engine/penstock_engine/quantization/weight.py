@@ -1,6 +1,7 @@
 """A matrix that is held in fewer bits than it computes in.
 
-Where there is no fast path, some rows at a time are brought back into the number type of the
+Triton's kernels read them so wherever they run. Elsewhere, torch has a fast path for some on the
+CPU; where there is none, some rows at a time are brought back into the number type of the
 model, in a buffer that the caches of a CPU hold, and multiplied: a batch of one reads its weights
 once, in their few bits, and a long prompt pays little beside its own product.
 """
@@ -9,6 +10,8 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import nn
+
+from penstock_engine.kernels.operations import operations
 
 # Of the buffer; measured on a CPU with 1 MiB of L2 cache. Smaller ones cost more calls than they
 # save misses.
@@ -38,8 +41,12 @@ class QuantizedWeight(nn.Module, ABC):
     def _block(self, x: torch.Tensor, first: int, last: int, buffer: torch.Tensor) -> torch.Tensor:
         """x @ weight[first:last].T; buffer: (last - first) * num_inputs numbers to work in."""
 
+    @abstractmethod
+    def _triton(self, x: torch.Tensor) -> torch.Tensor | None:
+        """x @ weight.T by Triton's kernel; None where its groups are not for it."""
+
     def _kernel(self, x: torch.Tensor) -> torch.Tensor | None:
-        """x @ weight.T where there is a fast path for x."""
+        """x @ weight.T where torch has a fast path for x."""
         return None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -47,7 +54,8 @@ class QuantizedWeight(nn.Module, ABC):
         rows = x.reshape(-1, self.num_inputs)
         if self.order is not None:
             rows = rows.index_select(1, self.order)
-        product = self._kernel(rows)
+        has_triton = operations(x.device).has_kernels
+        product = self._triton(rows) if has_triton else self._kernel(rows)
         if product is None:
             product = self._in_blocks(rows)
         return product.reshape(*x.shape[:-1], self.num_outputs)

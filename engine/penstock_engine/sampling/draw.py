@@ -1,4 +1,4 @@
-"""The draw itself: temperature, min_p, top_k, top_p, and one number for each row."""
+"""The draw in torch: grammar, penalties, temperature, min_p, top_k, top_p, a number for each row."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,21 @@ import torch
 
 from penstock_engine.core.noise import uniform
 from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.sampling.bias import penalise
+from penstock_engine.sampling.grammar import Allowed
 from penstock_engine.sampling.row import Row
 
 IMPOSSIBLE = -1
 
 
-def draw(logits: torch.Tensor, rows: Sequence[Row]) -> list[int]:
-    """logits: float32 [rows, vocabulary]. One token for each row, the best one where greedy.
+def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> list[int]:
+    """logits: float32 [rows, vocabulary], overwritten. One token for each row, the best where greedy.
 
     IMPOSSIBLE where nothing is left to draw, or the logits are no numbers.
     """
+    if allowed is not None:
+        allowed.mask(logits)
+    penalise(logits, rows)
     best = logits.max(-1)
     chosen = best.indices
     drawn = [index for index, row in enumerate(rows) if not row.sampling.is_greedy]
@@ -37,7 +42,7 @@ def probabilities(logits: torch.Tensor, params: Sequence[SamplingParams]) -> tor
         floor = _column([p.min_p for p in params], logits).log() + scaled.amax(-1, keepdim=True)
         scaled = scaled.masked_fill(scaled < floor, -torch.inf)
     if any(p.top_k > 0 or p.top_p < 1 for p in params):
-        scaled = _keep_top(scaled, params)
+        scaled = keep_top(scaled, params)
     return scaled.softmax(-1)
 
 
@@ -52,11 +57,12 @@ def _inverse(weights: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
     return tokens
 
 
-def _keep_top(scaled: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+def keep_top(scaled: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """scaled: [rows, vocabulary]. The same with -inf for what top_k and top_p leave out."""
     vocab_size = scaled.shape[1]
-    top_k = _column([min(p.top_k or vocab_size, vocab_size) for p in params], scaled)
-    top_p = _column([p.top_p for p in params], scaled)
-    ordered, token_ids = scaled.topk(int(top_k.max()))
+    counts = [min(p.top_k or vocab_size, vocab_size) for p in params]
+    top_k, top_p = _column(counts, scaled), _column([p.top_p for p in params], scaled)
+    ordered, token_ids = scaled.topk(max(counts))
     rank = torch.arange(ordered.shape[1], device=scaled.device)
     ordered = ordered.masked_fill(rank >= top_k, -torch.inf)
     weights = ordered.softmax(-1)

@@ -1,6 +1,7 @@
 """Grammars as masks over the vocabulary."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,35 +11,58 @@ from penstock_engine.core.step import ScheduledSequence
 
 WORD_BITS = 32
 
+Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
-def mask_by_grammar(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> None:
-    """Takes out, in place, what the constraint of a sequence does not allow.
 
-    logits: [rows, vocabulary]. Drafts are tried on the way and taken back; after one that the
-    grammar refuses no row counts, since its own row cannot draw it.
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """rows: of logits, that a grammar has a say in. words: [rows, words], of each row bit i of word
+    w for token 32 w + i: set where it may come."""
+
+    rows: list[int]
+    words: Words
+
+    def mask(self, logits: torch.Tensor) -> None:
+        """Takes out, in place, what may not come. logits: [all rows, vocabulary]."""
+        bits = np.unpackbits(self.words.view(np.uint8), axis=1, bitorder="little")
+        is_out = torch.from_numpy(bits[:, : logits.shape[1]] == 0).to(logits.device)
+        logits[self.rows] = logits[self.rows].masked_fill_(is_out, -torch.inf)
+
+    def for_all(self, num_rows: int) -> Words:
+        """[num_rows, words]: in the other rows, every token may come."""
+        words = np.full((num_rows, self.words.shape[1]), -1, dtype=np.int32)
+        words[self.rows] = self.words
+        return words
+
+
+def allowed_by_grammar(sequences: Sequence[ScheduledSequence], vocab_size: int) -> Allowed | None:
+    """None where no sequence has a constraint.
+
+    Drafts are tried on the way and taken back; after one that the grammar refuses no row counts,
+    since its own row cannot draw it.
     """
+    rows: list[int] = []
+    words: list[Words] = []
     first = 0
     for sequence in sequences:
         if sequence.constraint is not None:
-            masks = _masks(sequence.constraint, sequence, logits.shape[1])
-            rows = logits[first : first + len(masks)]
-            rows.masked_fill_(torch.from_numpy(masks).to(logits.device), -torch.inf)
+            own = _words(sequence.constraint, sequence, vocab_size)
+            rows += range(first, first + len(own))
+            words.append(own)
         first += sequence.num_rows
+    return Allowed(rows, np.concatenate(words)) if words else None
 
 
-def _masks(
-    constraint: Constraint, sequence: ScheduledSequence, vocab_size: int
-) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """True where a token may not come, for as many rows as the drafts are allowed."""
-    masks = []
+def _words(constraint: Constraint, sequence: ScheduledSequence, vocab_size: int) -> Words:
+    """For as many rows as the drafts are allowed."""
+    rows = []
     num_accepted = 0
     for draft in (*sequence.drafts, None):
         bits = bytearray(-(-vocab_size // WORD_BITS) * WORD_BITS // 8)
         constraint.fill(memoryview(bits))
-        allowed = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
-        masks.append(allowed[:vocab_size] == 0)
+        rows.append(np.frombuffer(bits, np.int32))
         if draft is None or not constraint.accept(draft):
             break
         num_accepted += 1
     constraint.rollback(num_accepted)
-    return np.stack(masks)
+    return np.stack(rows)

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 import torch
 
 from penstock_engine.core.step import Sampled, ScheduledSequence
-from penstock_engine.sampling.bias import forbid_and_favour, penalise
+from penstock_engine.kernels.operations import operations
+from penstock_engine.sampling.bias import forbid_and_favour
 from penstock_engine.sampling.draw import IMPOSSIBLE, draw
-from penstock_engine.sampling.grammar import mask_by_grammar
+from penstock_engine.sampling.grammar import allowed_by_grammar
 from penstock_engine.sampling.logprobs import token_logprobs
+from penstock_engine.sampling.race import race
 from penstock_engine.sampling.row import rows_of
 
 
@@ -27,10 +29,10 @@ def sample(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> list
     logits = logits.float()
     is_told = any(row.sampling.logprobs is not None for row in rows)
     raw = logits.clone() if is_told else logits
-    mask_by_grammar(logits, sequences)
+    allowed = allowed_by_grammar(sequences, logits.shape[1])
     forbid_and_favour(logits, rows)
-    penalise(logits, rows)
-    tokens = draw(logits, rows)
+    choose = race if operations(logits.device).has_kernels else draw
+    tokens = choose(logits, rows, allowed)
     results: list[Sampled] = []
     first = 0
     for sequence in sequences:

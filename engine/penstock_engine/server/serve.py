@@ -19,6 +19,7 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.preflight import Sizing, size
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge, now_s
@@ -179,8 +180,8 @@ def _load(
     on_weights: Callable[[], None],
     on_lost: Callable[[], None],
 ) -> Runner:
-    return Runner.load(
-        config.model_dir,
+    runner_config = RunnerConfig(
+        model_dir=config.model_dir,
         device=sizing.device,
         dtype=sizing.dtype,
         num_blocks=sizing.num_blocks,
@@ -194,9 +195,8 @@ def _load(
         quantization=config.quantization,
         layout=config.layout,
         kv_dtype=sizing.kv_dtype,
-        on_weights=on_weights,
-        on_lost=on_lost,
     )
+    return Runner.load(runner_config, on_weights=on_weights, on_lost=on_lost)
 
 
 async def _listen(served: Served, start_up: StartUp) -> None:

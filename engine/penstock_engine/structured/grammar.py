@@ -11,7 +11,7 @@ MAX_CHOICES = 4096
 MAX_SCHEMA_DEPTH = 60
 
 # Endless white space between tokens of JSON is a known way for a model to fill its context.
-JSON_OPTIONS = {"whitespace_pattern": r"[ \t\n\r]{1,64}"}
+JSON_OPTIONS = {"whitespace_pattern": r"[ \t\n\r]{1,32}"}
 
 
 class GrammarRefused(ValueError):

@@ -37,20 +37,18 @@ def test_a_wrong_result_is_seen(
         softcap=0.0, dtype="float32", cache="int8",
     )  # fmt: skip
     assert kernel_equality.differences(case, 0, device) == []
-    right = kernel_equality.paged_decode
+    right = kernel_equality.paged_attention
 
-    def wrong(query, cache, tables, lengths, *args, window, kv_scales, **options):  # type: ignore[no-untyped-def]
+    def wrong(query, cache, batch, scale, *, window, kv_scales, **options):  # type: ignore[no-untyped-def]
         match mistake:
             case "a window one wider":
                 window += 1
             case "a later last key":
-                lengths = lengths - 1
+                batch = dataclasses.replace(batch, lengths=batch.lengths - 1)
             case "no scales":
                 kv_scales = kv_scales.clone().fill_(0.01)
-        return right(
-            query, cache, tables, lengths, *args, window=window, kv_scales=kv_scales, **options
-        )
+        return right(query, cache, batch, scale, window=window, kv_scales=kv_scales, **options)
 
-    monkeypatch.setattr(kernel_equality, "paged_decode", wrong)
+    monkeypatch.setattr(kernel_equality, "paged_attention", wrong)
     (difference,) = kernel_equality.differences(case, 0, device)
     assert difference.startswith("the outputs, by")

@@ -2,20 +2,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from penstock_engine.kernels.paged_attention import (
-    Tile,
-    choose_num_splits,
-    choose_tile,
-    paged_attention,
-    paged_attention_reference,
-)
+from penstock_engine.kernels.attention_tile import Tile, choose_num_splits, choose_tile
+from penstock_engine.kernels.paged_attention import paged_attention
+from penstock_engine.kernels.paged_batch import PagedBatch, paged_attention_reference
 
 
 def integers(values: list[int], device: str) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int32, device=device)
 
 
-def attend_all(attend, device: str, *args: int, **options: float) -> torch.Tensor:  # type: ignore[no-untyped-def]
+def attend_all(  # type: ignore[no-untyped-def]
+    attend, device: str, max_queries: int = 40, max_length: int = 90, **options: float
+) -> torch.Tensor:
     """A chunk of 40 after 8 tokens, nothing of the second sequence, one token, and padding."""
     torch.manual_seed(0)
     cache = torch.randn(2, 12, 8, 2, 64, device=device)
@@ -23,7 +21,8 @@ def attend_all(attend, device: str, *args: int, **options: float) -> torch.Tenso
     tables = torch.randperm(12, device=device).to(torch.int32)[None].repeat(4, 1)
     starts = integers([0, 40, 40, 41, 50], device)
     lengths = integers([48, 30, 90, 0], device)
-    result: torch.Tensor = attend(query, cache, tables, starts, lengths, 0.1, *args, **options)
+    batch = PagedBatch(tables, starts, lengths, max_queries, max_length)
+    result: torch.Tensor = attend(query, cache, batch, 0.1, **options)
     return result
 
 
@@ -43,9 +42,8 @@ def test_the_reference_is_scaled_dot_product_attention(window: int) -> None:
     cache = torch.randn(2, 3, 8, 2, 16)
     query = torch.randn(10, 4, 16)
     starts, lengths = integers([0, 10], "cpu"), integers([20], "cpu")
-    actual = paged_attention_reference(
-        query, cache, integers([2, 0, 1], "cpu")[None], starts, lengths, 0.3, window=window
-    )
+    batch = PagedBatch(integers([2, 0, 1], "cpu")[None], starts, lengths, 10, 20)
+    actual = paged_attention_reference(query, cache, batch, 0.3, window=window)
     keys, values = cache[:, [2, 0, 1]].flatten(1, 2)[:, :20].transpose(1, 2)
     mask = torch.ones(10, 20, dtype=torch.bool).tril(10)
     if window:

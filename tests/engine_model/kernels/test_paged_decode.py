@@ -1,7 +1,10 @@
+"""Attention of one new token for each sequence."""
+
 import pytest
 import torch
 
-from penstock_engine.kernels.paged_decode import paged_decode, paged_decode_reference
+from penstock_engine.kernels.paged_attention import paged_attention
+from penstock_engine.kernels.paged_batch import PagedBatch, paged_attention_reference
 
 
 def check(device: str, lengths: list[int], *, group: int, window: int = 0) -> None:
@@ -11,8 +14,9 @@ def check(device: str, lengths: list[int], *, group: int, window: int = 0) -> No
     query = 4 * torch.randn(len(lengths), 2 * group, 64, device=device)
     tables = torch.randperm(num_blocks, device=device).to(torch.int32)[None].repeat(len(lengths), 1)
     ends = torch.tensor(lengths, dtype=torch.int32, device=device)
-    expected = paged_decode_reference(query, cache, tables, ends, 0.125, window=window)
-    actual = paged_decode(query, cache, tables, ends, 0.125, max(lengths), window=window)
+    batch = PagedBatch(tables, None, ends, 1, max(lengths))
+    expected = paged_attention_reference(query, cache, batch, 0.125, window=window)
+    actual = paged_attention(query, cache, batch, 0.125, window=window)
     torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
 
 
@@ -36,6 +40,7 @@ def test_large_scores_do_not_overflow(device: str) -> None:
     query = torch.randn(1, 4, 64, device=device) * 30
     tables = torch.arange(16, dtype=torch.int32, device=device)[None]
     ends = torch.tensor([250], dtype=torch.int32, device=device)
-    expected = paged_decode_reference(query, cache, tables, ends, 1.0)
-    actual = paged_decode(query, cache, tables, ends, 1.0, 250)
+    batch = PagedBatch(tables, None, ends, 1, 250)
+    expected = paged_attention_reference(query, cache, batch, 1.0)
+    actual = paged_attention(query, cache, batch, 1.0)
     torch.testing.assert_close(actual, expected, atol=1e-3, rtol=1e-4)

@@ -8,19 +8,25 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("is_gathered", [False, True])
 @pytest.mark.parametrize(
     ("num_tokens", "heads", "kv_heads", "head_dim", "rotary_dim"),
     [(1, 1, 1, 64, 64), (5, 6, 2, 80, 80), (9, 7, 1, 96, 48), (3, 32, 8, 128, 34)],
 )
 def test_equals_the_reference(
-    num_tokens: int, heads: int, kv_heads: int, head_dim: int, rotary_dim: int,
+    num_tokens: int, heads: int, kv_heads: int, head_dim: int, rotary_dim: int, is_gathered: bool,
     dtype: torch.dtype, device: str,
 ) -> None:  # fmt: skip
-    """In place, of heads cut out of one projection; the values behind them stay as they are."""
+    """In place, of heads cut out of one projection; the values behind them stay as they are.
+
+    The angles are looked up, or those of the tokens already, in rows cut out of wider ones.
+    """
     torch.manual_seed(heads)
     projected = torch.randn(num_tokens, heads + 2 * kv_heads, head_dim, device=device).to(dtype)
-    cos, sin = torch.randn(2, 50, rotary_dim // 2, device=device)
-    positions = torch.randint(0, 50, (num_tokens,), device=device)
+    cos, sin = torch.randn(2, 50, rotary_dim, device=device)[..., rotary_dim // 2 :]
+    positions: torch.Tensor | None = torch.randint(0, 50, (num_tokens,), device=device)
+    if is_gathered:
+        cos, sin, positions = cos[:num_tokens], sin[:num_tokens], None
     expected, actual = projected.clone(), projected.clone()
     for turn, rows in ((rope_reference, expected), (rope, actual)):
         q, k, _ = rows.split((heads, kv_heads, kv_heads), dim=1)

@@ -1,13 +1,23 @@
+"""Whole models on the path of CUDA, from the runner down, against the torch path: same tokens."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import pytest
 import torch
+from triton.runtime.jit import KernelInterface
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 SIZES = {
     "num_blocks": 40,
@@ -16,16 +26,40 @@ SIZES = {
     "max_num_batched_tokens": 16,
     "max_model_len": 100,
 }
+Computing = Callable[[str], AbstractContextManager[None]]
+ALWAYS = {"rope", "kv_write", "attend", "reduce", "adjust_logits", "race_argmax"}
+NORM, GATE, GROUPED = {"add_norm"}, {"gate"}, {"group_rows", "grouped_linear"}
+GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
 
 
-def generate(model_dir: Path, device: str, *, use_kernels: bool) -> dict[str, list[int]]:
-    runner = Runner.load(model_dir, device=device, dtype="float32", **SIZES)
-    runner._model._use_kernels = use_kernels
-    scheduler = Scheduler(SchedulerConfig(**SIZES))
-    sampling = SamplingParams(max_tokens=6, temperature=0.0)
-    for length in (1, 7, 8, 30, 60):
+def random_adapter(rank: int, targets: dict[str, tuple[int, int]]) -> Adapter:
+    """Of every other product."""
+    generator = torch.Generator().manual_seed(rank)
+
+    def normal(*size: int) -> torch.Tensor:
+        return 0.4 * torch.randn(size, generator=generator)
+
+    return Adapter(
+        rank,
+        {
+            name: Factors(normal(rank, inputs), normal(outputs, rank))
+            for name, (outputs, inputs) in list(targets.items())[rank % 2 :: 2]
+        },
+    )
+
+
+def generate(
+    model_dir: Path, device: str, adapters: tuple[str, ...] = (), **options: Any
+) -> dict[str, list[int]]:
+    """Chunks and single tokens share steps. adapters: of the sequences, named by their ranks."""
+    config = RunnerConfig(model_dir=model_dir, device=device, dtype="float32", **SIZES, **options)
+    runner = Runner.load(config)
+    for name in {*adapters} - {""}:
+        runner.adapters.add(name, random_adapter(int(name), runner.adapters.targets))
+    scheduler = Scheduler(SchedulerConfig(**SIZES, max_adapters=config.max_adapters))
+    for length, adapter in zip_longest((1, 7, 8, 30, 60), adapters, fillvalue=""):
         prompt = [(length * i) % 61 for i in range(length)]
-        scheduler.add(Sequence(str(length), prompt, sampling, frozenset(), 0.0))
+        scheduler.add(Sequence(str(length), prompt, GREEDY, frozenset(), 0.0, adapter=adapter))
     outputs: dict[str, list[int]] = {}
     while (step := scheduler.schedule(0.0)) is not None:
         for event in scheduler.complete(step, runner.run(step), 0.0):
@@ -33,20 +67,83 @@ def generate(model_dir: Path, device: str, *, use_kernels: bool) -> dict[str, li
     return outputs
 
 
-def test_a_model_on_kernels_answers_as_on_torch(qwen3_dir: Path, device: str) -> None:
-    """The path of CUDA, from the runner down: chunks and decodes in one batch."""
+@contextmanager
+def launches() -> Iterator[set[str]]:
+    """The names of the kernels that are launched inside."""
+    names: set[str] = set()
+    launch = KernelInterface.__getitem__
+
+    def noted(kernel: Any, grid: Any) -> Any:
+        names.add(kernel.__name__.strip("_").removesuffix("_kernel"))
+        return launch(kernel, grid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KernelInterface, "__getitem__", noted)
+        yield names
+
+
+def check(
+    computing: Computing, launched: set[str], model_dir: Path, device: str, **options: Any
+) -> dict[str, list[int]]:
+    """launched: what of kernels is beside those that every model needs."""
     torch.set_num_threads(1)
-    expected = generate(qwen3_dir, "cpu", use_kernels=False)
-    assert generate(qwen3_dir, device, use_kernels=True) == expected
+    with computing("torch"), launches() as names:
+        expected = generate(model_dir, "cpu", **options)
+    assert not names
+    assert len({tuple(tokens) for tokens in expected.values()}) > 1
+    with computing("triton"), launches() as names:
+        assert generate(model_dir, device, **options) == expected
+    assert names == ALWAYS | launched
+    return expected
 
 
-def test_windows_and_softcaps_reach_the_kernels(
-    greedy_equality: ModuleType, device: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("options", "launched"),
+    [
+        ({}, set()),
+        ({"quantization": "int8"}, {"int8_linear"}),
+        ({"quantization": "int4"}, {"int4_linear"}),
+        ({"kv_dtype": "int8"}, set()),
+    ],
+    ids=["plain", "int8", "int4", "int8 cache"],
+)
+def test_a_model_on_kernels_answers_as_on_torch(
+    computing: Computing,
+    qwen3_dir: Path,
+    device: str,
+    options: dict[str, str],
+    launched: set[str],
 ) -> None:
-    """Layers with a window of 5 tokens and without, and scores below 2."""
-    torch.set_num_threads(1)
+    check(computing, NORM | GATE | launched, qwen3_dir, device, **options)
+
+
+def test_adapters(computing: Computing, qwen3_dir: Path, device: str) -> None:
+    """Three of different ranks, of which two fit at once, beside sequences without one."""
+    adapters = ("3", "", "16", "3", "5")
+    launched = NORM | GATE | GROUPED
+    adapted = check(computing, launched, qwen3_dir, device, adapters=adapters, max_adapters=2)
+    with computing("torch"):
+        plain = generate(qwen3_dir, "cpu")
+    assert [plain[n] == adapted[n] for n in plain] == [not name for name in adapters]
+
+
+@pytest.mark.parametrize(
+    ("family", "launched"),
+    [("gemma2", NORM | GATE), ("phi", set()), ("mixtral", NORM | GATE | GROUPED)],
+)
+def test_families(
+    computing: Computing,
+    family: str,
+    launched: set[str],
+    greedy_equality: ModuleType,
+    device: str,
+    tmp_path: Path,
+) -> None:
+    """Windows of 5 tokens in some layers, scores below 2 and norms before and after; halves side
+    by side, rotated in part; experts."""
     torch.manual_seed(0)
-    family = greedy_equality.FAMILIES["gemma2"]
-    replace(family, config=family.config | {"sliding_window": 5}).make(tmp_path)
-    expected = generate(tmp_path, "cpu", use_kernels=False)
-    assert generate(tmp_path, device, use_kernels=True) == expected
+    made = greedy_equality.FAMILIES[family]
+    if family == "gemma2":
+        made = replace(made, config=made.config | {"sliding_window": 5})
+    made.make(tmp_path)
+    check(computing, launched, tmp_path, device)

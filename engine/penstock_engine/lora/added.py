@@ -1,0 +1,173 @@
+"""What the adapters on the device add to one product.
+
+y[rows] += B (A x[rows])      for the rows of each adapter in the step
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.kernels.group_rows import Groups
+from penstock_engine.kernels.lora import group_by_adapter, lora_expand, lora_shrink
+from penstock_engine.lora.checkpoint import Factors
+
+Rows = slice | torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One product of the checkpoint, as columns [first, last) of a packed one."""
+
+    name: str
+    first: int
+    last: int
+
+
+class Selection(Protocol):
+    """Which rows of the step at hand belong to which adapter. Shared by all products of a model."""
+
+    def select(self, sequences: Sequence[ScheduledSequence], slots: Mapping[str, int]) -> None:
+        """sequences: in the order of their rows. slots: by adapter, of all that they name."""
+        ...
+
+    def product(self, sections: Sequence[Section]) -> "Added":
+        """For one product, without adapters yet."""
+        ...
+
+
+class Added(Protocol):
+    """Of one product."""
+
+    def put(self, slot: int, factors: Mapping[str, Factors]) -> None:
+        """factors: of one adapter, by the names of sections; others are passed over."""
+        ...
+
+    def clear(self, slot: int) -> None: ...
+
+    def add(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        """x: [tokens, inputs]; y: [tokens, outputs] grows, by the selection at hand."""
+        ...
+
+
+class RowsOfSlots:
+    """In torch: adapter by adapter."""
+
+    def __init__(self, device: str) -> None:
+        self.parts: list[tuple[int, Rows]] = []
+        self._device = device
+
+    def select(self, sequences: Sequence[ScheduledSequence], slots: Mapping[str, int]) -> None:
+        rows: dict[int, list[range]] = {}
+        end = 0
+        for sequence in sequences:
+            first, end = end, end + sequence.num_tokens
+            if sequence.adapter:
+                rows.setdefault(slots[sequence.adapter], []).append(range(first, end))
+        self.parts = [(slot, _as_index(ranges, self._device)) for slot, ranges in rows.items()]
+
+    def product(self, sections: Sequence[Section]) -> Added:
+        return AddedOneByOne(sections, self)
+
+
+class AddedOneByOne:
+    def __init__(self, sections: Sequence[Section], selection: RowsOfSlots) -> None:
+        self._sections = sections
+        self._selection = selection
+        self._pairs: dict[int, list[tuple[Section, Factors]]] = {}
+
+    def put(self, slot: int, factors: Mapping[str, Factors]) -> None:
+        self._pairs[slot] = [(s, factors[s.name]) for s in self._sections if s.name in factors]
+
+    def clear(self, slot: int) -> None:
+        self._pairs.pop(slot, None)
+
+    def add(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        for slot, rows in self._selection.parts:
+            for section, factors in self._pairs[slot]:
+                y[rows, section.first : section.last] += (x[rows] @ factors.a.T) @ factors.b.T
+
+
+class GroupedTokens:
+    """By kernels: the tokens are grouped once a step, and all adapters are added at once.
+
+    groups: None where no sequence has an adapter.
+    """
+
+    def __init__(self, device: str, num_slots: int) -> None:
+        self.groups: Groups | None = None
+        self.num_slots = num_slots
+        self._device = device
+
+    def select(self, sequences: Sequence[ScheduledSequence], slots: Mapping[str, int]) -> None:
+        self.groups = None
+        if any(sequence.adapter for sequence in sequences):
+            own = [slots.get(sequence.adapter, -1) for sequence in sequences]
+            tokens = np.repeat(np.array(own, np.int32), [s.num_tokens for s in sequences])
+            self.groups = group_by_adapter(
+                torch.from_numpy(tokens).to(self._device), self.num_slots
+            )
+
+    def product(self, sections: Sequence[Section]) -> Added:
+        return AddedAtOnce(sections, self)
+
+
+class AddedAtOnce:
+    """The sections read the same x, so their first factors are one product.
+
+    a: [slots, sections * rank, inputs]; b: of each section, [slots, outputs, rank]. The rank is the
+    largest that was put; what an adapter lacks is 0.
+    """
+
+    def __init__(self, sections: Sequence[Section], selection: GroupedTokens) -> None:
+        self._sections = sections
+        self._selection = selection
+        self._rank = 0
+        self._a = torch.empty(0)
+        self._b: list[torch.Tensor] = []
+
+    def put(self, slot: int, factors: Mapping[str, Factors]) -> None:
+        mine = [(i, factors[s.name]) for i, s in enumerate(self._sections) if s.name in factors]
+        self.clear(slot)
+        for index, pair in mine:
+            rank = len(pair.a)
+            if rank > self._rank:
+                self._grow(rank, pair.a)
+            first = index * self._rank
+            self._a[slot, first : first + rank] = pair.a
+            self._b[index][slot, :, :rank] = pair.b
+
+    def clear(self, slot: int) -> None:
+        if self._rank:
+            for stack in (self._a, *self._b):
+                stack[slot] = 0
+
+    def add(self, y: torch.Tensor, x: torch.Tensor) -> None:
+        groups = self._selection.groups
+        if groups is None or not self._rank:
+            return
+        shrunk = lora_shrink(x, self._a, groups)
+        for index, (section, b) in enumerate(zip(self._sections, self._b, strict=True)):
+            part = shrunk[:, index * self._rank : (index + 1) * self._rank]
+            lora_expand(part, b, groups, y[:, section.first : section.last])
+
+    def _grow(self, rank: int, like: torch.Tensor) -> None:
+        num_slots, num_sections = self._selection.num_slots, len(self._sections)
+        a = like.new_zeros(num_slots, num_sections, rank, like.shape[1])
+        b = [like.new_zeros(num_slots, s.last - s.first, rank) for s in self._sections]
+        if self._rank:
+            a[:, :, : self._rank] = self._a.view(num_slots, num_sections, self._rank, -1)
+            for new, old in zip(b, self._b, strict=True):
+                new[..., : self._rank] = old
+        self._rank, self._a, self._b = rank, a.flatten(1, 2), b
+
+
+def _as_index(ranges: list[range], device: str) -> Rows:
+    """A slice where the ranges touch, which costs no copy."""
+    if all(one.stop == other.start for one, other in pairwise(ranges)):
+        return slice(ranges[0].start, ranges[-1].stop)
+    return torch.tensor([row for one in ranges for row in one], device=device)

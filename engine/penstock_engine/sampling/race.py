@@ -1,0 +1,85 @@
+"""The draw by Triton's kernels, with nothing of the vocabulary's size on its way to the device.
+
+Its noise is another than draw's, and as independent of the batch: a seed draws the same tokens on
+all devices with kernels, and other ones on the CPU.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits
+from penstock_engine.kernels.race_argmax import race_argmax
+from penstock_engine.sampling.draw import IMPOSSIBLE, keep_top
+from penstock_engine.sampling.grammar import Allowed
+from penstock_engine.sampling.row import Row
+
+SEED_BITS = 64
+
+
+def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> list[int]:
+    """As draw."""
+    device = logits.device
+    params = [row.sampling for row in rows]
+    factors = [
+        [0.0 if p.is_greedy else p.temperature for p in params],
+        [0.0 if p.is_greedy else p.min_p for p in params],
+    ]
+    temperatures, min_ps = torch.tensor(factors, device=device)
+    words = None if allowed is None else torch.from_numpy(allowed.for_all(len(rows))).to(device)
+    penalties = penalties_of(rows, logits.shape[1], device)
+    adjust_logits(logits, temperatures, min_ps, penalties=penalties, allowed=words)
+    is_possible = logits.amax(-1) > -torch.inf
+    limited = [
+        index for index, p in enumerate(params) if not p.is_greedy and (p.top_k > 0 or p.top_p < 1)
+    ]
+    if limited:
+        logits[limited] = keep_top(logits[limited], [params[index] for index in limited])
+    numbers = [
+        [not p.is_greedy for p in params],
+        [_signed(p.seed) for p in params],
+        [row.position for row in rows],
+    ]
+    is_drawn, seeds, positions = torch.tensor(numbers, dtype=torch.int64, device=device)
+    chosen = race_argmax(logits, is_drawn.bool(), seeds, positions)
+    tokens: list[int] = chosen.where(is_possible, IMPOSSIBLE).tolist()
+    return tokens
+
+
+def penalties_of(rows: Sequence[Row], vocab_size: int, device: torch.device) -> Penalties | None:
+    """None where no row has any. Tokens beyond the vocabulary do not count."""
+    penalised = [index for index, row in enumerate(rows) if row.sampling.has_penalties]
+    if not penalised:
+        return None
+    slots = np.full(len(rows), -1)
+    slots[penalised] = range(len(penalised))
+    prompts, outputs = [], []  # places in [slots, vocabulary]
+    for slot, index in enumerate(penalised):
+        tokens, end = np.array(rows[index].tokens), rows[index].sequence.num_prompt_tokens
+        places = slot * vocab_size + tokens
+        is_token = tokens < vocab_size
+        prompts.append(places[:end][is_token[:end]])
+        outputs.append(places[end:][is_token[end:]])
+    prompt = torch.from_numpy(np.concatenate(prompts)).to(device)
+    output = torch.from_numpy(np.concatenate(outputs)).to(device)
+    size = (len(penalised), vocab_size)
+    is_in_prompt = torch.zeros(size, dtype=torch.bool, device=device)
+    is_in_prompt.view(-1).index_fill_(0, prompt, True)
+    counts = torch.zeros(size, dtype=torch.int32, device=device)
+    counts.view(-1).index_add_(0, output, torch.ones_like(output, dtype=torch.int32))
+    params = [row.sampling for row in rows]
+    factors = [
+        [p.repetition_penalty for p in params],
+        [p.presence_penalty for p in params],
+        [p.frequency_penalty for p in params],
+    ]
+    repetition, presence, frequency = torch.tensor(factors, device=device)
+    slot_of_row = torch.from_numpy(slots).to(device)
+    return Penalties(repetition, presence, frequency, counts, is_in_prompt, slot_of_row)
+
+
+def _signed(seed: int) -> int:
+    """The same bits as an int64."""
+    seed %= 1 << SEED_BITS
+    return seed - (1 << SEED_BITS) if seed >> (SEED_BITS - 1) else seed

@@ -1,0 +1,1 @@
+"""How many replicas hold the objectives: demand, capacity, and the risk between them."""

@@ -1,0 +1,200 @@
+"""Penstock's own scaling rule.
+
+    look -> learn -> capacity of a replica -> demand to the horizon -> need -> up | down | hold
+
+The need is the smallest number that takes in, at every horizon up to the time a new pod needs, all
+work but a small share, when requests may wait as long as their TTFT allows:
+
+    replicas >= (level * headroom(T) * T + backlog) / (busy * (T + slack))      for all T
+
+Up follows the need at once. Down needs the same inequality, with a smaller share and to a longer
+horizon, to hold without one replica, for some time. Whoever cannot see holds.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
+from penstock.core.signals import GatewayReading, Missing, Observation
+from penstock.core.sizing.capacity import Capacity, Room, capacity, work_s
+from penstock.core.sizing.demand import HORIZONS_S, Demand
+from penstock.core.sizing.iteration import Fit, IterationModel, Window
+from penstock.core.sizing.startup import StartUp
+from penstock.core.sizing.traffic import Readings, Traffic
+
+# Engines whose iterations are looked at in one tick; the others' turn comes.
+MAX_FITS = 8
+# Windows before the model is more than a belief.
+MIN_WINDOWS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SizingState:
+    """All that is remembered. looked_s: when the engines were last seen. calm_s: since when one
+    replica fewer has been enough."""
+
+    fit: Fit
+    startup: StartUp
+    readings: Readings = field(default_factory=Readings)
+    traffic: Traffic = field(default_factory=Traffic)
+    demand: Demand = field(default_factory=Demand)
+    calm_s: float | None = None
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """prior: of the iteration time, from `penstock calibrate` or a table; what engines report
+    corrects it. startup_s: believed until the first pod has started. loss_up and loss_down: of the
+    requests that may fail the objectives, the share that may come too early for the replicas there
+    are. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an engine.
+    backlog: the share of waiting work that new pods are to take over; in deadline order what is
+    late already waits for a quieter moment."""
+
+    prior: IterationModel
+    startup_s: float = 120.0
+    max_num_seqs: int = 256
+    loss_up: float = 0.5
+    loss_down: float = 0.2
+    calm_s: float = 60.0
+    backlog: float = 0.2
+    period_s: float = 2.0
+
+    def initial(self) -> SizingState:
+        return SizingState(Fit.around(self.prior), StartUp(self.startup_s))
+
+    def decide(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
+    ) -> tuple[Decision, SizingState]:
+        state = self._look(seen, state)
+        blind = self._blindness(seen, state)
+        if blind is not None:
+            desired = bounds.clip(seen.provisioned)
+            entry = TrailEntry("blind", desired, blind)
+            decision = Decision(desired, blind, "MetricsMissing", (entry,), valid=False)
+            return decision, replace(state, calm_s=None)
+        need = _Need(self, objectives, seen, state)
+        trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
+        wanted, note = need.replicas(self.loss_up, need.horizon_s)
+        trail.append(TrailEntry("need", wanted, note))
+        current = seen.provisioned
+        calm_s: float | None = None
+        if wanted > current:
+            desired, code = wanted, "ScaleUp"
+        else:
+            fewer, note = need.replicas(self.loss_down, 2 * need.horizon_s + self.calm_s)
+            trail.append(TrailEntry("risk", fewer, note))
+            desired, code = current, "Steady"
+            if fewer < current and current > bounds.min_replicas:
+                calm_s = seen.now_s if state.calm_s is None else state.calm_s
+                code = "ScaleDownDelayed"
+                if self._may_shrink(seen, calm_s):
+                    desired, code = current - 1, "ScaleDown"
+                    trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
+        clipped = bounds.clip(desired)
+        if clipped != desired:
+            trail.append(TrailEntry("bounds", clipped, f"bounded to {clipped}"))
+        reason = "; ".join(entry.note for entry in trail if entry.step != "capacity")
+        return Decision(clipped, reason, code, tuple(trail)), replace(state, calm_s=calm_s)
+
+    def _look(self, seen: Observation, state: SizingState) -> SizingState:
+        fit = state.fit
+        pairs = list(state.readings.pairs(seen))
+        for index in range(min(MAX_FITS, len(pairs))):
+            window = Window.between(*pairs[(state.turn + index) % len(pairs)])
+            fit = fit if window is None else fit.after(window)
+        traffic = state.traffic.after(state.readings, seen)
+        demand = state.demand
+        mix = traffic.mix
+        if mix is not None and not isinstance(seen.gateway, Missing):
+            request_s = work_s(fit.model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens)
+            uncached = traffic.prompt_tokens * mix.uncached_tokens / max(1.0, mix.prompt_tokens)
+            arrived_s = work_s(
+                fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
+            )
+            demand = demand.after(seen.now_s, arrived_s, request_s)
+        return replace(
+            state,
+            fit=fit,
+            startup=state.startup.after(seen.pods),
+            readings=state.readings.after(seen),
+            traffic=traffic,
+            demand=demand,
+            turn=state.turn + MAX_FITS,
+        )
+
+    def _blindness(self, seen: Observation, state: SizingState) -> str | None:
+        if isinstance(seen.gateway, Missing):
+            return f"no numbers of the gateway ({seen.gateway.reason}): held"
+        if seen.missing and not seen.readings:
+            return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
+        if state.traffic.mix is None or len(state.demand.history) < 2:
+            return "no request has come yet: held"
+        if not seen.ready:
+            return "no engine is ready: held"
+        return None
+
+    def _may_shrink(self, seen: Observation, calm_s: float) -> bool:
+        """One at a time: the last one has ended, none starts, none is silent."""
+        is_settled = not seen.starting and not seen.missing
+        return is_settled and seen.now_s - calm_s >= self.calm_s
+
+
+class _Need:
+    """One tick's inequality, with all its numbers."""
+
+    def __init__(
+        self, rule: Sizing, objectives: Objectives, seen: Observation, state: SizingState
+    ) -> None:
+        mix = state.traffic.mix
+        assert mix is not None
+        model = state.fit.model
+        kv_tokens = min(reading.kv_capacity_tokens for reading in seen.readings)
+        self._mix, self._demand = mix, state.demand
+        self._may_fail = 1 - objectives.attainment
+        self.capacity: Capacity = capacity(
+            model, mix, Room(kv_tokens, rule.max_num_seqs), objectives
+        )
+        # A request is also computed while the clock of its TTFT runs, beside what decodes.
+        own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
+        self._slack_s = max(0.1 * objectives.ttft_s, objectives.ttft_s - own_s)
+        self.horizon_s = state.startup.expected_s + 2 * rule.period_s
+        self._backlog_s = rule.backlog * self._waiting_s(seen)
+
+    @property
+    def capacity_note(self) -> str:
+        found = self.capacity
+        return (
+            f"a replica takes {found.rate:.2f} requests/s of {self._mix.prompt_tokens:.0f} and "
+            f"{self._mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
+        )
+
+    def replicas(self, share: float, longest_s: float) -> tuple[int, str]:
+        """The smallest number that holds at each horizon up to the longest, and why.
+
+        share: of the requests that may fail.
+        """
+        loss = share * self._may_fail
+        request_s, level = self.capacity.work_s, self._demand.level
+        most, at_s, why = 0.0, 0.0, 1.0
+        for horizon_s in (*(h for h in HORIZONS_S if h < longest_s), longest_s):
+            headroom = self._demand.headroom(horizon_s, loss, request_s)
+            work = level * headroom * horizon_s
+            if horizon_s >= min(longest_s, self.horizon_s):
+                work += self._backlog_s
+            needed = work / (self.capacity.busy * (horizon_s + self._slack_s))
+            if needed > most:
+                most, at_s, why = needed, horizon_s, headroom
+        note = (
+            f"{level / request_s:.2f} requests/s, and {why - 1:.0%} more within {at_s:.0f} s, "
+            f"need {most:.2f}"
+        )
+        return -int(-most // 1), note
+
+    def _waiting_s(self, seen: Observation) -> float:
+        pending = sum(reading.prefill_tokens_pending for reading in seen.readings)
+        waiting = sum(reading.waiting for reading in seen.readings)
+        if isinstance(seen.gateway, GatewayReading):
+            pending += seen.gateway.queued_prompt_tokens
+            waiting += seen.gateway.queued
+        share = waiting + pending / max(1.0, self._mix.prompt_tokens)
+        return share / 2 * self.capacity.work_s

@@ -1,0 +1,124 @@
+"""What one look adds to the last: arrivals, the mix of requests, how often a prompt is cached."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.signals import EngineReading, GatewayReading, Observation
+from penstock.core.sizing.capacity import Mix
+
+# Means fade by 63% over so many requests: enough for a mean of heavy-tailed lengths.
+MEMORY_REQUESTS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Of a quantity for each of something, where newer ones count more."""
+
+    value: float = 0.0
+    weight: float = 0.0
+
+    def after(self, total: float, count: float) -> "Mean":
+        """With `count` more that sum up to `total`; either may come before the other."""
+        known = min(self.weight, MEMORY_REQUESTS)
+        weight = known + count
+        return self if weight <= 0 else Mean((self.value * known + total) / weight, weight)
+
+
+NOTHING = Mean()
+# Until requests have ended: a belief that the first few replace.
+FIRST_OUTPUT = Mean(200.0, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """The last good ones. engines: by pod."""
+
+    gateway: GatewayReading | None = None
+    engines: Mapping[str, EngineReading] = field(default_factory=dict)
+
+    def after(self, seen: Observation) -> "Readings":
+        gateway = seen.gateway if isinstance(seen.gateway, GatewayReading) else self.gateway
+        engines = {}
+        for pod in seen.ready:
+            reading = pod.reading
+            known = reading if isinstance(reading, EngineReading) else self.engines.get(pod.name)
+            if known is not None:
+                engines[pod.name] = known
+        return Readings(gateway, engines)
+
+    def pairs(self, seen: Observation) -> Iterator[tuple[EngineReading, EngineReading]]:
+        """The last reading and the present one of each engine that did not begin anew between."""
+        for pod in seen.ready:
+            old, new = self.engines.get(pod.name), pod.reading
+            if old and isinstance(new, EngineReading) and new.finished >= old.finished:
+                yield old, new
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests.
+
+    ended: requests, ever. running: of the last look.
+    """
+
+    prompt: Mean = NOTHING
+    output: Mean = FIRST_OUTPUT
+    miss: Mean = NOTHING
+    arrivals: int = 0
+    prompt_tokens: int = 0
+    ended: int = 0
+    running: int = 0
+
+    @property
+    def output_tokens(self) -> float:
+        """Of a request. At first, each that runs counts as half a request: halfway on average."""
+        halves = max(0, self.running - self.ended) / 2
+        known = self.output.weight
+        return max(1.0, self.output.value * known / (known + halves))
+
+    @property
+    def mix(self) -> Mix | None:
+        """None until there was a request."""
+        if not self.prompt.weight:
+            return None
+        uncached = self.prompt.value * (self.miss.value if self.miss.weight else 1.0)
+        return Mix(self.prompt.value, uncached, self.output_tokens)
+
+    def after(self, then: Readings, seen: Observation) -> "Traffic":
+        """then: the last good readings before those that are seen."""
+        arrivals, prompt_tokens = _arrived(then, seen)
+        prompt = self.prompt.after(prompt_tokens, arrivals)
+        output, miss, ended = self.output, self.miss, self.ended
+        for old, new in then.pairs(seen):
+            ended += new.finished - old.finished
+            # All tokens for each that ended: the mean of those that ended alone is too short while
+            # long ones still run (the estimate of a censored exponential).
+            output = output.after(
+                new.output_tokens - old.output_tokens, new.finished - old.finished
+            )
+            prompts = new.prompt_tokens - old.prompt_tokens
+            if prompts > 0 and prompt.value:
+                missed = 1 - (new.cached_tokens - old.cached_tokens) / prompts
+                share = prompts / prompt.value
+                miss = miss.after(share * missed, share)
+        running = sum(reading.running for reading in seen.readings)
+        return Traffic(prompt, output, miss, arrivals, prompt_tokens, ended, running)
+
+
+def _arrived(then: Readings, seen: Observation) -> tuple[int, int]:
+    """Requests and prompt tokens, by the gateway; where there is none, by what engines accepted."""
+    now = seen.gateway
+    if isinstance(now, GatewayReading) and then.gateway is not None:
+        if now.arrivals < then.gateway.arrivals:  # it began anew
+            return now.arrivals, now.prompt_tokens
+        return (
+            now.arrivals - then.gateway.arrivals,
+            now.prompt_tokens - then.gateway.prompt_tokens,
+        )
+    arrivals = prompt_tokens = 0
+    for old, new in then.pairs(seen) if now is None else ():
+        arrivals += new.finished + new.running + new.waiting
+        arrivals -= old.finished + old.running + old.waiting
+        prompt_tokens += new.prompt_tokens + new.prefill_tokens_pending
+        prompt_tokens -= old.prompt_tokens + old.prefill_tokens_pending
+    return max(0, arrivals), max(0, prompt_tokens)

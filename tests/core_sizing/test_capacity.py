@@ -1,0 +1,38 @@
+"""The largest rate of one replica, by hand."""
+
+import pytest
+
+from penstock.core.rule import Objectives
+from penstock.core.sizing.capacity import Mix, Room, capacity
+from penstock.core.sizing.iteration import IterationModel
+
+# 20 ms for any iteration; 0.1 ms a prompt token; nothing for a sequence, 0.1 us a KV token.
+MODEL = IterationModel(0.020, 1e-4, 0.0, 1e-7)
+# 1,000 tokens in are 0.1 s; 200 out over 1,100 KV tokens are 200 * 0.11 ms = 0.022 s.
+MIX = Mix(1000, 1000, 200)
+WORK_S = 0.1 + 0.022
+
+
+@pytest.mark.parametrize(
+    ("tpot_s", "kv_tokens", "seqs", "limit", "rate"),
+    [
+        # 1 - 20/100 of the time is left for work.
+        (0.100, 1e9, 1e9, "TPOT", 0.8 / WORK_S),
+        # No objective to speak of: nearly all of the time.
+        (10.0, 1e9, 1e9, "engine time", 0.96 / WORK_S),
+        # 45,000 of 50,000 tokens hold 40.9 requests, each for 200 * x; x = 0.02 / (1 - 0.122 r).
+        (10.0, 50_000, 1e9, "KV cache", 45_000 / (200 * 0.02 * 1100 + 45_000 * WORK_S)),
+        # 10 at a time, each for 200 * x.
+        (10.0, 1e9, 10, "batch size", 10 / (200 * 0.02 + 10 * WORK_S)),
+    ],
+)
+def test_each_limit(tpot_s: float, kv_tokens: float, seqs: float, limit: str, rate: float) -> None:
+    found = capacity(MODEL, MIX, Room(kv_tokens, seqs), Objectives(3.0, tpot_s))
+    assert found.limit == limit
+    assert found.rate == pytest.approx(rate)
+    assert found.work_s == pytest.approx(WORK_S)
+
+
+def test_an_objective_that_no_engine_meets_leaves_a_sliver() -> None:
+    found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.010))
+    assert 0 < found.rate < 0.1 / WORK_S

@@ -1,0 +1,44 @@
+"""The level of arrivals, and how far it may be exceeded."""
+
+import random
+
+import pytest
+
+from penstock.core.sizing.demand import Demand
+
+REQUEST_S = 0.5
+
+
+def watched(rates: list[tuple[float, float]], seed: int, period_s: float = 2.0) -> Demand:
+    """rates: (for so many seconds, requests/s), Poisson arrivals."""
+    draw = random.Random(seed)
+    demand, now_s = Demand(), 0.0
+    for duration_s, rate in rates:
+        for _ in range(round(duration_s / period_s)):
+            now_s += period_s
+            arrivals = sum(1 for _ in range(1000) if draw.random() < rate * period_s / 1000)
+            demand = demand.after(now_s, arrivals * REQUEST_S, REQUEST_S)
+    return demand
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_calm_level_is_the_mean(seed: int) -> None:
+    assert watched([(600, 4.0)], seed).level == pytest.approx(4.0 * REQUEST_S, rel=0.15)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(("before", "after"), [(4.0, 8.0), (10.0, 4.0)])
+def test_a_step_is_seen_within_a_minute(before: float, after: float, seed: int) -> None:
+    level = watched([(600, before), (60, after)], seed).level
+    assert level == pytest.approx(after * REQUEST_S, rel=0.35)
+
+
+def test_more_is_provided_for_after_surprises() -> None:
+    calm = watched([(1800, 4.0)], 1)
+    wild = watched([(150, 2.0), (150, 8.0)] * 6, 1)
+    spread = [d.most_s(120, 2, REQUEST_S) / (d.level * 120) for d in (calm, wild)]
+    assert spread[1] > 1.1 * spread[0]
+
+
+def test_history_is_bounded() -> None:
+    assert len(watched([(3600, 1.0)], 1).history) < 400

@@ -1,0 +1,64 @@
+"""What engines report, turned back into the time of an iteration."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.sizing.iteration import CHANGED_AFTER, Fit, IterationModel, Window
+
+TRUE = IterationModel(base_s=0.016, prefill_token_s=64e-6, sequence_s=50e-6, kv_token_s=70e-9)
+WRONG = IterationModel(base_s=0.025, prefill_token_s=40e-6, sequence_s=80e-6, kv_token_s=40e-9)
+
+
+def windows(model: IterationModel, count: int, seed: int, noise: float = 0.03) -> list[Window]:
+    draw = random.Random(seed)
+    made = []
+    for _ in range(count):
+        prefill, sequences = draw.uniform(0, 400), draw.uniform(2, 60)
+        kv = sequences * draw.uniform(1000, 6000)
+        time_s = model.time_s(prefill, sequences, kv) * draw.gauss(1, noise)
+        made.append(Window(40, prefill, sequences, kv, time_s))
+    return made
+
+
+def fitted(fit: Fit, seen: list[Window]) -> Fit:
+    for window in seen:
+        fit = fit.after(window)
+    return fit
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_model_comes_near_what_engines_do(seed: int) -> None:
+    fit = fitted(Fit.around(WRONG), windows(TRUE, 300, seed))
+    for window in windows(TRUE, 50, seed + 100, noise=0):
+        said = fit.model.time_s(window.prefill_tokens, window.sequences, window.kv_tokens)
+        assert said == pytest.approx(window.time_s, rel=0.05)
+
+
+def test_an_outlier_is_passed_over() -> None:
+    fit = fitted(Fit.around(WRONG), windows(TRUE, 200, 1))
+    strange = replace(windows(TRUE, 1, 2)[0], time_s=1.0)
+    assert fit.after(strange).model == fit.model
+
+
+def test_an_engine_that_has_changed_is_believed_after_a_while() -> None:
+    slower = IterationModel(*(2 * term for term in TRUE.terms))
+    fit = fitted(Fit.around(WRONG), windows(TRUE, 200, 1))
+    fit = fitted(fit, windows(slower, CHANGED_AFTER + 60, 3))
+    for window in windows(slower, 20, 4, noise=0):
+        said = fit.model.time_s(window.prefill_tokens, window.sequences, window.kv_tokens)
+        assert said == pytest.approx(window.time_s, rel=0.1)
+
+
+def test_no_term_becomes_negative() -> None:
+    flat = [Window(40, p, b, 0.0, 0.02) for p in (0.0, 300.0) for b in (1.0, 60.0)] * 40
+    assert min(fitted(Fit.around(TRUE), flat).model.terms) >= 0
+
+
+@pytest.mark.parametrize("factor", [0.02, 0.2, 0.6, 1.7, 5.0, 50.0])
+def test_a_belief_of_another_order_of_magnitude_is_soon_overruled(factor: float) -> None:
+    fit = fitted(Fit.around(WRONG.times(factor)), windows(TRUE, 60, 1))
+    for window in windows(TRUE, 20, 2, noise=0):
+        said = fit.model.time_s(window.prefill_tokens, window.sequences, window.kv_tokens)
+        assert said == pytest.approx(window.time_s, rel=0.15)

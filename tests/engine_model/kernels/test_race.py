@@ -1,0 +1,106 @@
+"""The sampler's kernel path against its torch path: the same tokens remain, greedy ones are equal."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.sampling.draw import draw
+from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
+from penstock_engine.sampling.race import race
+from penstock_engine.sampling.row import Row, rows_of
+
+VOCAB_SIZE = 40
+PROMPT, OUTPUT = [3, 4, 9], [5, 5, 4]
+WISHES: list[dict[str, float]] = [
+    {},
+    {"repetition_penalty": 1.7},
+    {"presence_penalty": 1.0, "frequency_penalty": 0.5},
+    {"repetition_penalty": 0.3, "frequency_penalty": -1.0},
+]
+
+
+class OddTokens:
+    """A grammar of odd tokens."""
+
+    is_finished = False
+
+    def fill(self, bits: memoryview) -> None:
+        bits[:] = b"\xaa" * len(bits)
+
+    def accept(self, token_id: int) -> bool:
+        return token_id % 2 == 1
+
+    def rollback(self, num_tokens: int) -> None:
+        pass
+
+
+def row(wishes: dict[str, float], constraint: OddTokens | None = None) -> Row:
+    history = PROMPT + OUTPUT
+    sequence = ScheduledSequence(
+        "a", len(history) - 1, (history[-1],), (), True, SamplingParams(max_tokens=9, **wishes),
+        history, len(PROMPT), constraint=constraint,
+    )  # fmt: skip
+    return next(rows_of(sequence))
+
+
+def grammar_of(rows: list[Row]) -> Allowed | None:
+    return allowed_by_grammar([row.sequence for row in rows], VOCAB_SIZE)
+
+
+def test_greedy_rows_choose_the_same(device: str) -> None:
+    """With penalties and grammars in some rows; drawn ones between them change nothing."""
+    torch.manual_seed(0)
+    greedy = [
+        row({"temperature": 0.0} | wishes, constraint)
+        for wishes in WISHES
+        for constraint in (None, OddTokens())
+    ]
+    rows = [*greedy, row({"seed": 1}), *greedy]
+    for logits in torch.randn(5, len(rows), VOCAB_SIZE, device=device):
+        logits[:, 4:6] += 2  # what was said is likely again
+        allowed = grammar_of(rows)
+        expected = draw(logits.clone(), rows, allowed)
+        actual = race(logits, rows, allowed)
+        places = [i for i, row in enumerate(rows) if row.sampling.is_greedy]
+        assert [actual[i] for i in places] == [expected[i] for i in places]
+        assert len(set(actual)) > 1
+
+
+@pytest.mark.parametrize(
+    ("wishes", "possible"),
+    [
+        ({"top_k": 1}, {0}),
+        ({"top_k": 2, "temperature": 9.0}, {0, 1}),
+        ({"top_p": 0.7}, {0, 1}),
+        ({"min_p": 0.3}, {0, 1}),
+        ({"top_k": 3, "min_p": 0.3}, {0, 1}),
+        ({"temperature": 0.0, "top_k": 3}, {0}),
+        ({"temperature": 9.0}, {0, 1, 2, 3, 4}),
+    ],
+    ids=str,
+)
+def test_which_tokens_remain(wishes: dict[str, float], possible: set[int], device: str) -> None:
+    rows = [row(wishes | {"seed": seed}) for seed in range(60)]
+    logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=device).repeat(len(rows), 1)
+    assert set(race(logits, rows, None)) == possible
+
+
+def test_nothing_left_to_draw_harms_no_neighbour(device: str) -> None:
+    rows = [row({"seed": seed}) for seed in (1, 2, 3, 2**64 - 1)]
+    logits = torch.zeros(len(rows), VOCAB_SIZE, device=device)
+    logits[0], logits[2] = -torch.inf, torch.nan
+    tokens = race(logits, rows, None)
+    assert [token < 0 for token in tokens] == [True, False, True, False]
+
+
+def test_a_seed_draws_the_same_in_any_batch(device: str) -> None:
+    torch.manual_seed(0)
+    rows = [row({"seed": seed, "temperature": 3.0, "top_p": 0.9}) for seed in range(6)]
+    logits = torch.randn(6, VOCAB_SIZE, device=device)
+    together = race(logits.clone(), rows, None)
+    alone = [race(logits[i : i + 1].clone(), rows[i : i + 1], None)[0] for i in range(6)]
+    assert alone == together
+    assert any(a != b for a, b in pairwise(together))
