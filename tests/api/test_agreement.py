@@ -114,6 +114,9 @@ def coherent(spec: Json) -> Json:
     scaling, engine = spec.get("scaling", {}), spec.get("engine", {})
     low, high = sorted((scaling.get("minReplicas", 1), scaling.get("maxReplicas", 1)))
     seqs, budget = sorted((engine.get("maxNumSeqs", 64), engine.get("maxNumBatchedTokens", 512)))
+    if spec.get("objectives"):
+        steered = ("kvUtilizationTarget", "queueTarget", "mode")
+        scaling = {k: v for k, v in scaling.items() if k not in steered}
     kept = {k: v for k, v in spec.items() if k != "replicas" or scaling.get("mode") == "External"}
     return kept | {
         "scaling": scaling | {"minReplicas": low, "maxReplicas": high},

@@ -34,6 +34,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
     return spec
 
 
+def objectives(scaling: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    wanted = {"ttft": "2s", "tpot": "100ms"} | fields
+    return {**GOOD, "objectives": wanted, "scaling": scaling or {}}
+
+
 BAD = [
     ("no model", {}, "spec.model"),
     ("no uri", {"model": {}}, "spec.model.uri"),
@@ -89,6 +94,26 @@ BAD = [
         "negative replicas",
         {**GOOD, "replicas": -1, "scaling": {"mode": "External"}},
         "spec.replicas",
+    ),
+    ("objectives without tpot", {**GOOD, "objectives": {"ttft": "1s"}}, "spec.objectives.tpot"),
+    ("objective of 0", objectives(ttft="0s"), "spec.objectives.ttft must not be zero"),
+    ("objective without unit", objectives(tpot="100"), "a duration such as 100ms"),
+    ("attainment of 0", objectives(attainment=0), "must be at least 0.5"),
+    ("attainment of all", objectives(attainment=1.0), "spec.objectives.attainment"),
+    (
+        "objectives in External",
+        objectives(scaling={"mode": "External"}),
+        "counts only with spec.scaling.mode Active or Shadow",
+    ),
+    (
+        "objectives and a KV target",
+        objectives(scaling={"kvUtilizationTarget": 0.5}),
+        "count only without spec.objectives",
+    ),
+    (
+        "objectives and a queue target",
+        objectives(scaling={"queueTarget": 9}),
+        "count only without spec.objectives",
     ),
     ("no time to drain", changed("drain.seconds", 0), "spec.drain.seconds"),
     ("template is text", {**GOOD, "template": "pod"}, "spec.template"),

@@ -92,7 +92,7 @@ def test_up_is_bounded_by_what_is_ready(ready, provisioned, limit):
 def test_replicas_that_start_are_not_asked_for_again():
     observation = seen(sample(usage=1.0, pending=2000), provisioned=3)
     decision, _ = decide(SPEC, observation, FRESH, 0.0)
-    assert (decision.desired, decision.reason_code) == (3, "Steady")
+    assert (decision.desired, decision.code) == (3, "Steady")
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,14 @@ def test_replicas_that_start_are_not_asked_for_again():
 def test_bounds(usage, bounds, expected, code):
     spec = replace(SPEC, min_replicas=bounds[0], max_replicas=bounds[1])
     decision, _ = decide(spec, seen(sample(usage=usage)), FRESH, 0.0)
-    assert (decision.desired, decision.reason_code) == (expected, code)
+    assert (decision.desired, decision.code) == (expected, code)
 
 
 def test_a_lower_maximum_is_obeyed_at_once_even_without_metrics():
     spec = replace(SPEC, max_replicas=2)
     assert desired(seen(*[sample(str(n), usage=0.7) for n in range(5)]), spec) == 2
     decision, _ = decide(spec, seen(provisioned=5), FRESH, 0.0)
-    assert (decision.desired, decision.reason_code, decision.valid) == (2, "Bounded", True)
+    assert (decision.desired, decision.code, decision.valid) == (2, "Bounded", True)
 
 
 LOST = Missing("b", "ReadTimeout")
@@ -132,7 +132,7 @@ LOST = Missing("b", "ReadTimeout")
 )
 def test_missing_metrics_hold_or_grow(observation, expected, code):
     decision, state = decide(SPEC, observation, ScalingState(0.0, 999.0), 1000.0)
-    assert (decision.desired, decision.reason_code) == (expected, code)
+    assert (decision.desired, decision.code) == (expected, code)
     assert decision.valid == (code != "MetricsMissing")
     assert state.low_since_s is None
 
@@ -192,13 +192,13 @@ def test_down_needs_the_whole_delay_without_a_break():
     _, state = decide(SPEC, calm, FRESH, 0.0)
     for now in range(10, 60, 10):
         decision, state = decide(SPEC, calm, state, float(now))
-        assert (decision.desired, decision.reason_code) == (2, "ScaleDownDelayed")
+        assert (decision.desired, decision.code) == (2, "ScaleDownDelayed")
     _, state = decide(SPEC, busy, state, 59.0)  # 2,253 of 1,536 tokens: two are needed
     for now in range(60, 120, 10):
         decision, state = decide(SPEC, calm, state, float(now))
         assert decision.desired == 2
     decision, state = decide(SPEC, calm, state, 120.0)
-    assert (decision.desired, decision.reason_code) == (1, "ScaleDown")
+    assert (decision.desired, decision.code) == (1, "ScaleDown")
 
 
 def test_a_gap_in_the_looks_begins_the_delay_anew():

@@ -5,10 +5,20 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.adapters import feed as feeds
+from penstock.adapters.clock import steady
 from penstock.adapters.scrape import Scraper
-from penstock.controller.scaler import NEWS_AFTER_TICKS, Scaler, ScaleTarget
-from penstock.core.service import ScalingSpec
-from penstock.errors import Transient
+from penstock.controller.fleet import ScaleTarget
+from penstock.controller.memory import BETWEEN_WRITES_S, Memory
+from penstock.controller.observer import Observer
+from penstock.controller.recorder import Recorder
+from penstock.controller.scaler import NEWS_AFTER_TICKS, Scaler
+from penstock.controller.sizer import Sizer
+from penstock.core.feed import Feed
+from penstock.core.rule import Objectives
+from penstock.core.service import ScalingSpec, ServiceSpec
+from penstock.core.signals import GatewayReading, Histogram, PodView
+from penstock.errors import NotFound, Transient
 
 SPEC = ScalingSpec(
     mode="Active",
@@ -19,6 +29,14 @@ SPEC = ScalingSpec(
     scale_down_delay_s=0.0,
 )
 KEY = ("default", "chat")
+SERVICE = ServiceSpec(
+    namespace="default", name="chat", uid="u1", generation=1, created_at="", served_name="chat",
+    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
+    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
+    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None, scaling=SPEC, external_replicas=1,
+    drain_s=30,
+)  # fmt: skip
+EMPTY = Histogram((1.0,), (0, 0), 0.0)
 
 
 class Kube:
@@ -26,6 +44,8 @@ class Kube:
 
     def __init__(self):
         self.scaled = []
+        self.config_maps = {}
+        self.writes = 0
         self.is_down = False
 
     async def scale(self, resource, namespace, name, replicas, *, manager):
@@ -33,57 +53,142 @@ class Kube:
             raise Transient("down")
         self.scaled.append((resource.plural, namespace, name, replicas, manager))
 
+    async def get(self, resource, namespace, name):
+        if self.is_down:
+            raise Transient("down")
+        if name not in self.config_maps:
+            raise NotFound(name)
+        return self.config_maps[name]
 
-class Engine:
-    """Serves metrics with the KV use that it is told."""
+    async def apply(self, body, *, manager):
+        if self.is_down:
+            raise Transient("down")
+        self.writes += 1
+        self.config_maps[body["metadata"]["name"]] = body
 
-    usage = 0.0
 
-    async def start(self):
-        self.server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        self.address = "127.0.0.1:%d" % self.server.sockets[0].getsockname()[1]  # noqa: UP031
+async def http_server(answer):
+    """answer(path) -> body. The server, and its port."""
 
-    async def _answer(self, reader, writer):
-        await reader.readuntil(b"\r\n\r\n")
-        body = (
-            f"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n"
-            f"vllm:kv_cache_usage_perc {self.usage}\n"
-            f'vllm:cache_config_info{{num_gpu_blocks="128",block_size="16"}} 1\n'
-        )
+    async def connected(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        body = answer(head.split()[1])
         head = f"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
         writer.write((head + body).encode())
         await writer.drain()
         writer.close()
 
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    return server, server.sockets[0].getsockname()[1]
+
+
+class Engine:
+    """Serves metrics with the KV use and the counts that it is told."""
+
+    usage = 0.0
+    steps = finished = 0
+
+    def metrics(self, _):
+        gaps = 4 * self.steps
+        return (
+            f"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n"
+            f"vllm:kv_cache_usage_perc {self.usage}\n"
+            f'vllm:cache_config_info{{num_gpu_blocks="128",block_size="16"}} 1\n'
+            f"vllm:prompt_tokens_total {100 * self.finished}\nvllm:prompt_tokens_cached_total 0\n"
+            f"vllm:generation_tokens_total {gaps}\nvllm:num_preemptions_total 0\n"
+            f"vllm:iteration_tokens_total_count {self.steps}\n"
+            f"vllm:request_generation_tokens_count {self.finished}\n"
+            f"vllm:request_generation_tokens_sum {20 * self.finished}\n"
+            f'vllm:time_to_first_token_seconds_bucket{{le="+Inf"}} {self.finished}\n'
+            f"vllm:time_to_first_token_seconds_sum {self.finished}\n"
+            f'vllm:inter_token_latency_seconds_bucket{{le="+Inf"}} {gaps}\n'
+            f"vllm:inter_token_latency_seconds_sum {0.02 * gaps}\n"
+        )
+
+
+class Gateway:
+    """Publishes a feed with the arrivals that it is told; None: it is silent."""
+
+    arrivals = 0
+    started_s = 1.0
+
+    def feed(self, path):
+        assert path == feeds.PATH
+        if self.arrivals is None:
+            return "down"
+        reading = GatewayReading(
+            at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
+            oldest_wait_s=0.0, arrivals=self.arrivals, prompt_tokens=100 * self.arrivals, ended=0,
+            output_tokens=0, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
+        )  # fmt: skip
+        return feeds.write(Feed(1, self.started_s, {"default/chat": reading})).decode()
+
+
+def gateway_pod(port, name="gateway-a"):
+    return {
+        "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "g", "ports": [{"name": "http", "containerPort": port}]}]},
+        "status": {
+            "podIP": "127.0.0.1",
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+class World:
+    """One service with one engine, and a scaler over both."""
+
+    mode = "Active"
+    objectives = None
+    provisioned = 1
+    has_engine = True
+    reported = None
+
+    def __init__(self, engine_port, scraper):
+        self.engine_address = f"127.0.0.1:{engine_port}"
+        self.scraper = scraper
+        self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
+        self.gateways, self.changed = [], []
+        self.begin_anew()
+
+    def begin_anew(self):
+        """As another leader would."""
+        self.recorder = Recorder()
+        self.scaler = Scaler(
+            self.kube,
+            Observer(self.scraper, lambda: self.gateways),
+            Sizer(Memory(self.kube), self.recorder),
+            targets=self.targets,
+            changed=self.changed.append,
+        )
+
+    def targets(self):
+        spec = replace(SPEC, mode=self.mode, objectives=self.objectives)
+        view = PodView("p", "Ready", 100.0, 107.0, None)
+        pods = ((view, self.engine_address),) if self.has_engine else ()
+        service = replace(SERVICE, scaling=spec)
+        return [ScaleTarget(service, "chat-r1", self.provisioned, pods, self.reported)]
+
+    async def tick(self, times=1):
+        for _ in range(times):
+            await self.scaler.tick()
+
+    def state(self):
+        return self.scaler._sizer._states[KEY][1]
+
 
 @pytest.fixture
 async def world():
-    engine, kube, scraper = Engine(), Kube(), Scraper()
-    await engine.start()
-    changed = []
-
-    class World:
-        mode = "Active"
-        provisioned = 1
-        has_engine = True
-        reported = None
-
-        def targets(self):
-            engines = (("p", engine.address),) if self.has_engine else ()
-            spec = replace(SPEC, mode=self.mode)
-            return [ScaleTarget(KEY, spec, "chat-r1", self.provisioned, engines, self.reported)]
-
-        async def tick(self, times=1):
-            for _ in range(times):
-                for target in self.targets():
-                    await scaler._tick(target)
-
-    world = World()
-    world.engine, world.kube, world.changed = engine, kube, changed
-    scaler = Scaler(kube, scraper, targets=world.targets, changed=changed.append)
-    world.scaler = scaler
-    yield world
-    engine.server.close()
+    scraper = Scraper(steady)
+    made = None
+    engine_server, engine_port = await http_server(lambda path: made.engine.metrics(path))
+    gateway_server, gateway_port = await http_server(lambda path: made.gateway.feed(path))
+    made = World(engine_port, scraper)
+    made.gateway_port = gateway_port
+    yield made
+    engine_server.close()
+    gateway_server.close()
     await scraper.close()
 
 
@@ -116,7 +221,7 @@ async def test_a_calm_service_is_neither_scaled_nor_reported_again(world):
 async def test_a_new_leader_keeps_the_report_that_the_status_has(world):
     await world.tick()
     world.reported = world.scaler.report(KEY)
-    world.scaler._reports.clear()
+    world.begin_anew()
     world.changed.clear()
 
     await world.tick()
@@ -165,3 +270,108 @@ async def test_a_write_that_fails_is_tried_at_the_next_tick(world):
 
     assert len(world.kube.scaled) == 1
     assert world.changed == [KEY]
+
+
+@pytest.fixture
+async def sized(world):
+    """With objectives and a gateway."""
+    world.objectives = Objectives(ttft_s=2.0, tpot_s=0.1)
+    world.gateways = [gateway_pod(world.gateway_port)]
+    return world
+
+
+async def serve(world, ticks, arrivals):
+    """So many ticks of steady work."""
+    for _ in range(ticks):
+        world.gateway.arrivals += arrivals
+        world.engine.steps += 40
+        world.engine.finished += arrivals
+        await world.tick()
+
+
+async def test_objectives_are_sized_for(sized):
+    await serve(sized, 5, arrivals=200)  # in no time: far more than one engine takes
+    decision = sized.scaler.report(KEY)
+    assert (decision.desired, decision.reason_code, decision.valid) == (5, "ScaleUp", True)
+    assert [step for step, _, _ in decision.trail][:2] == ["capacity", "need"]
+    assert ("deployments", "default", "chat-r1", 5, "penstock-scaler") in sized.kube.scaled
+    # What the engine said of an iteration with 500 prompt tokens; the prior said more than a second.
+    state = sized.state()
+    assert state.fit.model.time_s(500, 4, 0) == pytest.approx(0.02, rel=0.2)
+    assert state.startup.expected_s == pytest.approx(7.0)
+
+
+async def test_a_silent_gateway_holds_the_number(sized):
+    await serve(sized, 3, arrivals=1)
+    sized.kube.scaled.clear()
+    sized.provisioned = 3
+    sized.gateway.arrivals = None
+    await sized.tick(NEWS_AFTER_TICKS)
+    report = sized.scaler.report(KEY)
+    assert (report.desired, report.valid) == (3, False)
+    assert "no numbers of the gateway (unreadable feed)" in report.reason
+    assert sized.kube.scaled == []
+
+
+async def test_of_two_gateways_both_must_answer(sized):
+    sized.gateways.append(gateway_pod(1, "gateway-b"))
+    await sized.tick(NEWS_AFTER_TICKS)
+    assert "no numbers of the gateway (ConnectError)" in sized.scaler.report(KEY).reason
+
+
+async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(sized):
+    await serve(sized, 10, arrivals=1)
+    assert sized.kube.writes == 1  # at the first start-up; the rest comes a minute later
+    body = sized.kube.config_maps["chat-sizing"]
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+    memory = sized.scaler._sizer._memory
+    kept = memory._kept[KEY]
+    memory._kept[KEY] = replace(kept, may_write_s=steady() - 1)
+    await serve(sized, 1, arrivals=1)
+    assert sized.kube.writes == 2
+    before = sized.state()
+
+    sized.begin_anew()
+    await sized.tick()
+
+    after = sized.state()
+    assert after.fit.model == before.fit.model
+    assert after.startup == before.startup
+    assert after.traffic.output == before.traffic.output
+    assert after.demand.noise == before.demand.noise
+    assert sized.kube.writes == 2
+
+
+async def test_an_idle_service_is_not_written_to(sized, monkeypatch):
+    await serve(sized, 10, arrivals=1)
+    monkeypatch.setattr("penstock.controller.memory.BETWEEN_WRITES_S", 0.0)
+    await sized.tick(5)
+    writes = sized.kube.writes
+    await sized.tick(20)
+    sized.begin_anew()
+    await sized.tick(20)
+    assert sized.kube.writes == writes
+    assert BETWEEN_WRITES_S == 60.0
+
+
+async def test_the_record_of_an_earlier_service_of_the_name_is_not_believed(sized):
+    await serve(sized, 3, arrivals=1)
+    body = sized.kube.config_maps["chat-sizing"]
+    body["metadata"]["ownerReferences"][0]["uid"] = "u0"
+    sized.begin_anew()
+    await sized.tick()
+    assert sized.state().traffic.mix is None
+
+
+async def test_somebody_elses_config_map_is_left_alone(sized):
+    theirs = {"metadata": {"name": "chat-sizing"}, "data": {"mine": "1"}}
+    sized.kube.config_maps["chat-sizing"] = theirs
+    await serve(sized, 3, arrivals=1)
+    assert sized.kube.config_maps["chat-sizing"] is theirs
+
+
+async def test_nothing_is_decided_before_the_record_was_read(sized):
+    sized.kube.is_down = True
+    await serve(sized, 2, arrivals=500)
+    assert sized.scaler.report(KEY) is None

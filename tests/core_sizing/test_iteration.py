@@ -54,3 +54,11 @@ def test_an_engine_that_has_changed_is_believed_after_a_while() -> None:
 def test_no_term_becomes_negative() -> None:
     flat = [Window(40, p, b, 0.0, 0.02) for p in (0.0, 300.0) for b in (1.0, 60.0)] * 40
     assert min(fitted(Fit.around(TRUE), flat).model.terms) >= 0
+
+
+@pytest.mark.parametrize("factor", [0.02, 0.2, 0.6, 1.7, 5.0, 50.0])
+def test_a_belief_of_another_order_of_magnitude_is_soon_overruled(factor: float) -> None:
+    fit = fitted(Fit.around(WRONG.times(factor)), windows(TRUE, 60, 1))
+    for window in windows(TRUE, 20, 2, noise=0):
+        said = fit.model.time_s(window.prefill_tokens, window.sequences, window.kv_tokens)
+        assert said == pytest.approx(window.time_s, rel=0.15)

@@ -111,3 +111,15 @@ def test_a_scenario_survives_being_written(world, tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(small.model_dump(mode="json")))
     assert scenario.load(str(path)) == small
+
+
+def test_only_what_is_shared_is_read_from_the_cache(world) -> None:
+    """Nine tenths of a prompt are shared at first, and nothing from 60 s on."""
+    length = {"prompt": {"kind": "fixed", "tokens": 2560}, "output": {"kind": "fixed", "tokens": 5}}
+    mixes = [{"classes": [{**length, "prefix_share": 0.9}]}, {"from_s": 60, "classes": [length]}]
+    rate = {"kind": "rate", "points": [(0, 4), (120, 4)], "mixes": mixes}
+    [service] = run(world(workload=rate, max_replicas=1), "static", 0).services
+
+    requests = service.gateway.requests
+    assert sum(r.cached_tokens == 9 * 256 for r in requests if r.arrival_s < 60) > 100
+    assert all(r.cached_tokens == 0 for r in requests if r.arrival_s >= 60)

@@ -14,6 +14,14 @@ def wall() -> float:
     return time.time()
 
 
+_START_S = time.time() - time.monotonic()
+
+
+def steady() -> float:
+    """Seconds since the epoch, as far as this process knew at its start: never goes back."""
+    return _START_S + time.monotonic()
+
+
 def timestamp(seconds: float) -> str:
     """A wall-clock reading as Kubernetes writes it, to the second, in UTC."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -7,7 +7,8 @@ import contextlib
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespac
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
 
 KINDS = {
+    "ConfigMap": CONFIG_MAPS,
     "Pod": PODS,
     "Namespace": NAMESPACES,
     "Service": SERVICES,
@@ -210,19 +212,26 @@ class Kube:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(WATCH_TIMEOUT_S),
         }
-        response = await self._send(
-            "GET", resource.path(namespace), query=query, timeout_s=WATCH_TIMEOUT_S + 30
-        )
+        path, timeout_s = resource.path(namespace), WATCH_TIMEOUT_S + 30.0
+        async with aclosing(self.stream(path, query=query, timeout_s=timeout_s)) as events:
+            async for line in events:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise _error(int(status.get("code", 500)), status.get("message", ""), None)
+                yield event["type"], event["object"]
+
+    async def stream(
+        self, path: str, *, query: Mapping[str, str] = {}, timeout_s: float
+    ) -> AsyncGenerator[bytes]:
+        """The lines of an answer as they come, until it ends or `timeout_s` is over."""
+        response = await self._send("GET", path, query=query, timeout_s=timeout_s)
         async with response:
             try:
                 async for line in lines(response.content):
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        status = event["object"]
-                        raise _error(int(status.get("code", 500)), status.get("message", ""), None)
-                    yield event["type"], event["object"]
+                    yield line
             except (aiohttp.ClientError, TimeoutError) as error:
-                raise Transient(f"the watch broke: {type(error).__name__}") from error
+                raise Transient(f"the stream broke: {type(error).__name__}") from error
 
     async def _json(
         self,

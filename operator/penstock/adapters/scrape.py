@@ -1,91 +1,151 @@
-"""An engine's `/metrics` -> the few numbers that decisions use."""
+"""What engines and gateways say of themselves over HTTP -> the numbers that decisions use."""
 
 import asyncio
 import math
+from collections.abc import Callable
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
 
-from penstock.core.scaling import EngineSample, Missing
+from penstock.adapters import feed as feeds
+from penstock.adapters.exposition import Samples, label
+from penstock.core.feed import Feed
+from penstock.core.signals import EngineReading, Histogram, Missing
 from penstock_engine import wire
 
 # For all of it. A tick waits for the slowest engine.
 TIMEOUT_S = 1.5
 
-REQUIRED = (wire.RUNNING.name, wire.WAITING.name, wire.KV_USAGE.name, wire.CACHE_CONFIG.name)
+STEPS = f"{wire.ITERATION_TOKENS.name}_count"
+FINISHED = f"{wire.REQUEST_GENERATION_TOKENS.name}_count"
+FINISHED_TOKENS = f"{wire.REQUEST_GENERATION_TOKENS.name}_sum"
+HISTOGRAMS = (wire.TIME_TO_FIRST_TOKEN.name, wire.INTER_TOKEN_LATENCY.name)
+
+REQUIRED = (
+    wire.RUNNING.name, wire.WAITING.name, wire.KV_USAGE.name, wire.CACHE_CONFIG.name,
+    wire.PROMPT_TOKENS.name, wire.PROMPT_TOKENS_CACHED.name, wire.GENERATION_TOKENS.name,
+    wire.PREEMPTED.name, STEPS, FINISHED, FINISHED_TOKENS,
+    *(f"{name}{part}" for name in HISTOGRAMS for part in ("_bucket", "_sum")),
+)  # fmt: skip
 WANTED = (*REQUIRED, wire.PREFILL_TOKENS_PENDING.name)  # vLLM does not have the last
 
 
-class Scraper:
-    """Reads engines over one pool of connections."""
+class Unbelievable(ValueError):
+    """A number that is absent or cannot be; the text names it."""
 
-    def __init__(self) -> None:
+
+class Scraper:
+    """Reads over one pool of connections. now: the clock of the readings.
+
+    Addresses are host:port. It never raises for what the other side does.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._client = httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, trust_env=False)
+        self._now = now
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def sample(self, pod: str, address: str) -> EngineSample | Missing:
-        """`address` is host:port. Never raises for what the engine does."""
+    async def read(self, pod: str, address: str) -> EngineReading | Missing:
+        text = await self._get(pod, f"http://{address}/metrics")
+        return text if isinstance(text, Missing) else parse(pod, text, self._now())
+
+    async def feed(self, pod: str, address: str) -> Feed | Missing:
+        text = await self._get(pod, f"http://{address}{feeds.PATH}")
+        return text if isinstance(text, Missing) else feeds.parse(pod, text)
+
+    async def _get(self, pod: str, url: str) -> str | Missing:
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                answer = await self._client.get(f"http://{address}/metrics")
+                answer = await self._client.get(url)
         except (httpx.HTTPError, TimeoutError) as error:
             return Missing(pod, type(error).__name__)
-        if answer.status_code != 200:
-            return Missing(pod, f"status {answer.status_code}")
-        return parse(pod, answer.text)
+        return (
+            answer.text
+            if answer.status_code == 200
+            else Missing(pod, f"status {answer.status_code}")
+        )
 
 
-def parse(pod: str, text: str) -> EngineSample | Missing:
+def parse(pod: str, text: str, at_s: float) -> EngineReading | Missing:
     """Works on every engine with vLLM's metric names. An absurd number is Missing, with its name.
 
     Several series of one name (data-parallel ranks) are one engine: summed, and their KV use
     averaged.
     """
     try:
-        found = _series(text)
-    except (ValueError, KeyError):  # what the parser raises on text that is no exposition
+        samples = Samples(text, WANTED)
+    except ValueError:
         return Missing(pod, "unreadable metrics")
-    for name in REQUIRED:
-        if name not in found:
-            return Missing(pod, f"{name} is absent")
-    for name, samples in found.items():
-        top = 1.0 if name == wire.KV_USAGE.name else math.inf
-        for sample in samples:
-            if not (math.isfinite(sample.value) and 0 <= sample.value <= top):
-                return Missing(pod, f"{name} is {sample.value}")
-    capacity_tokens = sum(map(_capacity_tokens, found[wire.CACHE_CONFIG.name]))
-    if not capacity_tokens:
-        return Missing(pod, f"{wire.CACHE_CONFIG.name} states no capacity")
-    usage = [sample.value for sample in found[wire.KV_USAGE.name]]
-    return EngineSample(
-        pod=pod,
-        running=_sum(found, wire.RUNNING),
-        waiting=_sum(found, wire.WAITING),
+    try:
+        return _reading(samples, at_s)
+    except Unbelievable as error:
+        return Missing(pod, str(error))
+
+
+def _reading(samples: Samples, at_s: float) -> EngineReading:
+    _check(samples)
+    usage = [value for _, value in samples.series[wire.KV_USAGE.name]]
+    ttft_s, itl_s = (_histogram(samples, name) for name in HISTOGRAMS)
+
+    def count(name: str) -> int:
+        return int(samples.sum(name))
+
+    return EngineReading(
+        at_s=at_s,
+        running=count(wire.RUNNING.name),
+        waiting=count(wire.WAITING.name),
         kv_usage=sum(usage) / len(usage),
-        kv_capacity_tokens=capacity_tokens,
-        prefill_tokens_pending=_sum(found, wire.PREFILL_TOKENS_PENDING),
+        kv_capacity_tokens=_capacity_tokens(samples),
+        prefill_tokens_pending=count(wire.PREFILL_TOKENS_PENDING.name),
+        prompt_tokens=count(wire.PROMPT_TOKENS.name),
+        cached_tokens=count(wire.PROMPT_TOKENS_CACHED.name),
+        output_tokens=count(wire.GENERATION_TOKENS.name),
+        steps=count(STEPS),
+        finished=count(FINISHED),
+        output_tokens_finished=count(FINISHED_TOKENS),
+        preemptions=count(wire.PREEMPTED.name),
+        ttft_s=ttft_s,
+        itl_s=itl_s,
     )
 
 
-def _series(text: str) -> dict[str, list[Sample]]:
-    """The samples that are wanted, by name. Other lines, most of them, are not even parsed."""
-    lines = [line for line in text.splitlines() if line.startswith(WANTED)]
-    found: dict[str, list[Sample]] = {}
-    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-        for sample in family.samples:
-            if sample.name in WANTED:
-                found.setdefault(sample.name, []).append(sample)
-    return found
+def _check(samples: Samples) -> None:
+    for name in REQUIRED:
+        if name not in samples.series:
+            raise Unbelievable(f"{name} is absent")
+    for name, series in samples.series.items():
+        top = 1.0 if name == wire.KV_USAGE.name else math.inf
+        for _, value in series:
+            if not (math.isfinite(value) and 0 <= value <= top):
+                raise Unbelievable(f"{name} is {value}")
 
 
-def _sum(found: dict[str, list[Sample]], metric: wire.MetricSpec) -> int:
-    return int(sum(sample.value for sample in found.get(metric.name, [])))
+def _capacity_tokens(samples: Samples) -> int:
+    """vLLM states blocks as text, and None before it has any."""
+    total = 0
+    for labels, _ in samples.series[wire.CACHE_CONFIG.name]:
+        blocks, size = label(labels, "num_gpu_blocks"), label(labels, "block_size")
+        if blocks.isdecimal() and size.isdecimal():
+            total += int(blocks) * int(size)
+    if not total:
+        raise Unbelievable(f"{wire.CACHE_CONFIG.name} states no capacity")
+    return total
 
 
-def _capacity_tokens(config: Sample) -> int:
-    blocks, size = config.labels.get("num_gpu_blocks", ""), config.labels.get("block_size", "")
-    return int(blocks) * int(size) if blocks.isdecimal() and size.isdecimal() else 0
+def _histogram(samples: Samples, name: str) -> Histogram:
+    try:
+        buckets = samples.buckets(name)
+    except ValueError as error:
+        raise Unbelievable(str(error)) from error
+    if buckets[-1][0] != math.inf:
+        raise Unbelievable(f"{name} has no last bucket")
+    counts, below = [], 0
+    for _, cumulative in buckets:
+        counts.append(int(cumulative) - below)
+        below = int(cumulative)
+    if min(counts) < 0:
+        raise Unbelievable(f"{name} counts down")
+    bounds = tuple(bound for bound, _ in buckets[:-1])
+    return Histogram(bounds, tuple(counts), samples.sum(f"{name}_sum"))

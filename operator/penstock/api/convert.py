@@ -4,8 +4,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from penstock.api import objectives
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.quantity import parse_duration_s, parse_quantity
+from penstock.core.rule import Objectives
 from penstock.core.service import ScalingSpec, ServiceSpec
 
 
@@ -51,8 +53,19 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
             kv_utilization_target=scaling.kv_utilization_target,
             queue_target=scaling.queue_target,
             scale_down_delay_s=parse_duration_s(scaling.scale_down_delay),
+            objectives=_objectives(spec.objectives),
         ),
         external_replicas=1 if spec.replicas is None else spec.replicas,
         drain_s=spec.drain.seconds,
         template=spec.template.model_dump(exclude_defaults=True),
+    )
+
+
+def _objectives(wanted: objectives.Objectives | None) -> Objectives | None:
+    if wanted is None:
+        return None
+    return Objectives(
+        ttft_s=parse_duration_s(wanted.ttft),
+        tpot_s=parse_duration_s(wanted.tpot),
+        attainment=wanted.attainment,
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from penstock.api.objectives import Objectives
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 
@@ -247,14 +248,22 @@ class Scaling(Model):
         ),
     ] = Field(
         default=0.75,
-        description="How full the KV cache of a replica should be at most, as a fraction.",
+        description=(
+            "How full the KV cache of a replica should be at most, as a fraction. Services with "
+            "objectives are sized by those instead."
+        ),
         ge=0.1,
         le=0.95,
     )
     queue_target: int = Field(
-        default=4, description="Waiting requests for each replica that are no reason for another one.",
-        ge=1, le=10_000,
-    )  # fmt: skip
+        default=4,
+        description=(
+            "Waiting requests for each replica that are no reason for another one. Services with "
+            "objectives are sized by those instead."
+        ),
+        ge=1,
+        le=10_000,
+    )
     scale_down_delay: Annotated[
         str,
         Obeys(
@@ -316,12 +325,35 @@ class InferenceServiceSpec(Model):
             "spec.engine.maxNumBatchedTokens must not be smaller than spec.engine.maxNumSeqs: every "
             "running request needs a token of each step",
         ),
+        Rule(
+            "!has(self.objectives) || self.scaling.mode != 'External'",
+            lambda spec: spec.objectives is None or spec.scaling.mode != "External",
+            "spec.objectives counts only with spec.scaling.mode Active or Shadow; remove it, or set "
+            "the mode",
+        ),
+        Rule(
+            "!has(self.objectives) || (self.scaling.kvUtilizationTarget == 0.75 && "
+            "self.scaling.queueTarget == 4)",
+            lambda spec: (
+                spec.objectives is None
+                or (spec.scaling.kv_utilization_target, spec.scaling.queue_target) == (0.75, 4)
+            ),
+            "spec.scaling.kvUtilizationTarget and queueTarget count only without spec.objectives; "
+            "remove them",
+        ),
     )
 
     model: ModelSource = Field(description="The model to serve.")
     engine: Engine = Field(default=Engine(), description="How each engine runs the model.")
     resources: Resources = Field(
         default=Resources(), description="What each engine pod asks for, as request and limit."
+    )
+    objectives: Objectives | None = Field(
+        default=None,
+        description=(
+            "How soon answers must come. Without it replicas follow the use of the KV cache and the "
+            "queues."
+        ),
     )
     scaling: Scaling = Field(default=Scaling(), description="How many engines there are.")
     replicas: int | None = Field(

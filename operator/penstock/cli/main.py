@@ -14,11 +14,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "crds": ("penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
     "demo": ("penstock.cli.demo", "Tell the whole story on a local cluster, then remove it."),
     "docs": ("penstock.cli.docs", "Write the generated reference pages, or check them."),
+    "explain": (
+        "penstock.cli.explain",
+        "Why a service has so many replicas, and what would change it.",
+    ),
     "gateway": ("penstock.cli.gateway", "The OpenAI-compatible front door."),
     "local": ("penstock.cli.local", "A real Kubernetes control plane as plain processes."),
     "manifests": ("penstock.cli.manifests", "Print everything a cluster needs, for kubectl apply."),
     "operator": ("penstock.cli.operator", "The controller."),
+    "record": ("penstock.cli.record", "Write down what a service's scaler sees and decides."),
+    "replay": ("penstock.cli.replay", "Decide a recording again, by its own rule or another."),
     "simulate": ("penstock.cli.simulate", "A scaling policy on simulated engines."),
+    "simulate-rollout": ("penstock.cli.simulate_rollout", "Judge canaries by the thousand."),
 }
 
 

@@ -25,7 +25,7 @@ def run(
     host: Annotated[str, typer.Option(help="Where probes and metrics listen.")] = "0.0.0.0",  # noqa: S104
     port: Annotated[int, typer.Option(help="Their port.")] = 8081,
     lease_namespace: Annotated[
-        str, typer.Option(help="The namespace of the leader's Lease.")
+        str, typer.Option(help="The namespace of the leader's Lease, and of gateways.")
     ] = "penstock-system",
 ) -> None:
     """Watch InferenceServices and make the cluster agree with them."""

@@ -12,15 +12,22 @@ from kubernetes.aio import client
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
-from penstock.adapters.kube import Kube, Object, load_configuration
+from penstock.adapters.clock import steady
+from penstock.adapters.kube import PODS, Kube, Object, load_configuration
 from penstock.adapters.scrape import Scraper
+from penstock.adapters.watch import Mirror
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
 from penstock.controller.fleet import scale_targets
 from penstock.controller.health import Health
 from penstock.controller.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
+from penstock.controller.memory import Memory
+from penstock.controller.observer import Observer
 from penstock.controller.queue import Key, WorkQueue
 from penstock.controller.reconciler import Reconciler
+from penstock.controller.recorder import Recorder
 from penstock.controller.scaler import Scaler
+from penstock.controller.sizer import Sizer
+from penstock.core.manifests.system import GATEWAY
 from penstock.core.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 logger = logging.getLogger(__name__)
@@ -31,11 +38,12 @@ RESYNC_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """identity: this replica's name in the Lease. engine_image: what engine pods run."""
+    """identity: this replica's name in the Lease. engine_image: what engine pods run.
+    namespace: where the Lease is, and the gateways are."""
 
     identity: str
     engine_image: str
-    lease_namespace: str
+    namespace: str
     host: str
     port: int
 
@@ -49,13 +57,13 @@ async def run(settings: Settings) -> None:
     stop = asyncio.Event()
     stop_on_signals(stop)
     configuration = await load_configuration()
-    health = Health()
+    health, recorder = Health(), Recorder()
     async with client.ApiClient(configuration) as api:
         api.user_agent = "penstock-operator"
-        runner = await health.serve(settings.host, settings.port)
-        lease = Lease(LEASE_NAME, settings.lease_namespace, settings.identity, api)
+        runner = await health.serve(settings.host, settings.port, recorder)
+        lease = Lease(LEASE_NAME, settings.namespace, settings.identity, api)
         kube = Kube(api, may_write=lease.is_fresh)
-        leader = Leader(kube, configuration, settings, health, stop)
+        leader = Leader(kube, configuration, settings, health, recorder, stop)
         election = LeaderElection(
             Config(
                 lease,
@@ -106,18 +114,32 @@ class Leader:
         configuration: client.Configuration,
         settings: Settings,
         health: Health,
+        recorder: Recorder,
         stop: asyncio.Event,
     ) -> None:
         self._configuration = configuration
         self._health = health
         self._stop = stop
         self._leading: asyncio.Task[None] | None = None
-        self._scraper = Scraper()
+        self._scraper = Scraper(steady)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
         self._indices: dict[str, kopf.Index[Key, Object]] = {}
+        self._gateways = Mirror(
+            kube,
+            PODS,
+            namespace=settings.namespace,
+            selector=f"app.kubernetes.io/name={GATEWAY}",
+            changed=lambda _: None,
+        )
         self._scaler = Scaler(
-            kube, self._scraper, targets=self._targets, changed=lambda key: self._queue.add(key)
+            kube,
+            Observer(
+                self._scraper, lambda: self._gateways if self._gateways.synced.is_set() else None
+            ),
+            Sizer(Memory(kube), recorder),
+            targets=self._targets,
+            changed=lambda key: self._queue.add(key),
         )
         self._reconciler = Reconciler(
             kube,
@@ -138,6 +160,7 @@ class Leader:
         self._health.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._gateways.run())
                 group.create_task(self._scaler.run())
                 group.create_task(self._resync())
                 ours = asyncio.all_tasks()

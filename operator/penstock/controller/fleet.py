@@ -1,13 +1,37 @@
-"""The scaler's targets, from Kopf's indices of services, deployments and pods."""
+"""What the scaler looks at, from the API server's objects as they are known here."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from penstock.adapters.clock import parse_timestamp
 from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
-from penstock.controller.scaler import Key, ScaleTarget
 from penstock.core.observed import ObservedDeployment, ObservedPod
-from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL
+from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
+from penstock.core.signals import PodPhase, PodView
 from penstock.core.status import ScalingReport
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTarget:
+    """The serving revision of one service. pods: each with its host:port."""
+
+    service: ServiceSpec
+    deployment: str
+    provisioned: int
+    pods: tuple[tuple[PodView, str], ...]
+    reported: ScalingReport | None  # what the status says already
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPod:
+    """is_ready: and not on its way out, so that it must answer. address: host:port."""
+
+    name: str
+    address: str
+    is_ready: bool
 
 
 def scale_targets(
@@ -33,22 +57,49 @@ def scale_targets(
             continue
         targets.append(
             ScaleTarget(
-                key=key,
-                spec=spec.scaling,
+                service=spec,
                 deployment=stable.name,
                 provisioned=stable.replicas,
-                engines=tuple(
-                    (pod.name, f"{pod.address}:{ENGINE_PORT}")
+                pods=tuple(
+                    (_view(pod), f"{pod.address}:{ENGINE_PORT}")
                     for pod in by_service.get(key, [])
-                    if pod.is_ready
-                    and not pod.is_ending
-                    and pod.role == SERVE
-                    and pod.revision == stable.revision
+                    if pod.role == SERVE and pod.revision == stable.revision
                 ),
                 reported=ScalingReport.of(status),
             )
         )
     return targets
+
+
+def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
+    """Those that have an address, and at least began."""
+    found = []
+    for body in bodies:
+        pod = ObservedPod.of(body)
+        port = next(
+            (
+                port["containerPort"]
+                for container in body["spec"]["containers"]
+                for port in container.get("ports", [])
+                if port.get("name") == "http"
+            ),
+            None,
+        )
+        if pod.address and port is not None and pod.phase == "Running":
+            is_ready = pod.is_ready and not pod.is_ending
+            found.append(GatewayPod(pod.name, f"{pod.address}:{port}", is_ready))
+    return found
+
+
+def _view(pod: ObservedPod) -> PodView:
+    phase: PodPhase = "Ready" if pod.is_ready else "Starting"
+    return PodView(
+        name=pod.name,
+        phase="Draining" if pod.is_ending else phase,
+        created_s=parse_timestamp(pod.created_at),
+        ready_s=parse_timestamp(pod.ready_at) if pod.ready_at else None,
+        reading=None,
+    )
 
 
 def _service_of(child: Object) -> Key:

@@ -1,4 +1,4 @@
-"""The operator's own HTTP endpoints: liveness, readiness, metrics."""
+"""The operator's own HTTP endpoints: liveness, readiness, metrics, recordings."""
 
 import asyncio
 
@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from penstock.adapters.clock import monotonic
+from penstock.controller import recorder as recordings
 
 # Kopf ends a silent watch after 70 s and begins another; a leader that hears nothing for longer
 # has lost its ears.
@@ -35,12 +36,13 @@ class Health:
             self._beat_s = monotonic()
             await asyncio.sleep(1)
 
-    async def serve(self, host: str, port: int) -> web.AppRunner:
+    async def serve(self, host: str, port: int, recorder: recordings.Recorder) -> web.AppRunner:
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._healthz)
         app.router.add_get("/metrics", self._metrics)
-        runner = web.AppRunner(app, access_log=None)
+        app.router.add_get(recordings.PATH, recorder.stream)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await runner.setup()
         await web.TCPSite(runner, host, port).start()
         return runner

@@ -1,56 +1,50 @@
-"""The scaling loop: scrape, decide, set the scale, remember the last word."""
+"""The scaling loop: look, decide, set the scale, remember the last word."""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from penstock.adapters.clock import monotonic, timestamp, wall
 from penstock.adapters.kube import DEPLOYMENTS, Kube
-from penstock.adapters.scrape import Scraper
+from penstock.controller.fleet import Key, ScaleTarget
+from penstock.controller.observer import Observer
 from penstock.controller.reconciler import SCALER_MANAGER
-from penstock.core.scaling import Decision, EngineSample, Missing, Observation, ScalingState, decide
-from penstock.core.service import ScalingSpec
+from penstock.controller.sizer import Sizer
+from penstock.core import scaling
+from penstock.core.rule import Decision
+from penstock.core.signals import Observation
 from penstock.core.status import ScalingReport
 from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
-
-Key = tuple[str, str]
 
 TICK_S = 2.0
 # Ticks without metrics before the status says so: a scrape lost now and then is no news.
 NEWS_AFTER_TICKS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ScaleTarget:
-    """The serving revision of one service. engines: (pod, host:port) of those that are ready."""
-
-    key: Key
-    spec: ScalingSpec
-    deployment: str
-    provisioned: int
-    engines: tuple[tuple[str, str], ...]
-    reported: ScalingReport | None  # what the status says already
-
-
 class Scaler:
-    """Decides for every target every two seconds; `changed` is called when the report changes."""
+    """Decides for every target every two seconds; `changed` is called when the report changes.
+
+    Services with objectives are sized for them; the others follow their KV caches and queues.
+    """
 
     def __init__(
         self,
         kube: Kube,
-        scraper: Scraper,
+        observer: Observer,
+        sizer: Sizer,
         *,
         targets: Callable[[], list[ScaleTarget]],
         changed: Callable[[Key], None],
     ) -> None:
         self._kube = kube
-        self._scraper = scraper
+        self._observer = observer
+        self._sizer = sizer
         self._targets = targets
         self._changed = changed
-        self._states: dict[Key, ScalingState] = {}
+        self._states: dict[Key, scaling.ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
 
@@ -61,57 +55,73 @@ class Scaler:
         """Until cancelled."""
         while True:
             started_s = monotonic()
-            targets = self._targets()
-            alive = {target.key for target in targets}
-            self._states = {k: v for k, v in self._states.items() if k in alive}
-            self._reports = {k: v for k, v in self._reports.items() if k in alive}
-            self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
-            await asyncio.gather(*(self._tick(target) for target in targets))
+            await self.tick()
             await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
 
-    async def _tick(self, target: ScaleTarget) -> None:
-        readings = await asyncio.gather(*(self._scraper.sample(*e) for e in target.engines))
-        observation = Observation(
-            samples=tuple(r for r in readings if isinstance(r, EngineSample)),
-            missing=tuple(r for r in readings if isinstance(r, Missing)),
-            provisioned=self._provisioned(target),
-        )
-        state = self._states.get(target.key, ScalingState())
-        decision, self._states[target.key] = decide(target.spec, observation, state, monotonic())
-        if target.spec.mode == "Active" and decision.desired != target.provisioned:
-            try:
+    async def tick(self) -> None:
+        """One look at all, and a decision on each."""
+        targets = self._targets()
+        alive = {target.service.key for target in targets}
+        self._states = {k: v for k, v in self._states.items() if k in alive}
+        self._reports = {k: v for k, v in self._reports.items() if k in alive}
+        self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
+        self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
+        seen = await self._observer.look([self._as_seen(target) for target in targets])
+        await asyncio.gather(*(self._scale(t, seen[t.service.key]) for t in targets))
+
+    async def _scale(self, target: ScaleTarget, seen: Observation) -> None:
+        service = target.service
+        try:
+            decision = await self._decide(target, seen)
+            if service.scaling.mode == "Active" and decision.desired != target.provisioned:
                 await self._kube.scale(
-                    DEPLOYMENTS, target.key[0], target.deployment, decision.desired,
+                    DEPLOYMENTS, service.namespace, target.deployment, decision.desired,
                     manager=SCALER_MANAGER,
                 )  # fmt: skip
-            except KubeError as error:
-                logger.warning("%s: not scaled: %s", target.deployment, error)
-                return
-            logger.info("%s: %d replicas: %s", target.deployment, decision.desired, decision.reason)
+                logger.info(
+                    "%s: %d replicas: %s", target.deployment, decision.desired, decision.reason
+                )
+        except KubeError as error:
+            logger.warning("%s: not scaled: %s", target.deployment, error)
+            return
         self._remember(target, decision)
+
+    async def _decide(self, target: ScaleTarget, seen: Observation) -> Decision:
+        key, spec = target.service.key, target.service.scaling
+        if spec.objectives is not None:
+            return await self._sizer.decide(target.service, seen)
+        state = self._states.get(key, scaling.ScalingState())
+        decision, self._states[key] = scaling.decide(
+            spec, scaling.Observation.of(seen), state, seen.now_s
+        )
+        return decision
+
+    def _as_seen(self, target: ScaleTarget) -> ScaleTarget:
+        return replace(target, provisioned=self._provisioned(target))
 
     def _provisioned(self, target: ScaleTarget) -> int:
         """What the last decision asked for; in Shadow that is not what is there."""
-        last = self._reports.get(target.key)
-        if target.spec.mode == "Shadow" and last is not None:
+        last = self._reports.get(target.service.key)
+        if target.service.scaling.mode == "Shadow" and last is not None:
             return last.desired
         return target.provisioned
 
     def _remember(self, target: ScaleTarget, decision: Decision) -> None:
         """Keep the last report while it says the same, so that a calm service is not written to."""
-        last = self._reports.get(target.key) or target.reported
-        blind = 0 if decision.valid else self._blind_ticks.get(target.key, 0) + 1
-        self._blind_ticks[target.key] = blind
+        key = target.service.key
+        last = self._reports.get(key) or target.reported
+        blind = 0 if decision.valid else self._blind_ticks.get(key, 0) + 1
+        self._blind_ticks[key] = blind
         is_news = last is None or last.desired != decision.desired
         if last and not is_news and (last.valid == decision.valid or 0 < blind < NEWS_AFTER_TICKS):
-            self._reports[target.key] = last
+            self._reports[key] = last
             return
-        self._reports[target.key] = ScalingReport(
+        self._reports[key] = ScalingReport(
             desired=decision.desired,
             reason=decision.reason,
-            reason_code=decision.reason_code,
+            reason_code=decision.code,
             valid=decision.valid,
             at=timestamp(wall()),
             trail=tuple((entry.step, entry.replicas, entry.note) for entry in decision.trail),
         )
-        self._changed(target.key)
+        self._changed(key)

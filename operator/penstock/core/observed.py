@@ -8,7 +8,10 @@ from penstock.core.service import ENGINE_CONTAINER, REVISION_LABEL, ROLE_LABEL, 
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """An engine or preflight pod. trouble: (reason, message) when it cannot go on by itself."""
+    """An engine or preflight pod. trouble: (reason, message) when it cannot go on by itself.
+
+    created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
+    """
 
     name: str
     uid: str
@@ -20,6 +23,8 @@ class ObservedPod:
     phase: str
     trouble: tuple[str, str] | None
     said: str  # the engine container's termination message
+    created_at: str = ""
+    ready_at: str | None = None
 
     @classmethod
     def of(cls, pod: Object) -> "ObservedPod":
@@ -28,17 +33,21 @@ class ObservedPod:
         conditions = {c["type"]: c for c in status.get("conditions", [])}
         containers = {c["name"]: c for c in status.get("containerStatuses", [])}
         engine = containers.get(ENGINE_CONTAINER, {})
+        ready = conditions.get("Ready", {})
+        is_ready = ready.get("status") == "True"
         return cls(
             name=metadata["name"],
             uid=metadata["uid"],
             revision=labels.get(REVISION_LABEL, ""),
             role=labels.get(ROLE_LABEL, ""),
             address=status.get("podIP", ""),
-            is_ready=conditions.get("Ready", {}).get("status") == "True",
+            is_ready=is_ready,
             is_ending="deletionTimestamp" in metadata,
             phase=status.get("phase", "Pending"),
             trouble=_trouble(conditions, engine),
             said=_last_words(engine),
+            created_at=metadata["creationTimestamp"],
+            ready_at=ready.get("lastTransitionTime") if is_ready else None,
         )
 
 

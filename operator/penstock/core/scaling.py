@@ -12,7 +12,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.core import signals
+from penstock.core.rule import Decision, TrailEntry
 from penstock.core.service import ScalingSpec
+from penstock.core.signals import EngineReading, Missing
 
 # One decision may ask for twice the ready replicas, and this many more.
 EXTRA_STEP_UP = 4
@@ -37,17 +40,20 @@ class EngineSample:
     kv_capacity_tokens: int  # > 0
     prefill_tokens_pending: int
 
+    @classmethod
+    def of(cls, pod: str, reading: EngineReading) -> "EngineSample":
+        return cls(
+            pod=pod,
+            running=reading.running,
+            waiting=reading.waiting,
+            kv_usage=reading.kv_usage,
+            kv_capacity_tokens=reading.kv_capacity_tokens,
+            prefill_tokens_pending=reading.prefill_tokens_pending,
+        )
+
     @property
     def demand_tokens(self) -> float:
         return self.kv_usage * self.kv_capacity_tokens + self.prefill_tokens_pending
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """An engine that is ready and whose numbers cannot be had or believed."""
-
-    pod: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +67,22 @@ class Observation:
     missing: tuple[Missing, ...]
     provisioned: int
 
+    @classmethod
+    def of(cls, seen: signals.Observation) -> "Observation":
+        """What of all that is seen counts here."""
+        return cls(
+            samples=tuple(
+                EngineSample.of(pod.name, pod.reading)
+                for pod in seen.ready
+                if isinstance(pod.reading, EngineReading)
+            ),
+            missing=seen.missing,
+            provisioned=seen.provisioned,
+        )
+
     @property
     def ready(self) -> int:
         return len(self.samples) + len(self.missing)
-
-
-@dataclass(frozen=True, slots=True)
-class TrailEntry:
-    """replicas: the number after this step. note: the numbers it used."""
-
-    step: str
-    replicas: int
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """valid: False when the number is held for want of metrics."""
-
-    desired: int
-    reason: str
-    reason_code: ReasonCode
-    valid: bool
-    trail: tuple[TrailEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def decide(
     trail.append(_bounds(spec, trail[-1].replicas))
     code = _code(trail, current)
     decision = Decision(
-        trail[-1].replicas, _reason(trail), code, code != "MetricsMissing", tuple(trail)
+        trail[-1].replicas, _reason(trail), code, tuple(trail), code != "MetricsMissing"
     )
     return decision, ScalingState(low_since_s, now)
 
@@ -195,7 +194,7 @@ def _blind(observation: Observation, verdict: str) -> TrailEntry:
         return TrailEntry("blind", current, f"no engine is ready; {current} replicas {verdict}")
     first, *others = observation.missing
     more = f" and {len(others)} more" if others else ""
-    note = f"no usable metrics of {first.pod} ({first.reason}){more}; {current} replicas {verdict}"
+    note = f"no usable metrics of {first.who} ({first.reason}){more}; {current} replicas {verdict}"
     return TrailEntry("blind", current, note)
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from penstock.core.rule import Objectives
+
 Object = dict[str, Any]
 
 GROUP = "serving.penstock.dev"
@@ -22,7 +24,7 @@ ScalingMode = Literal["Active", "Shadow", "External"]
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """What bounds and steers the number of replicas."""
+    """What bounds and steers the number of replicas. objectives: None where the KV cache does."""
 
     mode: ScalingMode
     min_replicas: int
@@ -30,6 +32,7 @@ class ScalingSpec:
     kv_utilization_target: float
     queue_target: int
     scale_down_delay_s: float
+    objectives: Objectives | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import yaml
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Kube, Object
+from penstock.adapters.clock import monotonic, steady
+from penstock.adapters.kube import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_SERVICES, PODS, Kube, Object
 from penstock.adapters.scrape import Scraper
 from penstock.core.observed import ObservedPod
-from penstock.core.scaling import EngineSample
 from penstock.core.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.core.signals import EngineReading
 from penstock.demo.kubectl import Kubectl
 from penstock.errors import NotFound
 from penstock.local.binaries import ensure_binaries
@@ -27,7 +27,7 @@ class View:
 
     status: Object
     pods: tuple[ObservedPod, ...]
-    samples: tuple[EngineSample, ...]
+    readings: tuple[EngineReading, ...]
 
     @property
     def ready(self) -> int:
@@ -35,7 +35,7 @@ class View:
 
     @property
     def kv_usage(self) -> float | None:
-        used = [sample.kv_usage for sample in self.samples]
+        used = [reading.kv_usage for reading in self.readings]
         return sum(used) / len(used) if used else None
 
     @property
@@ -55,7 +55,7 @@ class Stage:
         self.cluster = cluster
         self.kube = kube
         self.kubectl = Kubectl(ensure_binaries(lambda _: None)["kubectl"], cluster.kubeconfig)
-        self._scraper = Scraper()
+        self._scraper = Scraper(steady)
 
     async def close(self) -> None:
         await self._scraper.close()
@@ -66,15 +66,11 @@ class Stage:
         selector = f"{SERVICE_LABEL}={name},{ROLE_LABEL}={SERVE}"
         pods, _ = await self.kube.list(PODS, namespace, labelSelector=selector)
         seen = tuple(ObservedPod.of(pod) for pod in pods)
-        readings = await asyncio.gather(
-            *(
-                self._scraper.sample(p.name, f"{p.address}:{ENGINE_PORT}")
-                for p in seen
-                if p.is_ready
-            )
+        found = await asyncio.gather(
+            *(self._scraper.read(p.name, f"{p.address}:{ENGINE_PORT}") for p in seen if p.is_ready)
         )
-        samples = tuple(r for r in readings if isinstance(r, EngineSample))
-        return View(service.get("status", {}), seen, samples)
+        readings = tuple(r for r in found if isinstance(r, EngineReading))
+        return View(service.get("status", {}), seen, readings)
 
     async def until(
         self,
@@ -102,7 +98,7 @@ class Stage:
             left.append(f"inferenceservice/{name}")
         except NotFound:
             pass
-        for resource in (DEPLOYMENTS, PODS):
+        for resource in (DEPLOYMENTS, PODS, CONFIG_MAPS):
             selector = f"{SERVICE_LABEL}={name}"
             items, _ = await self.kube.list(resource, namespace, labelSelector=selector)
             left += [f"{resource.plural}/{item['metadata']['name']}" for item in items]

@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from penstock.adapters import feed as feeds
 from penstock.gateway.client import ClientLeft, Reply
-from penstock.gateway.exchange import Exchange, Shared
+from penstock.gateway.exchange import CHAT_PATH, Exchange, Shared
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Cause, Interrupted, Phase
 from penstock.gateway.load import RetryBudget
@@ -25,7 +26,9 @@ from penstock_engine.wire import REQUEST_ID_HEADER
 logger = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-ENGINE_ROUTES = ("/v1/chat/completions", "/v1/completions")
+ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
+# The feed is for the operator, which comes straight to the pod. What came by a proxy is from outside.
+PROXIED = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
 
 
 class Gateway:
@@ -45,6 +48,7 @@ class Gateway:
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route("/metrics", self._metrics),
+                Route(feeds.PATH, self._feed),
                 Route("/v1/models", self._models),
                 *(
                     Route(path, EngineRoute(self.shared), methods=["POST"])
@@ -80,6 +84,13 @@ class Gateway:
 
     async def _metrics(self, _: Request) -> Response:
         return Response(self.shared.metrics.render(), media_type="text/plain; version=0.0.4")
+
+    async def _feed(self, request: Request) -> Response:
+        if PROXIED & set(request.headers):
+            raise HTTPException(404, "Not Found")
+        services = [service.key for service in self.shared.fleet.snapshot.services]
+        feed = self.shared.accounts.feed(services)
+        return Response(feeds.write(feed), media_type="application/json")
 
     async def _models(self, _: Request) -> Response:
         return JSONResponse(models(self.shared.fleet.snapshot))

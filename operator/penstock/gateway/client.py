@@ -20,6 +20,19 @@ class ClientLeft(Exception):
     """Before its request was complete."""
 
 
+def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, bytes]:
+    """By name, of a request whose body can be read. Raises Refused."""
+    if sum(len(name) + len(value) for name, value in headers) > limit_bytes:
+        raise Refused(431, f"the headers are larger than {limit_bytes} bytes")
+    named = dict(headers)
+    content_type = named.get(b"content-type", b"application/json").split(b";")[0].strip()
+    if content_type.lower() != b"application/json":
+        raise Refused(415, "the content type must be application/json")
+    if named.get(b"content-encoding", b"identity") != b"identity":
+        raise Refused(415, "the body must not be encoded")
+    return named
+
+
 async def read_body(
     receive: Receive, declared: bytes, *, limit_bytes: int, timeout_s: float
 ) -> bytes:

@@ -18,7 +18,8 @@ from typing import Any
 
 from penstock.adapters.clock import monotonic
 from penstock.core.routing import Endpoint, NoEndpoint, Pick, pick
-from penstock.gateway.client import Reply, read_body
+from penstock.gateway.accounts import Accounts, Ticket
+from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.fleet import Ambiguous, Fleet, Service, Unknown
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
 from penstock.gateway.load import Loads, RetryBudget
@@ -38,6 +39,7 @@ from penstock_engine.wire import REQUEST_ID_HEADER
 
 Scope = MutableMapping[str, Any]
 
+CHAT_PATH = "/v1/chat/completions"
 RETRY_AFTER_S = 5
 # Before engines that have failed a request are tried again, if no other one appears.
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
@@ -55,6 +57,7 @@ class Shared:
     metrics: Metrics
     budget: RetryBudget
     loads: Loads = field(default_factory=Loads)
+    accounts: Accounts = field(default_factory=Accounts)
     guards: set[Guard] = field(default_factory=set)
     waiting: int = 0
     is_draining: bool = False
@@ -76,11 +79,14 @@ class Exchange:
         self._service = ""
         self._revision = ""
         self._answer: Answer | None = None
+        self._ticket: Ticket | None = None
+        self._has_left = False
 
     async def run(self, receive: Receive) -> None:
         """Raises Refused, ClientLeft, Interrupted."""
-        headers: dict[bytes, bytes] = dict(self._scope["headers"])
-        self._check(headers)
+        headers = checked_headers(
+            self._scope["headers"], limit_bytes=self._settings.max_header_bytes
+        )
         body = await read_body(
             receive,
             headers.get(b"content-length", b""),
@@ -92,37 +98,32 @@ class Exchange:
             guard.allow(Phase.WAITING, self._settings.total_timeout_s)
             await self._serve(call, guard)
 
-    def _check(self, headers: Mapping[bytes, bytes]) -> None:
-        size_bytes = sum(len(name) + len(value) for name, value in self._scope["headers"])
-        if size_bytes > self._settings.max_header_bytes:
-            raise Refused(
-                431, f"the headers are larger than {self._settings.max_header_bytes} bytes"
-            )
-        content_type = headers.get(b"content-type", b"application/json").split(b";")[0].strip()
-        if content_type.lower() != b"application/json":
-            raise Refused(415, "the content type must be application/json")
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise Refused(415, "the body must not be encoded")
-
     async def _serve(self, call: Call, guard: Guard) -> None:
         service = await self._resolve(call.model)
         self._service = service.key
         self._metrics.requests.labels(service.key).inc()
+        ticket = self._ticket = self._shared.accounts.arrived(
+            service.key,
+            self._came_s,
+            len(call.body),
+            is_stream=call.is_stream,
+            is_chat=self._scope["path"] == CHAT_PATH,
+        )
         body = call.body_for(service.served_name)
         headers = self._upstream_headers()
         tried: set[str] = set()
         failure: Failure | None = None
         attempts = 0
         while attempts < self._settings.max_attempts:
-            endpoint = await self._endpoint(tried, guard, is_retry=failure is not None)
+            endpoint = await self._endpoint(tried, guard, ticket, is_retry=failure is not None)
             self._revision = endpoint.revision
             if failure is not None:
                 self._metrics.retries.labels(service.key, failure.value).inc()
-            with self._working_on(endpoint, call.tokens):
+            with self._working_on(endpoint, call.tokens), ticket.sent():
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
                     answer = await self._attempt(endpoint, headers, body, guard)
                 if isinstance(answer, Answer):
-                    await self._pass_on(answer, guard)
+                    await self._pass_on(answer, guard, ticket)
                     return
             failure = answer
             tried.add(endpoint.pod)
@@ -151,7 +152,9 @@ class Exchange:
                 message = f"the model `{model[:200]}` does not exist"
                 raise Refused(404, message, param="model", code="model_not_found")
 
-    async def _endpoint(self, tried: set[str], guard: Guard, *, is_retry: bool) -> Endpoint:
+    async def _endpoint(
+        self, tried: set[str], guard: Guard, ticket: Ticket, *, is_retry: bool
+    ) -> Endpoint:
         """The engine to try next, waited for if need be. Raises Refused."""
         choice = self._choose(tried, is_retry)
         if isinstance(choice, Endpoint):
@@ -159,7 +162,7 @@ class Exchange:
         guard.allow(Phase.WAITING, self._settings.total_timeout_s)
         began_s = monotonic()
         give_up_s = began_s + self._patience_s
-        with self._in_queue():
+        with self._in_queue(), ticket.queued():
             while isinstance(choice, NoEndpoint):
                 left_s = give_up_s - monotonic()
                 if left_s <= 0:
@@ -240,12 +243,13 @@ class Exchange:
         loads.connected(endpoint.pod)
         return answer
 
-    async def _pass_on(self, answer: Answer, guard: Guard) -> None:
+    async def _pass_on(self, answer: Answer, guard: Guard, ticket: Ticket) -> None:
         self._answer = answer
         took_s = monotonic() - self._came_s
         self._metrics.first_byte_s.labels(self._service, self._revision).observe(took_s)
         if answer.response is None:
             guard.dismiss()
+            ticket.answered(answer.first)
             await self._reply.whole(answer.status, answer.headers, answer.first)
             return
         between_s = self._settings.between_chunks_timeout_s
@@ -255,6 +259,7 @@ class Exchange:
             chunk = answer.first
             while chunk:
                 guard.relax()
+                ticket.answered(chunk)
                 await self._reply.more(chunk)
                 guard.allow(Phase.STREAMING, between_s)
                 chunk = await answer.more()
@@ -280,15 +285,20 @@ class Exchange:
 
     async def _cut(self, status: int, message: str, cause: str) -> None:
         self._metrics.cut.labels(self._service, self._revision, cause).inc()
+        if self._ticket is not None:
+            self._ticket.lose()
         if self._answer is not None and self._answer.events is not None:
             await self._reply.last_words(cut_event(status, message))
         # Without events the answer stays unfinished: the connection is closed on it.
 
     def left(self, phase: Phase) -> None:
+        self._has_left = True
         self._metrics.disconnects.labels(self._service, phase.value).inc()
 
     def account(self) -> None:
         """Once, at the very end."""
+        if self._ticket is not None and not self._has_left:
+            self._ticket.close(self._reply.status)
         code = str(self._reply.status)
         self._metrics.responses.labels(self._service, self._revision, code).inc()
 

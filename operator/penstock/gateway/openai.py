@@ -47,6 +47,10 @@ class Call:
         """An estimate of the KV tokens that it will hold."""
         return len(self.body) // BYTES_PER_TOKEN + ANSWER_TOKENS
 
+    @property
+    def is_stream(self) -> bool:
+        return self.fields.get("stream") is True
+
     def body_for(self, served_name: str) -> bytes:
         """The client's own bytes, unless the engine knows the model by another name."""
         if served_name == self.model:

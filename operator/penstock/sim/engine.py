@@ -15,12 +15,12 @@ from random import Random
 from typing import Protocol
 
 from penstock.core.signals import EngineReading
+from penstock.core.tally import Tally
 from penstock.sim.batch import Batch
 from penstock.sim.clock import Clock
 from penstock.sim.leap import MAX_ITERATIONS, LeapGovernor, Stretch, leaping
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request, prompt_of
-from penstock.sim.tally import Tally
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence

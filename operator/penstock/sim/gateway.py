@@ -6,10 +6,10 @@ from random import Random
 from penstock.core.admission import Admission, AdmissionSpec, EngineLoad, Waiting
 from penstock.core.routing import Endpoint, Pick, pick
 from penstock.core.signals import GatewayReading
+from penstock.core.tally import Tally
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
 from penstock.sim.request import Request
-from penstock.sim.tally import Tally
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 REVISION = "stable"

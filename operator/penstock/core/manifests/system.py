@@ -24,6 +24,7 @@ OPERATOR_RULES: list[Object] = [
         "resources": ["pods"],
         "verbs": ["list", "watch", "create", "delete"],
     },
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {
         "apiGroups": ["apiextensions.k8s.io"],

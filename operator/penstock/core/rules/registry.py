@@ -80,8 +80,8 @@ def dynamo(
 
 def penstock(
     profile: EngineProfile,
-    loss_up: float = 0.5,
-    loss_down: float = 0.2,
+    loss_up: float = 1.0,
+    loss_down: float = 0.5,
     calm_s: float = 60.0,
     backlog: float = 0.2,
     startup_s: float = 120.0,

@@ -61,7 +61,7 @@ class Demand:
     def after(self, now_s: float, work_s: float, request_s: float) -> "Demand":
         """work_s: that arrived since the last look. request_s: the mean work of a request."""
         if not self.history:
-            return Demand((Moment(now_s, 0.0, 0.0),), since_s=now_s)
+            return replace(self, history=(Moment(now_s, 0.0, 0.0),), since_s=now_s)
         last = self.history[-1]
         total = last.work_s + work_s
         history = (*self._kept(now_s), Moment(now_s, total, 0.0))

@@ -18,6 +18,8 @@ GATE = 10.8
 CHANGED_AFTER = 8
 # Knowledge fades by half in 1,400 windows, about 45 minutes.
 FORGETTING = 0.9995
+# A belief that is wrong by more than this factor is scaled to the first window before it is fitted.
+WRONG_BELIEF = 2.0
 # A window with fewer iterations says little.
 MIN_STEPS = 4
 
@@ -34,6 +36,9 @@ class IterationModel:
     @property
     def terms(self) -> tuple[float, float, float, float]:
         return self.base_s, self.prefill_token_s, self.sequence_s, self.kv_token_s
+
+    def times(self, factor: float) -> "IterationModel":
+        return IterationModel(*(factor * term for term in self.terms))
 
     def time_s(self, prefill_tokens: float, sequences: float, kv_tokens: float) -> float:
         return (
@@ -67,6 +72,7 @@ class Window:
         if (
             steps < MIN_STEPS
             or gaps.count < MIN_STEPS
+            or gaps.total <= 0
             or later.prompt_tokens < earlier.prompt_tokens
         ):
             return None
@@ -110,6 +116,9 @@ class Fit:
         """With one more window, or without it when it cannot be true."""
         features = (1.0, window.prefill_tokens, window.sequences, window.kv_tokens)
         expected = sum(a * b for a, b in zip(self.model.terms, features, strict=True))
+        factor = window.time_s / max(expected, 1e-9)
+        if not self.windows and not 1 / WRONG_BELIEF < factor < WRONG_BELIEF:
+            return replace(Fit.around(self.model.times(factor), 1.0), windows=1)
         weighted = [
             sum(a * b for a, b in zip(row, features, strict=True)) for row in self.covariance
         ]
@@ -120,7 +129,7 @@ class Fit:
         if surprise > GATE:
             if self.beyond + 1 < CHANGED_AFTER:
                 return replace(self, beyond=self.beyond + 1)
-            return Fit.around(self.model, 1.0)
+            return replace(Fit.around(self.model.times(factor), 1.0), windows=self.windows)
         gain = [value / (spread + own) for value in weighted]
         terms = [max(0.0, t + g * error) for t, g in zip(self.model.terms, gain, strict=True)]
         relative = (error / window.time_s) ** 2

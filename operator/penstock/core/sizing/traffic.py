@@ -56,13 +56,25 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests."""
+    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests.
+
+    ended: requests, ever. running: of the last look.
+    """
 
     prompt: Mean = NOTHING
     output: Mean = FIRST_OUTPUT
     miss: Mean = NOTHING
     arrivals: int = 0
     prompt_tokens: int = 0
+    ended: int = 0
+    running: int = 0
+
+    @property
+    def output_tokens(self) -> float:
+        """Of a request. At first, each that runs counts as half a request: halfway on average."""
+        halves = max(0, self.running - self.ended) / 2
+        known = self.output.weight
+        return max(1.0, self.output.value * known / (known + halves))
 
     @property
     def mix(self) -> Mix | None:
@@ -70,14 +82,15 @@ class Traffic:
         if not self.prompt.weight:
             return None
         uncached = self.prompt.value * (self.miss.value if self.miss.weight else 1.0)
-        return Mix(self.prompt.value, uncached, max(1.0, self.output.value))
+        return Mix(self.prompt.value, uncached, self.output_tokens)
 
     def after(self, then: Readings, seen: Observation) -> "Traffic":
         """then: the last good readings before those that are seen."""
         arrivals, prompt_tokens = _arrived(then, seen)
         prompt = self.prompt.after(prompt_tokens, arrivals)
-        output, miss = self.output, self.miss
+        output, miss, ended = self.output, self.miss, self.ended
         for old, new in then.pairs(seen):
+            ended += new.finished - old.finished
             # All tokens for each that ended: the mean of those that ended alone is too short while
             # long ones still run (the estimate of a censored exponential).
             output = output.after(
@@ -88,7 +101,8 @@ class Traffic:
                 missed = 1 - (new.cached_tokens - old.cached_tokens) / prompts
                 share = prompts / prompt.value
                 miss = miss.after(share * missed, share)
-        return Traffic(prompt, output, miss, arrivals, prompt_tokens)
+        running = sum(reading.running for reading in seen.readings)
+        return Traffic(prompt, output, miss, arrivals, prompt_tokens, ended, running)
 
 
 def _arrived(then: Readings, seen: Observation) -> tuple[int, int]:

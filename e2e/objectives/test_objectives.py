@@ -1,0 +1,148 @@
+"""A service with objectives: sized under load, explained, recorded, replayed; a restart forgets nothing."""
+
+import asyncio
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.adapters.kube import CONFIG_MAPS
+from penstock.core.manifests.learned import KEY, name
+from penstock.core.manifests.system import NAMESPACE, OPERATOR
+from penstock.core.recording import Recording
+from penstock.demo.campaigns import corpus
+from penstock.demo.load import End, Load, Workload
+from penstock.demo.stage import Stage, eventually
+from penstock.errors import NotFound
+
+ROOT = Path(__file__).parents[2]
+SERVICE = "timely"
+SEED = 1
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command answered."""
+
+    code: int
+    text: str
+
+
+async def penstock(stage: Stage, *args: str) -> Said:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "penstock", *args,
+        env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return Said(process.returncode, out.decode())
+
+
+async def kept(stage: Stage) -> dict[str, Any]:
+    """What is written down of the service; empty while nothing is."""
+    try:
+        body = await stage.kube.get(CONFIG_MAPS, "default", name(SERVICE))
+    except NotFound:
+        return {}
+    record: dict[str, Any] = json.loads(body["data"][KEY])
+    return record
+
+
+async def recorded(stage: Stage, file: Path, seconds: int) -> Recording:
+    said = await penstock(stage, "record", SERVICE, "--for", f"{seconds}s", "-o", str(file))
+    assert said.code == 0, said.text
+    with file.open() as lines:
+        return Recording.read(lines)
+
+
+async def test_sized_explained_recorded_replayed_and_remembered(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
+    await stage.until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
+    file = tmp_path / "load.jsonl"
+    workload = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=96, seed=SEED)
+    async with Load(stage.cluster.gateway_url, workload) as load:
+        recording = asyncio.create_task(recorded(stage, file, 45))
+        load.set_clients(24)
+        took_s = await stage.until(
+            lambda view: view.scaling.get("desired", 1) > 1,
+            SERVICE,
+            within_s=120,
+            what="a decision",
+        )
+        await stage.until(lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines")
+        await eventually(
+            lambda: is_learned(stage), within_s=120, what="what the load taught is kept"
+        )
+        seen = await recording
+        await load.finish()
+    assert all(outcome.end == End.DONE for outcome in load.outcomes)
+    view = await stage.view(SERVICE)
+    assert {"capacity", "need"} <= {step["step"] for step in view.scaling["trail"]}
+    numbers = [line.decision.desired for line in seen.lines]
+    print(f"seed {SEED}: more than one replica after {took_s:.1f} s; decided: {numbers}")
+    await check_replay(stage, file)
+    await check_explanation(stage)
+    await check_restart(stage, tmp_path / "restart.jsonl")
+
+
+async def is_learned(stage: Stage) -> bool:
+    record = await kept(stage)
+    return bool(record and record["fit"]["windows"] and record["output"]["weight"])
+
+
+async def check_replay(stage: Stage, file: Path) -> None:
+    own = await penstock(stage, "replay", str(file))
+    assert own.code == 0, own.text
+    assert "all the same bit for bit" in own.text
+    other = await penstock(
+        stage, "replay", str(file), "--policy", "hpa-kv", "--param", "target=0.5"
+    )
+    assert other.code == 0, other.text
+    assert "hpa-kv" in other.text
+    spoilt = file.with_suffix(".spoilt")
+    spoilt.write_text(file.read_text().replace('"desired":1', '"desired":2', 1))
+    assert (await penstock(stage, "replay", str(spoilt))).code == 1
+
+
+async def check_explanation(stage: Stage) -> None:
+    why = await penstock(stage, "explain", SERVICE)
+    assert why.code == 0, why.text
+    assert "capacity" in why.text
+    print(why.text)
+    then = await penstock(stage, "explain", SERVICE, "--set", "minReplicas=3")
+    assert then.code == 0, then.text
+    assert "3 replicas" in then.text
+    wrong = await penstock(stage, "explain", SERVICE, "--set", "replicas=3")
+    assert (wrong.code, "no setting 'replicas'" in wrong.text) == (1, True)
+
+
+async def check_restart(stage: Stage, file: Path) -> None:
+    """The operator dies, and the next one begins with what was written down."""
+    before = await kept(stage)
+    selector = ("-n", NAMESPACE, "-l", f"app.kubernetes.io/name={OPERATOR}")
+    stage.kubectl("delete", "pod", *selector, "--grace-period=0", "--force")
+    recordings: list[Recording] = []
+
+    async def is_back() -> bool:
+        said = await penstock(stage, "record", SERVICE, "--for", "1s", "-o", str(file))
+        if said.code == 0:
+            with file.open() as lines:
+                recordings.append(Recording.read(lines))
+        return bool(recordings)
+
+    took_s = await eventually(is_back, within_s=90, what="the next operator decides")
+    state = recordings[0].header.state
+    print(f"the next operator decided {took_s:.1f} s later")
+    assert len(state.demand.history) < 60
+    assert list(state.startup.times_s)[: len(before["start_ups_s"])] == before["start_ups_s"]
+    assert state.fit.windows >= before["fit"]["windows"] > 0
+    assert state.traffic.output.value == pytest.approx(before["output"]["value"], rel=0.2)

@@ -1,0 +1,57 @@
+"""The operator that leads, as a command outside of the cluster reaches it."""
+
+import ipaddress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import aiohttp
+
+from penstock.adapters.kube import LEASES, PODS, Kube, Object, lines
+from penstock.errors import KubeError, NotFound, Transient
+
+PORT_NAME = "http"
+
+
+async def recording(
+    kube: Kube, operator_namespace: str, lease: str, service: str, *, timeout_s: float
+) -> AsyncGenerator[bytes]:
+    """Lines of JSON of a service, "namespace/name", from its next decision on. Raises KubeError.
+
+    The API server relays them, with the rights of whoever asks: `get` on `pods/proxy`. It relays to
+    no loopback address, which pods of a local cluster have: those are on this machine.
+    """
+    pod, port = await _leader(kube, operator_namespace, lease)
+    path = f"/recording/{service}"
+    address = ipaddress.ip_address(pod["status"]["podIP"])
+    if not address.is_loopback:
+        relayed = f"{PODS.path(operator_namespace)}/{pod['metadata']['name']}:{port}/proxy{path}"
+        async with aclosing(kube.stream(relayed, timeout_s=timeout_s)) as relay:
+            async for line in relay:
+                yield line
+        return
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"http://{address}:{port}{path}") as answer,
+        ):
+            if answer.status != 200:
+                raise Transient(await answer.text())
+            async for line in lines(answer.content):
+                yield line
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise Transient(f"the operator cannot be reached: {type(error).__name__}") from error
+
+
+async def _leader(kube: Kube, namespace: str, lease: str) -> tuple[Object, int]:
+    """Its pod, and the port of its own endpoints. It holds the Lease as POD-PROCESS."""
+    try:
+        holder = (await kube.get(LEASES, namespace, lease))["spec"].get("holderIdentity") or ""
+        pod = await kube.get(PODS, namespace, holder.rpartition("-")[0])
+    except NotFound as error:
+        raise KubeError(f"no operator leads in {namespace}: {error}") from error
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports", []):
+            if port.get("name") == PORT_NAME:
+                return pod, int(port["containerPort"])
+    raise KubeError(f"the operator's pod has no port called {PORT_NAME}")

@@ -1,0 +1,117 @@
+"""`penstock explain`: why a service has the number of replicas that it has, and what would change it."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.adapters.kube import INFERENCE_SERVICES, connect
+from penstock.adapters.leader import recording
+from penstock.cli.record import LEASE, MARGIN_S, Namespace, OperatorNamespace
+from penstock.core.recording import Recording, Tick
+from penstock.core.rule import Decision
+from penstock.core.what_if import (
+    loads_that_change_it,
+    settings_that_change_it,
+    with_settings,
+)
+from penstock.errors import KubeError
+
+console = Console(highlight=False)
+
+
+def command(
+    service: Annotated[str, typer.Argument(help="An InferenceService.")],
+    changed: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting to try: maxReplicas=8, ttft=1s.")
+    ] = None,
+    namespace: Namespace = "default",
+    operator_namespace: OperatorNamespace = "penstock-system",
+) -> None:
+    """What the status says; and of a service with objectives, the next decision taken apart."""
+    try:
+        given = dict(_setting(text) for text in changed or [])
+        body, tick = asyncio.run(_look(operator_namespace, namespace, service))
+        _say_status(service, body)
+        if tick is None:
+            console.print("What would change it can be told of services with spec.objectives.")
+            return
+        if given:
+            then = tick.decided(with_settings(tick.settings, given))
+            names = " ".join(f"{name}={value}" for name, value in given.items())
+            console.print(f"\nWith {names}, on what was seen just now:")
+            _print_trail(then)
+        else:
+            _say_changes(tick)
+    except (KubeError, ValueError) as error:
+        typer.echo(f"penstock explain: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+async def _look(
+    operator_namespace: str, namespace: str, service: str
+) -> tuple[dict[str, Any], Tick | None]:
+    """The service, and the next decision on it when it has objectives."""
+    async with await connect(user_agent="penstock-explain") as kube:
+        body = await kube.get(INFERENCE_SERVICES, namespace, service)
+        if "objectives" not in body["spec"]:
+            return body, None
+        name = f"{namespace}/{service}"
+        async with aclosing(
+            recording(kube, operator_namespace, LEASE, name, timeout_s=MARGIN_S)
+        ) as lines:
+            text: list[str] = []
+            async for line in lines:
+                text.append(line.decode())
+                if len(text) == 2:
+                    return body, next(tick for tick, _ in Recording.read(text).ticks())
+    raise KubeError("the operator has made no decision")
+
+
+def _say_status(service: str, body: dict[str, Any]) -> None:
+    scaling = body.get("status", {}).get("scaling")
+    if scaling is None:
+        console.print(f"No decision on {service} has been made yet.")
+        return
+    console.print(
+        f"[bold]{service}[/] has {scaling['desired']} replicas since {scaling['at']}: "
+        f"{scaling['reason']}"
+    )
+    _table((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", []))
+
+
+def _say_changes(tick: Tick) -> None:
+    console.print("\nThe last look:")
+    _print_trail(tick.decision)
+    found = [*loads_that_change_it(tick), *settings_that_change_it(tick)]
+    if not found:
+        console.print("Neither load between a tenth and sixteen times as much, nor one setting ")
+        console.print("made half or twice what it is, changes the number.")
+        return
+    table = Table("with", "replicas", "since")
+    for change in found:
+        table.add_row(change.what, str(change.decision.desired), change.decision.reason)
+    console.print(table)
+
+
+def _print_trail(decision: Decision) -> None:
+    console.print(f"{decision.desired} replicas ({decision.code}): {decision.reason}")
+    _table((entry.step, entry.replicas, entry.note) for entry in decision.trail)
+
+
+def _table(rows: Iterable[tuple[str, int, str]]) -> None:
+    table = Table("step", "replicas", "with these numbers")
+    for step, replicas, note in rows:
+        table.add_row(step, str(replicas), note)
+    console.print(table)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise ValueError(f"--set {text!r} is not of the form name=value")
+    return name.strip(), value.strip()

@@ -1,0 +1,58 @@
+"""`penstock record`: what a service's scaler sees and decides, written down to be replayed."""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.adapters.clock import monotonic
+from penstock.adapters.kube import connect
+from penstock.adapters.leader import recording
+from penstock.core.quantity import parse_duration_s
+from penstock.errors import KubeError
+
+# For the first decision, and for what is slow on the way.
+MARGIN_S = 30.0
+
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="The service's namespace.")]
+OperatorNamespace = Annotated[str, typer.Option(help="Where the operator runs.")]
+LEASE = "penstock-operator"
+
+
+def command(
+    service: Annotated[str, typer.Argument(help="An InferenceService with objectives.")],
+    duration: Annotated[str, typer.Option("--for", help="How long, such as 10m.")] = "10m",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path(
+        "recording.jsonl"
+    ),
+    namespace: Namespace = "default",
+    operator_namespace: OperatorNamespace = "penstock-system",
+) -> None:
+    """One line of JSON for each decision, after a header; `penstock replay` reads it."""
+    try:
+        wanted_s = parse_duration_s(duration)
+        name = f"{namespace}/{service}"
+        decisions = asyncio.run(_write(operator_namespace, name, wanted_s, output))
+    except (KubeError, ValueError, OSError) as error:
+        typer.echo(f"penstock record: {error}", err=True)
+        raise typer.Exit(1) from error
+    typer.echo(f"{decisions} decisions on {service} are in {output}")
+
+
+async def _write(operator_namespace: str, name: str, wanted_s: float, output: Path) -> int:
+    """Returns the number of decisions. A stream that ends too soon raises KubeError."""
+    written, began_s = 0, monotonic()
+    timeout_s = wanted_s + MARGIN_S
+    async with (
+        await connect(user_agent="penstock-record") as kube,
+        aclosing(recording(kube, operator_namespace, LEASE, name, timeout_s=timeout_s)) as lines,
+    ):
+        with output.open("wb") as file:
+            async for line in lines:
+                file.write(line + b"\n")
+                written += 1
+                if monotonic() - began_s >= wanted_s and written > 1:
+                    return written - 1
+    raise KubeError(f"the operator ended the recording after {max(0, written - 1)} decisions")

@@ -1,0 +1,74 @@
+"""One look at every service: its engines and the gateways, all at the same time."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from penstock.adapters.clock import steady
+from penstock.adapters.kube import Object
+from penstock.adapters.scrape import Scraper
+from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
+from penstock.core.feed import Feed, Gateways
+from penstock.core.signals import GatewayReading, Missing, Observation, PodView
+
+Key = tuple[str, str]
+
+
+class Observer:
+    """gateways: the pods of the gateway as the API server has them; None while that is not known."""
+
+    def __init__(self, scraper: Scraper, gateways: Callable[[], Iterable[Object] | None]) -> None:
+        self._scraper = scraper
+        self._pods = gateways
+        self._gateways = Gateways()
+
+    async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
+        targets = list(targets)
+        missing, views = await asyncio.gather(
+            self._read_gateways(),
+            asyncio.gather(*(self._read_engines(target) for target in targets)),
+        )
+        now_s = steady()
+        return {
+            target.service.key: Observation(
+                now_s, pods, target.provisioned, missing or self._reading(target.service.key)
+            )
+            for target, pods in zip(targets, views, strict=True)
+        }
+
+    def _reading(self, key: Key) -> GatewayReading | None:
+        return self._gateways.sums.get("/".join(key))
+
+    async def _read_engines(self, target: ScaleTarget) -> tuple[PodView, ...]:
+        async def read(view: PodView, address: str) -> PodView:
+            if view.phase != "Ready":
+                return view
+            return replace(view, reading=await self._scraper.read(view.name, address))
+
+        return tuple(await asyncio.gather(*(read(*pod) for pod in target.pods)))
+
+    async def _read_gateways(self) -> Missing | None:
+        """Add what gateways counted. Missing when one that should answer does not."""
+        bodies = self._pods()
+        if bodies is None:
+            return Missing("gateway", "its pods are not known yet")
+        pods = gateway_pods(bodies)
+        if not pods:
+            self._gateways = Gateways()
+            return None
+        if not any(pod.is_ready for pod in pods):
+            return Missing("gateway", "no pod of it is ready")
+        feeds = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
+        for pod in pods:
+            feed = feeds[pod.name]
+            if isinstance(feed, Missing) and pod.is_ready:
+                return feed
+        read = {name: feed for name, feed in feeds.items() if isinstance(feed, Feed)}
+        try:
+            self._gateways = self._gateways.after(read, feeds.keys(), steady())
+        except ValueError as error:
+            return Missing("gateway", str(error))
+        return None
+
+    async def _read_gateway(self, pod: GatewayPod) -> tuple[str, Feed | Missing]:
+        return pod.name, await self._scraper.feed(pod.name, pod.address)

@@ -1,0 +1,69 @@
+"""Decisions as they are made, streamed to whoever asks: `penstock record` and `penstock explain`.
+
+Nothing is kept: a stream begins with all that the rule remembers, so a recording needs no past.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from penstock.core.recording import Tick, Writer
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+PATH = "/recording/{namespace}/{name}"
+MAX_LISTENERS = 8
+# A tick comes every two seconds.
+FIRST_TICK_S = 10.0
+# Ticks that may wait for a slow listener. One that is slower is cut: a gap could not be replayed.
+MAX_BEHIND = 16
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self._listeners: dict[Key, set[asyncio.Queue[Tick | None]]] = {}
+
+    def tell(self, key: Key, tick: Tick) -> None:
+        """None is the end of a queue."""
+        for queue in list(self._listeners.get(key, ())):
+            if queue.qsize() < MAX_BEHIND:
+                queue.put_nowait(tick)
+            else:
+                self._listeners[key].discard(queue)
+                queue.put_nowait(None)
+
+    @contextlib.contextmanager
+    def _listen(self, key: Key) -> Iterator[asyncio.Queue[Tick | None]]:
+        queue: asyncio.Queue[Tick | None] = asyncio.Queue()
+        self._listeners.setdefault(key, set()).add(queue)
+        try:
+            yield queue
+        finally:
+            self._listeners[key].discard(queue)
+            if not self._listeners[key]:
+                del self._listeners[key]
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """Lines of JSON from the next decision on, until the client leaves."""
+        key = request.match_info["namespace"], request.match_info["name"]
+        if sum(map(len, self._listeners.values())) >= MAX_LISTENERS:
+            return web.Response(status=503, text="too many recordings are made at once")
+        with self._listen(key) as queue:
+            try:
+                tick = await asyncio.wait_for(queue.get(), FIRST_TICK_S)
+            except TimeoutError:
+                text = f"no decision on {'/'.join(key)} is made here: it needs spec.objectives"
+                return web.Response(status=404, text=text)
+            writer = Writer("/".join(key))
+            response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
+            await response.prepare(request)
+            while tick is not None:
+                for line in writer.lines(tick):
+                    await response.write(f"{line}\n".encode())
+                tick = await queue.get()
+            return response

@@ -1,0 +1,57 @@
+"""The sizing rule at work: its state of each service, what is kept of it, who listens to it."""
+
+from collections.abc import Collection
+
+from penstock.controller.memory import Key, Memory
+from penstock.controller.recorder import Recorder
+from penstock.core.recording import Settings, Tick
+from penstock.core.rule import Bounds, Decision
+from penstock.core.service import ServiceSpec
+from penstock.core.signals import Observation
+from penstock.core.sizing.priors import prior
+from penstock.core.sizing.record import Learned
+from penstock.core.sizing.rule import Sizing, SizingState
+
+
+class Sizer:
+    def __init__(self, memory: Memory, recorder: Recorder) -> None:
+        self._memory = memory
+        self._recorder = recorder
+        self._states: dict[Key, tuple[str, SizingState]] = {}  # with the service's uid
+
+    def only(self, alive: Collection[Key]) -> None:
+        """Forget other services."""
+        self._states = {key: state for key, state in self._states.items() if key in alive}
+        self._memory.only(alive)
+
+    async def decide(self, service: ServiceSpec, seen: Observation) -> Decision:
+        """Raises KubeError when what was learned cannot be read yet."""
+        settings = settings_of(service)
+        state = await self._state(service, settings.rule, seen.now_s)
+        decision, after = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
+        self._states[service.key] = (service.uid, after)
+        self._recorder.tell(service.key, Tick(settings, state, seen, decision))
+        is_idle = after.traffic.arrivals == 0
+        await self._memory.keep(service, Learned.of(after), seen.now_s, is_idle=is_idle)
+        return decision
+
+    async def _state(self, service: ServiceSpec, rule: Sizing, now_s: float) -> SizingState:
+        uid, state = self._states.get(service.key, ("", None))
+        if state is not None and uid == service.uid:
+            return state
+        learned = await self._memory.recall(service, now_s)
+        fresh = rule.initial()
+        return fresh if learned is None else learned.restored(fresh)
+
+
+def settings_of(service: ServiceSpec) -> Settings:
+    """Of a service with objectives."""
+    scaling = service.scaling
+    assert scaling.objectives is not None
+    rule = Sizing(
+        prior=prior(service.accelerator),
+        max_num_seqs=service.max_num_seqs,
+        calm_s=scaling.scale_down_delay_s,
+    )
+    bounds = Bounds(scaling.min_replicas, scaling.max_replicas)
+    return Settings(rule, scaling.objectives, bounds, service.max_num_batched_tokens)

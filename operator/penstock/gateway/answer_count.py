@@ -1,0 +1,46 @@
+"""How many tokens an answer has, without reading it.
+
+An engine that tells usage is believed. Else each event of a stream is taken for a token, but for the
+DONE event and, in a chat, the one that opens it. That is exact for an engine that sends each token by
+itself, and too few where it sends several at once: when it speculates, or when a character takes
+more than one token.
+"""
+
+import re
+
+from penstock.gateway.openai import BYTES_PER_TOKEN
+
+# A quote inside of text is escaped in JSON, so that text never looks like these.
+PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
+COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
+
+
+class AnswerCount:
+    """overhead: events of a stream that are no tokens."""
+
+    def __init__(self, *, is_stream: bool, overhead: int) -> None:
+        self._is_stream = is_stream
+        self._overhead = overhead
+        self._events = 0
+        self._bytes = 0
+        self._told: int | None = None
+        self.prompt_tokens: int | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        """Whole events, or a part of an answer that is none."""
+        self._bytes += len(chunk)
+        if self._is_stream:
+            self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
+        if b'"completion_tokens"' in chunk:
+            if told := COMPLETION_TOKENS.findall(chunk):
+                self._told = int(told[-1])
+            if prompt := PROMPT_TOKENS.findall(chunk):
+                self.prompt_tokens = int(prompt[-1])
+
+    @property
+    def output_tokens(self) -> int:
+        if self._told is not None:
+            return self._told
+        if self._is_stream:
+            return max(1, self._events - self._overhead)
+        return max(1, self._bytes // BYTES_PER_TOKEN)

@@ -1,0 +1,82 @@
+"""What is learned outlives its operator, and is written when it is worth it."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.core.signals import PodView
+from penstock.core.sizing.record import Learned, from_record, to_record
+
+
+@pytest.fixture
+def learned(live: Any) -> Learned:
+    (*_, last) = live(5, 100)
+    return Learned.of(last.state)
+
+
+def test_a_new_operator_goes_on_from_it(live: Any, learned: Learned) -> None:
+    (*_, last) = live(5, 100)
+    back = from_record(json.loads(json.dumps(to_record(learned))))
+    assert back == learned
+    restored = back.restored(last.settings.rule.initial())
+    assert restored.fit.model == last.state.fit.model
+    assert restored.startup == last.state.startup
+    assert restored.traffic.mix == last.state.traffic.mix
+    assert restored.demand == replace(last.state.demand, history=())
+    # The demand goes on from it too: its first look keeps what was learned of surprises.
+    assert restored.demand.after(1.0, 0.0, 1.0).lost == last.state.demand.lost
+
+
+def test_pods_that_were_counted_are_not_counted_again(live: Any, learned: Learned) -> None:
+    (*_, last) = live(5, 100)
+    restored = learned.restored(last.settings.rule.initial())
+    new = PodView("new", "Ready", 0.0, 99.0, None)
+    assert restored.startup.after(last.seen.pods) == restored.startup
+    after = restored.startup.after((*last.seen.pods, new))
+    assert after.times_s == (*learned.start_ups_s, 99.0)
+
+
+def test_it_is_small(learned: Learned) -> None:
+    assert len(json.dumps(to_record(learned))) < 8_000
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda record: None,
+        lambda record: [],
+        lambda record: record | {"version": 2},
+        lambda record: record | {"fit": {}},
+        lambda record: {k: v for k, v in record.items() if k != "prompt"},
+        lambda record: record | {"demand": record["demand"] | {"lost": [[0.0]]}},
+        lambda record: record | {"demand": record["demand"] | {"judged": []}},
+        lambda record: record | {"fit": record["fit"] | {"covariance": [[1.0]]}},
+    ],
+)
+def test_a_record_of_another_kind_is_no_record(learned: Learned, spoil: Any) -> None:
+    assert from_record(spoil(to_record(learned))) is None
+
+
+def test_what_is_worth_a_write(learned: Learned) -> None:
+    def notable(now: Learned, *, is_idle: bool = False) -> bool:
+        return now.is_notable(learned, is_idle=is_idle)
+
+    slower = replace(learned, fit=replace(learned.fit, model=learned.fit.model.times(1.3)))
+    noisier = replace(learned, demand=replace(learned.demand, noise=2 * learned.demand.noise))
+    longer = replace(learned, output=replace(learned.output, value=1.05 * learned.output.value))
+    assert not notable(learned)
+    assert not notable(longer)
+    assert notable(slower)
+    assert notable(slower, is_idle=True)
+    assert notable(noisier)
+    assert not notable(noisier, is_idle=True)
+    assert notable(replace(learned, start_ups_s=(*learned.start_ups_s, 5.0)))
+
+
+def test_the_first_record_is_written_when_there_is_something_to_say(live: Any) -> None:
+    first, *_ = live(5, 1)
+    assert not Learned.of(first.state).is_notable(None, is_idle=True)
+    (*_, last) = live(5, 3)
+    assert Learned.of(last.state).is_notable(None, is_idle=True)

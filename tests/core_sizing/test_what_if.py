@@ -1,0 +1,83 @@
+"""What would change a decision."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.core.what_if import (
+    loads_that_change_it,
+    settings_that_change_it,
+    under_load,
+    with_settings,
+)
+
+
+@pytest.fixture
+def tick(live: Any) -> Any:
+    """A service at rest at some replicas."""
+    (*_, last) = live(3, 200, mean_arrivals=60.0)
+    assert last.decision.code in ("Steady", "ScaleDownDelayed")
+    assert 1 < last.decision.desired < 10
+    return last
+
+
+def test_more_load_asks_for_more_and_less_for_fewer(tick: Any) -> None:
+    number = under_load(tick, 1.0).desired
+    more, less = loads_that_change_it(tick)
+    assert more.what.endswith("more load")
+    assert more.decision.desired > number
+    assert less.what.endswith("less load")
+    assert less.decision.desired < number
+
+
+def test_the_need_grows_with_the_load(tick: Any) -> None:
+    needs = [
+        next(e.replicas for e in under_load(tick, factor).trail if e.step == "need")
+        for factor in (0.5, 1.0, 2.0, 4.0)
+    ]
+    assert needs == sorted(needs)
+    assert needs[-1] > needs[0]
+
+
+def test_a_bound_below_the_number_changes_it(tick: Any) -> None:
+    number = tick.decision.desired
+    at_bound = replace(tick, settings=with_settings(tick.settings, {"maxReplicas": str(number)}))
+    changes = {c.what: c.decision.desired for c in settings_that_change_it(at_bound)}
+    assert changes[f"maxReplicas={number - 1}"] == number - 1
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "value"),
+    [
+        ({"maxReplicas": "8"}, "bounds.max_replicas", 8),
+        ({"minReplicas": "2"}, "bounds.min_replicas", 2),
+        ({"ttft": "500ms"}, "objectives.ttft_s", 0.5),
+        ({"tpot": "1s"}, "objectives.tpot_s", 1.0),
+        ({"attainment": "0.9"}, "objectives.attainment", 0.9),
+        ({"scaleDownDelay": "5m"}, "rule.calm_s", 300.0),
+    ],
+)
+def test_settings_by_their_names_in_yaml(
+    tick: Any, given: dict[str, str], field: str, value: float
+) -> None:
+    found: Any = with_settings(tick.settings, given)
+    for name in field.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"replicas": "3"}, "no setting 'replicas'"),
+        ({"maxReplicas": "0"}, "minReplicas must be"),
+        ({"maxReplicas": "many"}, "invalid literal"),
+        ({"ttft": "2"}, "no duration"),
+        ({"ttft": "0s"}, "must not be zero"),
+        ({"attainment": "1"}, "below 1"),
+    ],
+)
+def test_a_setting_that_cannot_be(tick: Any, given: dict[str, str], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        with_settings(tick.settings, given)

@@ -1,0 +1,183 @@
+"""What the gateway tells the operator of its requests."""
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.adapters.feed import PATH, parse
+from penstock.core.feed import Feed
+from penstock.gateway.answer_count import AnswerCount
+
+USAGE = b'data: {"usage":{"prompt_tokens":9,"completion_tokens":%d}}\n\n'
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+
+
+async def fed(front, **headers):
+    async with front.client.get(front.url + PATH, headers=headers) as got:
+        assert got.status == 200
+        return parse("g", await got.text())
+
+
+async def reading(front):
+    await front.idle()
+    feed = await fed(front)
+    assert isinstance(feed, Feed)
+    return feed.services["default/chat"]
+
+
+@pytest.mark.parametrize(("path", "tokens"), [(CHAT, 4), (TEXT, 5)])
+async def test_a_stream_is_counted_by_its_events(start_engine, start_gateway, path, tokens):
+    """The engine sends five events and DONE; a chat's first one opens it."""
+    front = await start_gateway(await start_engine())
+    await front.ask(path)
+    seen = await reading(front)
+    assert (seen.arrivals, seen.ended, seen.output_tokens) == (1, 1, tokens)
+    assert (seen.shed, seen.failed, seen.in_flight, seen.queued) == (0, 0, 0, 0)
+    assert (seen.ttft_s.count, seen.tpot_s.count) == (1, 1)
+
+
+async def test_usage_is_believed_and_corrects_the_estimate(start_engine, start_gateway):
+    usage = {"usage": {"prompt_tokens": 700, "completion_tokens": 31, "total_tokens": 731}}
+
+    async def behave(request):
+        await request.whole(json.dumps(usage).encode())
+
+    front = await start_gateway(await start_engine(behave))
+    prompt = "x" * 4000  # 1,000 tokens at four bytes each
+    for _ in range(400):
+        await front.ask(stream=False, prompt=prompt)
+    before = await reading(front)
+    await front.ask(stream=False, prompt=prompt)
+    after = await reading(front)
+    assert (after.ended, after.output_tokens) == (401, 401 * 31)
+    # Four thousand bytes and the JSON around them were 700 tokens, again and again.
+    assert after.prompt_tokens - before.prompt_tokens == pytest.approx(700, rel=0.08)
+    assert after.ttft_s.count == 0
+
+
+async def test_an_idle_service_is_there_with_zeros(start_engine, start_gateway):
+    front = await start_gateway(await start_engine())
+    seen = await reading(front)
+    assert (seen.arrivals, seen.oldest_wait_s, seen.ttft_s.count) == (0, 0.0, 0)
+
+
+async def test_who_waits_and_who_is_served_just_now(start_engine, start_gateway, until):
+    gate = asyncio.Event()
+
+    async def behave(request):
+        await request.head()
+        await gate.wait()
+        await request.chunk(b"data: [DONE]\n\n")
+        await request.end()
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine)
+    served = asyncio.create_task(front.ask(prompt="x" * 400))
+    await engine.arrived.wait()
+    feed = await fed(front)
+    seen = feed.services["default/chat"]
+    assert (seen.in_flight, seen.queued) == (1, 0)
+    assert seen.in_flight_prefill_tokens == seen.prompt_tokens == pytest.approx(115, abs=15)
+    gate.set()
+    await served
+
+
+async def test_those_who_wait_for_an_engine(start_gateway, until, make_service):
+    front = await start_gateway()
+    front.show(make_service())
+    asked = asyncio.create_task(front.ask())
+    await until(lambda: front.gateway.shared.waiting == 1)
+    await asyncio.sleep(0.02)
+    seen = (await fed(front)).services["default/chat"]
+    assert (seen.arrivals, seen.queued, seen.in_flight) == (1, 1, 0)
+    assert seen.queued_prompt_tokens == seen.prompt_tokens > 0
+    assert 0.02 <= seen.oldest_wait_s < 10
+    asked.cancel()
+    await asyncio.gather(asked, return_exceptions=True)
+    seen = await reading(front)
+    assert (seen.queued, seen.shed, seen.failed, seen.ended) == (0, 0, 0, 0)
+
+
+async def test_what_is_refused_unserved_is_shed(start_gateway, make_service):
+    front = await start_gateway(wait_for_endpoint_s=0.01)
+    front.show(make_service())
+    status, _ = await front.ask()
+    assert status == 503
+    seen = await reading(front)
+    assert (seen.arrivals, seen.shed, seen.failed) == (1, 1, 0)
+
+
+async def test_what_an_engine_breaks_has_failed(start_engine, start_gateway):
+    async def cut(request):
+        await request.head()
+        await request.chunk(b'data: {"n": 0}\n\n')
+        request.reset()
+
+    async def fail(request):
+        await request.whole(b"{}", status="500 Internal Server Error")
+
+    for behave in (cut, fail):
+        front = await start_gateway(await start_engine(behave))
+        await front.ask()
+        seen = await reading(front)
+        assert (seen.arrivals, seen.failed, seen.ended, seen.shed) == (1, 1, 0, 0)
+        assert seen.ttft_s.count == 0
+
+
+async def test_a_wrong_request_and_one_that_left_are_neither(start_engine, start_gateway, until):
+    async def refuse(request):
+        await request.whole(b"{}", status="400 Bad Request")
+
+    async def hang(request):
+        await request.head()
+        await request.chunk(b'data: {"n": 0}\n\n')
+        await asyncio.Event().wait()
+
+    front = await start_gateway(await start_engine(refuse))
+    await front.ask()
+    assert (await reading(front)).failed == 0
+
+    front = await start_gateway(await start_engine(hang))
+    async with front.post() as got:
+        await got.content.readany()
+    seen = await reading(front)
+    assert (seen.arrivals, seen.ended, seen.failed) == (1, 0, 0)
+
+
+async def test_a_service_that_is_gone_is_forgotten(start_engine, start_gateway, make_service):
+    front = await start_gateway(await start_engine())
+    await front.ask()
+    front.show(make_service(name="other"))
+    assert list((await fed(front)).services) == ["default/other"]
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
+async def test_what_came_by_a_proxy_gets_no_feed(start_engine, start_gateway, header):
+    front = await start_gateway(await start_engine())
+    async with front.client.get(front.url + PATH, headers={header: "10.0.0.1"}) as got:
+        assert got.status == 404
+    async with front.client.post(front.url + PATH) as got:
+        assert got.status == 405
+
+
+@pytest.mark.parametrize(
+    ("is_stream", "chunks", "output", "prompt"),
+    [
+        (True, [b"data: {}\n\n", b"data: {}\n\n", b"data: {}\n\ndata: [DONE]\n\n"], 3, None),
+        (True, [b"data: {}\r\n\r\ndata: {}\r\n\r\ndata: [DONE]\r\n\r\n"], 2, None),
+        (True, [b"data: [DONE]\n\n"], 1, None),
+        (True, [USAGE % 7], 7, 9),
+        # Usage in every chunk: the last one counts.
+        (True, [USAGE % n for n in range(5)], 4, 9),
+        # Text that looks like usage is escaped.
+        (True, [b'data: {"text":"\\"completion_tokens\\": 999"}\n\n', b"data: [DONE]\n\n"], 1, None),
+        (False, [b'{"usage": {"prompt_tokens": 5, "completion_tokens": 12}}'], 12, 5),
+        (False, [b"x" * 400], 100, None),
+    ],
+)  # fmt: skip
+def test_tokens_of_an_answer(is_stream, chunks, output, prompt):
+    count = AnswerCount(is_stream=is_stream, overhead=1)
+    for chunk in chunks:
+        count.feed(chunk)
+    assert (count.output_tokens, count.prompt_tokens) == (output, prompt)
