@@ -40,8 +40,12 @@ async def penstock(stage: Stage, *args: str) -> Said:
         env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    out, _ = await process.communicate()
-    assert process.returncode is not None
+    try:
+        out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     return Said(process.returncode, out.decode())
 
 
@@ -69,14 +73,13 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     await stage.until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
     file = tmp_path / "load.jsonl"
     workload = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=96, seed=SEED)
-    async with Load(stage.cluster.gateway_url, workload) as load:
-        recording = asyncio.create_task(recorded(stage, file, 45))
-        load.set_clients(24)
+    async with Load(stage.cluster.gateway_url, workload) as load, asyncio.TaskGroup() as group:
+        recording = group.create_task(recorded(stage, file, 60))
+        load.set_clients(2)
+        await asyncio.sleep(10)
+        load.set_clients(40)
         took_s = await stage.until(
-            lambda view: view.scaling.get("desired", 1) > 1,
-            SERVICE,
-            within_s=120,
-            what="a decision",
+            lambda view: view.scaling.get("desired", 1) > 1, SERVICE, within_s=60, what="a decision"
         )
         await stage.until(lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines")
         await eventually(
@@ -88,7 +91,7 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     view = await stage.view(SERVICE)
     assert {"capacity", "need"} <= {step["step"] for step in view.scaling["trail"]}
     numbers = [line.decision.desired for line in seen.lines]
-    print(f"seed {SEED}: more than one replica after {took_s:.1f} s; decided: {numbers}")
+    print(f"seed {SEED}: more than one replica after {took_s:.1f} s of load; decided: {numbers}")
     await check_replay(stage, file)
     await check_explanation(stage)
     await check_restart(stage, tmp_path / "restart.jsonl")
@@ -108,9 +111,15 @@ async def check_replay(stage: Stage, file: Path) -> None:
     )
     assert other.code == 0, other.text
     assert "hpa-kv" in other.text
+    spoilt = await penstock(stage, "replay", str(spoil(file)))
+    assert (spoilt.code, "is another" in spoilt.text) == (1, True)
+
+
+def spoil(file: Path) -> Path:
+    """The same with one number of a decision changed."""
     spoilt = file.with_suffix(".spoilt")
     spoilt.write_text(file.read_text().replace('"desired":1', '"desired":2', 1))
-    assert (await penstock(stage, "replay", str(spoilt))).code == 1
+    return spoilt
 
 
 async def check_explanation(stage: Stage) -> None:
