@@ -120,7 +120,7 @@ def make_step(
 
     def step() -> torch.Tensor:
         attend = GatheredAttention(spans, slots, cache_shape=torch.Size(sizes), dtype=dtype)
-        hidden = model(token_ids, positions, caches, attend)
+        hidden = model(token_ids, positions, attend, caches)
         return model.logits(hidden[-len(spans) :])
 
     return step

@@ -6,7 +6,6 @@ and preemption and sharing need no second set of books.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -56,8 +55,7 @@ class DraftModel:
 
 def _next(sequence: ScheduledSequence, drafts: Sequence[int]) -> ScheduledSequence:
     """The one guess that was not read yet."""
-    return replace(
-        sequence,
+    return sequence._replace(
         start=sequence.end,
         token_ids=(drafts[-1],),
         num_open_drafts=sequence.num_open_drafts - 1,
@@ -65,8 +63,7 @@ def _next(sequence: ScheduledSequence, drafts: Sequence[int]) -> ScheduledSequen
 
 
 def _filled(sequence: ScheduledSequence, drafts: tuple[int, ...]) -> ScheduledSequence:
-    return replace(
-        sequence,
+    return sequence._replace(
         token_ids=(*sequence.token_ids, *drafts),
         num_drafts=len(drafts),
         num_open_drafts=0,

@@ -1,6 +1,7 @@
 """A decoder, its KV cache, and the tensors of one forward pass over it."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Protocol
 
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 
 from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.decode_graphs import SIZES, DecodeBuffers, DecodeGraphs, padded_size
 from penstock_engine.kernels.operations import operations
 from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.gathered_attention import GatheredAttention
@@ -69,6 +71,7 @@ class PagedModel:
         )  # fmt: skip
         max_adapters = config.max_adapters
         self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
+        self._graphs = self._make_graphs(config)
         # Rows: token ids, positions, slots. One buffer, one copy to the device.
         self._staging = np.zeros((3, config.max_num_batched_tokens), dtype=np.int64)
 
@@ -100,6 +103,15 @@ class PagedModel:
         load_weights(model, config.model_dir, names, dtype, config.device, scheme)
         return cls(model, config, stages)
 
+    def _make_graphs(self, config: RunnerConfig) -> DecodeGraphs | None:
+        recorder = operations(self.device).recorder
+        if recorder is None or self._stages is not None or not self._model.has_fixed_launches:
+            return None
+        max_rows = padded_size(config.max_num_seqs) or SIZES[-1]
+        buffers = DecodeBuffers(max_rows, config.max_model_len, config.block_size, self.device)
+        forward = partial(self._model, caches=self._caches)
+        return DecodeGraphs(forward, buffers, max_rows, recorder())
+
     def move(self, moves: Moves) -> None:
         """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
         for cache, host in zip_longest(_parts(self._caches), _parts(self._host_caches)):
@@ -114,16 +126,20 @@ class PagedModel:
         """sequences: in `row_order`. Writes their keys and values.
 
         Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,
-        in the first stage.
+        in the first stage. They last until the next call.
         """
         if self.adapters is not None:
             self.adapters.select(sequences)
+        if self._graphs is not None:
+            replayed = self._graphs.run(sequences)
+            if replayed is not None:
+                return replayed
         token_ids, positions, slots = self._stage(sequences)
         attend = self._attention(sequences, slots)
         stages, hidden = self._stages, None
         if stages is not None and not stages.is_first:
             hidden = stages.receive(self.empty_rows(len(token_ids)))
-        hidden = self._model(token_ids, positions, self._caches, attend, hidden)
+        hidden = self._model(token_ids, positions, attend, self._caches, hidden)
         if stages is not None:
             stages.send(hidden)
             if stages.is_first:

@@ -89,6 +89,21 @@ def test_prediction_of_tokens_ahead_and_the_own_prompt(profile, engine, see, tim
     assert pod.tpot_s == pytest.approx(0.01 + 0.004 + 0.002 + 0.005)
 
 
+@pytest.mark.parametrize(
+    ("running", "ratio"),
+    [
+        ((20, 20), 0.38),  # 10 + 20 ms are in 20..40: 20 + 20 x 0.9 = 38 of 100 ms
+        ((20, 40), 0.56),  # half of them in 40..60: 40 + 20 x (0.9 - 0.5) / 0.5 = 56
+        ((5, 5), 0.19),  # 15 ms in 10..20
+        ((5, 20), 0.36),  # 20 + 20 x 0.8
+    ],
+)
+def test_the_buckets_place_the_prediction(profile, engine, see, running, ratio):
+    tail = LatencyTail(profile)
+    scrapes = tail.scraped(see(0.0, [engine(running=n) for n in running]), ())
+    assert tail.ratio(GOAL, scrapes, 0.0) == pytest.approx(ratio)
+
+
 def slow_after(gateway, engine, see, times, at_s):
     """1 request/s, 0.4 s to the first token, and 9 s from `at_s` on."""
 

@@ -133,7 +133,7 @@ def test_every_point_of_the_grid_builds(name):
 
 
 def test_unknown_names_and_knobs_are_refused():
-    with pytest.raises(ValueError, match="no rule 'hpa'; there are static, "):
+    with pytest.raises(ValueError, match="no rule 'hpa'; there are penstock, static, "):
         build("hpa", PROFILE)
     with pytest.raises(TypeError, match="tarjet"):
         build("kpa", PROFILE, tarjet=1.0)

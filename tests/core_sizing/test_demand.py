@@ -34,10 +34,22 @@ def test_a_step_is_seen_within_a_minute(before: float, after: float, seed: int) 
 
 
 def test_more_is_provided_for_after_surprises() -> None:
-    calm = watched([(1800, 4.0)], 1)
-    wild = watched([(150, 2.0), (150, 8.0)] * 6, 1)
-    spread = [d.most_s(120, 2, REQUEST_S) / (d.level * 120) for d in (calm, wild)]
-    assert spread[1] > 1.1 * spread[0]
+    calm = watched([(3600, 4.0)], 1)
+    wild = watched([(300, 2.0), (300, 8.0)] * 6, 1)
+    assert wild.headroom(120, 0.01, REQUEST_S) > 1.1 * calm.headroom(120, 0.01, REQUEST_S)
+
+
+def test_the_first_minute_is_no_surprise() -> None:
+    """Nothing, and then all of it at once: what a service that is new sees."""
+    quiet = watched([(40, 0.1), (1200, 4.0)], 1)
+    assert quiet.headroom(120, 0.01, REQUEST_S) < 1.3
+
+
+@pytest.mark.parametrize("horizon_s", [5, 20, 120, 600])
+def test_less_may_be_lost_with_more_headroom(horizon_s: float) -> None:
+    seen = watched([(900, 4.0), (300, 6.0)], 2)
+    needed = [seen.headroom(horizon_s, loss, REQUEST_S) for loss in (0.001, 0.01, 0.1)]
+    assert needed == sorted(needed, reverse=True)
 
 
 def test_history_is_bounded() -> None:

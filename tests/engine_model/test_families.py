@@ -54,7 +54,7 @@ def engine_logits(model_dir: Path, dtype: torch.dtype = torch.float32) -> torch.
             [Span(start, end, tuple(range(num_blocks)))], positions,
             cache_shape=shape, dtype=dtype,
         )  # fmt: skip
-        hidden = model(torch.tensor(PROMPT[start:end]), positions, caches, attend)
+        hidden = model(torch.tensor(PROMPT[start:end]), positions, attend, caches)
         parts.append(model.logits(hidden))
     return torch.cat(parts).float()
 

@@ -29,11 +29,13 @@ MIB = 2**20
 END_TIMEOUT_S = 10
 
 
-def load(model_dir: Path, layout: Layout, **more: Any) -> Runner:
+def load(
+    model_dir: Path, layout: Layout, on_lost: Callable[[], None] = lambda: None, **more: Any
+) -> Runner:
     config = RunnerConfig(
         model_dir=model_dir, device="cpu", dtype="float32", layout=layout, **SIZES, **more
     )
-    return Runner.load(config)
+    return Runner.load(config, on_lost=on_lost)
 
 
 def generate(

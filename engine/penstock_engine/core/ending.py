@@ -1,4 +1,4 @@
-"""Whether a token is the last of its sequence."""
+"""Which tokens a sequence takes in, and whether one of them is its last."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,28 @@ class End:
     failure: Failure | None = None
 
 
-def end_after(sequence: Sequence, max_num_tokens: int) -> End | None:
+LENGTH = End("length")
+
+
+def take(
+    sequence: Sequence, token_ids: tuple[int, ...], max_num_tokens: int
+) -> tuple[int, End | None]:
+    """Appends drawn tokens as far as the sequence goes on: how many, and its end, if that came."""
+    if sequence.constraint is None and sequence.ending_token_ids.isdisjoint(token_ids):
+        room = min(
+            max_num_tokens - len(sequence.tokens),
+            sequence.sampling.max_tokens - sequence.num_output_tokens,
+        )
+        sequence.tokens += token_ids[:room]
+        return (len(token_ids), None) if len(token_ids) < room else (room, LENGTH)
+    for num_taken, token_id in enumerate(token_ids, 1):
+        sequence.tokens.append(token_id)
+        if (end := _end_after(sequence, max_num_tokens)) is not None:
+            return num_taken, end
+    return len(token_ids), None
+
+
+def _end_after(sequence: Sequence, max_num_tokens: int) -> End | None:
     """For the token just appended, on which a constraint moves on; None when more may follow."""
     token_id = sequence.tokens[-1]
     constraint = sequence.constraint

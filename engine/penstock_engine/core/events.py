@@ -1,7 +1,6 @@
 """What the scheduler tells the outside: tokens, and ends of sequences."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import TokenLogprobs
@@ -12,9 +11,8 @@ Failure = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvent:
-    """New tokens, the end of a sequence (finish_reason), or both.
+class TokenEvent(NamedTuple):
+    """New tokens, the end of a sequence (finish_reason), or both. Made as often as a step's sequences.
 
     ending_token_id: the last of token_ids, when that is what ended the sequence. prompt_logprobs:
     of the prompt's tokens from the second on, with the first event that has tokens. failure says
@@ -44,7 +42,6 @@ class TokenEvent:
         cls,
         sequence: Sequence,
         now: float,
-        *,
         token_ids: tuple[int, ...] = (),
         logprobs: tuple[TokenLogprobs, ...] = (),
         prompt_logprobs: tuple[TokenLogprobs, ...] = (),
@@ -53,22 +50,23 @@ class TokenEvent:
         finish_reason: FinishReason | None = None,
         failure: Failure | None = None,
     ) -> "TokenEvent":
+        num_prompt_tokens = sequence.num_prompt_tokens
         return cls(
-            request_id=sequence.request_id,
-            token_ids=token_ids,
-            logprobs=logprobs,
-            prompt_logprobs=prompt_logprobs,
-            embedding=embedding,
-            ending_token_id=ending_token_id,
-            finish_reason=finish_reason,
-            failure=failure,
-            now_s=now,
-            queued_s=sequence.arrival_s,
-            scheduled_s=sequence.first_scheduled_s,
-            first_token_s=sequence.first_token_s,
-            num_prompt_tokens=sequence.num_prompt_tokens,
-            num_output_tokens=sequence.num_output_tokens,
-            num_cached_tokens=sequence.num_cached_tokens,
-            prefill_kv_computed_tokens=sequence.num_prompt_tokens - sequence.num_cached_tokens,
-            preemptions=sequence.num_preemptions,
+            sequence.request_id,
+            token_ids,
+            logprobs,
+            prompt_logprobs,
+            embedding,
+            ending_token_id,
+            finish_reason,
+            failure,
+            now,
+            sequence.arrival_s,
+            sequence.first_scheduled_s,
+            sequence.first_token_s,
+            num_prompt_tokens,
+            len(sequence.tokens) - num_prompt_tokens,
+            sequence.num_cached_tokens,
+            num_prompt_tokens - sequence.num_cached_tokens,
+            sequence.num_preemptions,
         )

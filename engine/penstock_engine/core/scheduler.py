@@ -11,13 +11,13 @@ that outgrows it ends by length.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Literal
 
 from penstock_engine.core.blocks import BlockPool
 from penstock_engine.core.cache import KVCache
-from penstock_engine.core.ending import End, end_after
+from penstock_engine.core.ending import take
 from penstock_engine.core.events import Failure, FinishReason, TokenEvent
 from penstock_engine.core.line import Line
 from penstock_engine.core.queue import Queue
@@ -66,6 +66,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, speculation: Speculation | None = None) -> None:
         """speculation: instead of the configured one."""
         self.config = config
+        self._max_num_tokens = config.max_num_tokens
         self._cache = KVCache(
             BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
             config.num_host_blocks,
@@ -73,6 +74,7 @@ class Scheduler:
         if speculation is None and config.speculation is not None:
             speculation = Speculation(config.speculation)
         self._speculation = speculation
+        self._drafts_after_prompts = speculation is not None and speculation.after_prompts
         self._sequences: dict[str, Sequence] = {}
         self._waiting = Queue(config.max_adapters, config.adapter_patience_s)
         self._running = Line()
@@ -96,7 +98,7 @@ class Scheduler:
         if sequence.adapter and not self.config.max_adapters:
             raise ValueError("a scheduler without room for adapters was given one")
         refusal: Failure | None = None
-        if sequence.num_prompt_tokens >= self.config.max_num_tokens:
+        if sequence.num_prompt_tokens >= self._max_num_tokens:
             refusal = "prompt_too_long"
         elif len(self._waiting) >= self.config.max_num_queued_seqs:
             refusal = "queue_full"
@@ -126,25 +128,31 @@ class Scheduler:
         budget = self.config.max_num_batched_tokens
         num_preemptions = self._counters.preemptions
         chunks: list[tuple[Sequence, int]] = []
+        num_drawing = 0
         index = 0
         while index < len(self._running) and budget > 0:
             sequence = self._running[index]
             if self._make_room(sequence):
-                chunks.append((sequence, min(budget, sequence.num_tokens_behind)))
-                budget -= chunks[-1][1]
+                num_behind = len(sequence.tokens) - sequence.num_computed_tokens
+                num_tokens = num_behind if num_behind < budget else budget
+                num_drawing += num_behind == 1
+                chunks.append((sequence, num_tokens))
+                budget -= num_tokens
             index += 1
         scheduled: list[ScheduledSequence] = []
-        max_drafts = self._max_drafts()
+        max_drafts = self._max_drafts(num_drawing)
         for sequence, num_tokens in chunks:
-            drafts = self._drafts(sequence, min(budget, max_drafts)) if budget > 0 else ()
+            drafts = self._drafts(sequence, num_tokens, min(budget, max_drafts))
             scheduled.append(self._chunk(sequence, num_tokens, drafts))
-            budget -= scheduled[-1].num_drafts + scheduled[-1].num_open_drafts
+            budget -= drafts if isinstance(drafts, int) else len(drafts)
         # A step that preempted is short of blocks: whoever it admitted would be the next victim.
         if self._counters.preemptions == num_preemptions:
             while budget > 0 and (admitted := self._admit_next(now)) is not None:
                 num_tokens = min(budget, admitted.num_tokens_behind)
-                scheduled.append(self._chunk(admitted, num_tokens, ()))
                 budget -= num_tokens
+                drafts = self._drafts(admitted, num_tokens, min(budget, max_drafts))
+                scheduled.append(self._chunk(admitted, num_tokens, drafts))
+                budget -= drafts if isinstance(drafts, int) else len(drafts)
         return Step(tuple(scheduled), self._cache.take_moves()) if scheduled else None
 
     def complete(self, step: Step, sampled: Mapping[str, Sampled], now: float) -> list[TokenEvent]:
@@ -161,8 +169,9 @@ class Scheduler:
             if sequence is None or sequence.status is not Status.RUNNING:
                 continue
             result = sampled.get(scheduled.request_id, NOTHING)
-            known = len(sequence.prompt_logprobs) - scheduled.start
-            sequence.prompt_logprobs += result.prompt_logprobs[max(0, known) :]
+            if result.prompt_logprobs:
+                known = len(sequence.prompt_logprobs) - scheduled.start
+                sequence.prompt_logprobs += result.prompt_logprobs[max(0, known) :]
             if not scheduled.is_sampled:
                 self._advance(sequence, scheduled.end)
             elif result.token_ids:
@@ -222,28 +231,36 @@ class Scheduler:
         pending = sum(sequence.num_prompt_tokens_pending for sequence in sequences)
         assert pending == self._prefill_tokens_pending, "pending prompt tokens miscounted"
 
-    def _max_drafts(self) -> int:
+    def _max_drafts(self, num_drawing: int) -> int:
         """Guesses for each sequence of the next step."""
-        if self._speculation is None:
-            return 0
-        num_drawing = sum(1 for sequence in self._running if sequence.num_tokens_behind == 1)
-        return self._speculation.governor.num_drafts(num_drawing)
+        return (
+            0 if self._speculation is None else self._speculation.governor.num_drafts(num_drawing)
+        )
 
-    def _drafts(self, sequence: Sequence, max_drafts: int) -> tuple[int, ...] | int:
-        """Guesses, or how many the runner may make, and blocks for them if there are free ones."""
-        sampling = sequence.sampling
+    def _drafts(
+        self, sequence: Sequence, num_tokens: int, max_drafts: int
+    ) -> tuple[int, ...] | int:
+        """Guesses beyond its chunk of num_tokens, or how many the runner may make.
+
+        With blocks for them, if there are free ones.
+        """
+        if max_drafts < 1 or (num_tokens > 1 and not self._drafts_after_prompts):
+            return ()
+        length = len(sequence.tokens)
         room = min(
             max_drafts,
-            sampling.max_tokens - sequence.num_output_tokens - 1,
-            self.config.max_num_tokens - sequence.num_tokens - 1,
+            sequence.sampling.max_tokens - (length - sequence.num_prompt_tokens) - 1,
+            self._max_num_tokens - length - 1,
         )
-        if room < 1 or sequence.num_tokens_behind != 1:
+        if room < 1 or sequence.num_computed_tokens + num_tokens != length:
             return ()
         drafts = (
             room if sequence.drafter is None else sequence.drafter.propose(sequence.tokens, room)
         )
-        num_drafts = drafts if isinstance(drafts, int) else len(drafts)
-        return drafts if self._cache.grow(sequence, sequence.num_tokens + num_drafts) else ()
+        end = length + (drafts if isinstance(drafts, int) else len(drafts))
+        if end > len(sequence.block_table) * self.config.block_size:
+            return drafts if self._cache.grow(sequence, end) else ()
+        return drafts
 
     def _chunk(
         self, sequence: Sequence, num_tokens: int, drafts: tuple[int, ...] | int
@@ -253,24 +270,26 @@ class Scheduler:
         end = start + num_tokens
         known = () if isinstance(drafts, int) else drafts
         return ScheduledSequence(
-            request_id=sequence.request_id,
-            start=start,
-            token_ids=(*sequence.tokens[start:end], *known),
-            block_table=tuple(sequence.block_table),
-            is_sampled=end == sequence.num_tokens,
-            sampling=sequence.sampling,
-            history=sequence.tokens,
-            num_prompt_tokens=sequence.num_prompt_tokens,
-            ending_token_ids=sequence.ending_token_ids,
-            constraint=sequence.constraint,
-            adapter=sequence.adapter,
-            num_drafts=len(known),
-            num_open_drafts=drafts if isinstance(drafts, int) else 0,
-            wants_prompt_logprobs=sequence.wants_prompt_logprobs,
+            sequence.request_id,
+            start,
+            (*sequence.tokens[start:end], *known),
+            tuple(sequence.block_table),
+            end == len(sequence.tokens),
+            sequence.sampling,
+            sequence.tokens,
+            sequence.num_prompt_tokens,
+            sequence.ending_token_ids,
+            sequence.constraint,
+            sequence.adapter,
+            len(known),
+            drafts if isinstance(drafts, int) else 0,
+            sequence.wants_prompt_logprobs,
         )
 
     def _make_room(self, sequence: Sequence) -> bool:
         """Blocks for all tokens of a running sequence; False when it had to give way itself."""
+        if len(sequence.tokens) <= len(sequence.block_table) * self.config.block_size:
+            return True
         while not self._cache.grow(sequence, sequence.num_tokens):
             victim = self._running.pop()
             self._preempt(victim)
@@ -324,7 +343,8 @@ class Scheduler:
 
     def _advance(self, sequence: Sequence, num_computed_tokens: int) -> None:
         """Counts tokens as computed and offers the blocks they fill to others."""
-        self._cache.publish(sequence, num_computed_tokens)
+        if self.config.prefix_caching:
+            self._cache.publish(sequence, num_computed_tokens)
         self._set_num_computed(sequence, num_computed_tokens)
 
     def _append(
@@ -338,37 +358,30 @@ class Scheduler:
             self._counters.prompt_tokens_cached += num_cached_tokens
             self._counters.prompt_tokens_from_host += sequence.num_host_tokens
             self._counters.prompt_tokens_computed += sequence.num_prompt_tokens - num_cached_tokens
-        num_taken = 0
-        end: End | None = None
-        for token_id in sampled.token_ids:
-            sequence.tokens.append(token_id)
-            num_taken += 1
-            if (end := end_after(sequence, self.config.max_num_tokens)) is not None:
-                break
+        token_ids = sampled.token_ids
+        num_taken, end = take(sequence, token_ids, self._max_num_tokens)
         self._counters.generation_tokens += num_taken
         if sampled.num_drafts and self._speculation is not None:
-            num_right = len(sampled.token_ids) - 1
+            num_right = len(token_ids) - 1
             self._counters.draft_judged(sampled.num_drafts, num_right)
             self._speculation.governor.judged(sampled.num_drafts, num_right)
         # Keys and values exist up to the last right draft, and never of the last token.
-        end_right = scheduled.end - scheduled.num_drafts + len(sampled.token_ids) - 1
-        self._advance(sequence, min(end_right, sequence.num_tokens - 1))
+        num_kept = len(scheduled.token_ids) - scheduled.num_drafts
+        end_right = scheduled.start + num_kept + len(token_ids) - 1
+        self._advance(sequence, min(end_right, len(sequence.tokens) - 1))
         event = TokenEvent.of(
             sequence,
             now,
-            token_ids=sampled.token_ids[:num_taken],
-            logprobs=sampled.logprobs[:num_taken],
-            prompt_logprobs=tuple(sequence.prompt_logprobs) if is_first else (),
-            embedding=sampled.embedding,
+            token_ids[:num_taken],
+            sampled.logprobs[:num_taken],
+            tuple(sequence.prompt_logprobs) if is_first else (),
+            sampled.embedding,
         )
         if end is None:
             return event
         self._leave(sequence)
-        return replace(
-            event,
-            finish_reason=end.reason,
-            failure=end.failure,
-            ending_token_id=end.token_id,
+        return event._replace(
+            finish_reason=end.reason, failure=end.failure, ending_token_id=end.token_id
         )
 
     def _finish(
@@ -386,6 +399,10 @@ class Scheduler:
         sequence.status = Status.FINISHED
 
     def _set_num_computed(self, sequence: Sequence, num_computed_tokens: int) -> None:
-        self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
-        sequence.num_computed_tokens = num_computed_tokens
-        self._prefill_tokens_pending += sequence.num_prompt_tokens_pending
+        lowest = min(sequence.num_computed_tokens, num_computed_tokens)
+        if lowest < sequence.num_prompt_tokens:
+            self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
+            sequence.num_computed_tokens = num_computed_tokens
+            self._prefill_tokens_pending += sequence.num_prompt_tokens_pending
+        else:
+            sequence.num_computed_tokens = num_computed_tokens

@@ -25,9 +25,9 @@ class Sequence:
 
     A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
     sets num_computed_tokens back to 0 and keeps the tokens. Lower priorities come first; order is
-    unique among the sequences of a scheduler. adapter: the identity of loaded LoRA weights, or "".
-    fork_of: a sequence with the same prompt, whose blocks this one can share as soon as they are
-    filled. Written by the scheduler only.
+    unique among the sequences of a scheduler. ending_token_ids: that end it when drawn. adapter:
+    the identity of loaded LoRA weights, or "". fork_of: a sequence with the same prompt, whose
+    blocks this one can share as soon as they are filled. Written by the scheduler only.
     """
 
     __slots__ = (
@@ -38,6 +38,7 @@ class Sequence:
         "cache_salt",
         "constraint",
         "drafter",
+        "ending_token_ids",
         "eos_token_ids",
         "first_scheduled_s",
         "first_token_s",
@@ -76,6 +77,8 @@ class Sequence:
         self.request_id = request_id
         self.sampling = sampling
         self.eos_token_ids = eos_token_ids
+        stop = sampling.stop_token_ids
+        self.ending_token_ids = stop if sampling.ignore_eos else stop | eos_token_ids
         self.arrival_s = arrival_s
         self.cache_salt = cache_salt
         self.constraint = constraint
@@ -132,9 +135,3 @@ class Sequence:
         """Whether there are still some to come: of each prompt token but the first."""
         asked = self.sampling.prompt_logprobs is not None
         return asked and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
-
-    @property
-    def ending_token_ids(self) -> frozenset[int]:
-        """Tokens that end this sequence when sampled."""
-        stop = self.sampling.stop_token_ids
-        return stop if self.sampling.ignore_eos else stop | self.eos_token_ids

@@ -85,11 +85,21 @@ class Governor:
 
 
 class Speculation:
-    """The configured way to guess, and the governor over it."""
+    """The configured way to guess, and the governor over it.
 
-    def __init__(self, config: SpeculationConfig, governor: Governor | None = None) -> None:
+    after_prompts: whether there are guesses beyond the last token of a prompt, too, in the step that
+    computes it.
+    """
+
+    def __init__(
+        self,
+        config: SpeculationConfig,
+        governor: Governor | None = None,
+        after_prompts: bool = False,
+    ) -> None:
         self.config = config
         self.governor = governor or Governor(config.num_speculative_tokens)
+        self.after_prompts = after_prompts
         self._stores = SuffixStores()
 
     @property

@@ -8,6 +8,7 @@ import torch
 
 from penstock_engine.kernels.fused_add_norm import fused_add_norm
 from penstock_engine.kernels.plain import ACTIVATIONS, Activate, add_norm, gate, rotate
+from penstock_engine.kernels.recording import GraphRecorder, Recorder
 from penstock_engine.kernels.rope import rope
 from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul
 
@@ -19,12 +20,14 @@ class Operations:
 
     has_kernels: whether Triton's run. Attention, experts, adapters, weights of few bits and draws
     ask this, for there torch does not the same in other ways but something else.
+    recorder: of computations that are launched again and again; None: launching costs little.
     """
 
     add_norm: Callable[..., torch.Tensor]
     rotate: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     gates: Mapping[str, Activate]
     has_kernels: bool
+    recorder: Callable[[], Recorder] | None = None
 
 
 def _rotate_in_place(
@@ -47,6 +50,7 @@ TRITON = Operations(
         "gelu_pytorch_tanh": gelu_tanh_mul,
     },
     has_kernels=True,
+    recorder=GraphRecorder,
 )
 BY_DEVICE = {"cpu": TORCH, "cuda": TRITON}
 

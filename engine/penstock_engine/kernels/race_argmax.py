@@ -66,7 +66,7 @@ def race_argmax(
     assert logits.dtype == torch.float32
     assert logits.stride(1) == 1
     tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
-    _kernel[(num_rows,)](
+    _race_argmax_kernel[(num_rows,)](
         logits,
         is_drawn.view(torch.uint8),
         seeds,
@@ -81,7 +81,9 @@ def race_argmax(
 
 
 @jit
-def _kernel(logits, is_drawn, seeds, positions, tokens, vocab_size, stride, BLOCK: tl.constexpr):
+def _race_argmax_kernel(
+    logits, is_drawn, seeds, positions, tokens, vocab_size, stride, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     is_noisy = tl.load(is_drawn + row) != 0
     seed = tl.load(seeds + row)

@@ -49,6 +49,11 @@ class Experts(nn.Module):
         self._activation = activation
         self._first = first
 
+    @property
+    def has_fixed_launches(self) -> bool:
+        """Where kernels run. Those that are held in fewer bits are multiplied one by one."""
+        return isinstance(self.gate_up_proj, torch.Tensor)
+
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x: [tokens, hidden]. chosen, weights: experts and their float32 shares, [tokens, per token].
 

@@ -17,17 +17,17 @@ class PagedAttention:
 
     def __init__(self, batch: PagedBatch, slots: torch.Tensor) -> None:
         """slots: int64 [tokens], where their keys and values go; below 0: nowhere."""
-        self._batch = batch
-        self._slots = slots
+        self.batch = batch
+        self.slots = slots
 
     @classmethod
     def of(cls, spans: Sequence[Span], slots: torch.Tensor, block_size: int) -> "PagedAttention":
         return cls(batch_of(spans, block_size, slots.device), slots)
 
     def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
-        kv_write(heads.k, heads.v, cache.numbers, self._slots, cache.scales)
+        kv_write(heads.k, heads.v, cache.numbers, self.slots, cache.scales)
         return paged_attention(
-            heads.q, cache.numbers, self._batch, shape.scale,
+            heads.q, cache.numbers, self.batch, shape.scale,
             window=shape.window_tokens or 0, softcap=shape.softcap or 0.0, kv_scales=cache.scales,
         )  # fmt: skip
 

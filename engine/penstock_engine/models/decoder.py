@@ -23,7 +23,7 @@ from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.mlp import GatedMLP, PlainMLP
-from penstock_engine.layers.moe import MixtureOfExperts
+from penstock_engine.layers.moe import Experts, MixtureOfExperts
 from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
 from penstock_engine.layers.partial import SplitEmbedding, SummedLinear
 from penstock_engine.layers.rotary import Rotary
@@ -232,8 +232,8 @@ class DecoderForCausalLM(nn.Module):
         self,
         token_ids: torch.Tensor,
         positions: torch.Tensor,
-        caches: Sequence[KVCache],
         attend: StepAttention,
+        caches: Sequence[KVCache],
         received: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """token_ids, positions: int64 [tokens]. caches: one for each layer that is here.
@@ -248,6 +248,12 @@ class DecoderForCausalLM(nn.Module):
             kind = self.shard.config.layers[index].kind
             x, added = self.model.layers[index](x, added, cos_sin[kind], cache, attend)
         return x if added is None else x.add_(added)
+
+    @property
+    def has_fixed_launches(self) -> bool:
+        """Whether as many tokens launch the same kernels again, without waiting for the device."""
+        experts = (module for module in self.modules() if isinstance(module, Experts))
+        return self._group.size == 1 and all(one.has_fixed_launches for one in experts)
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         x: torch.Tensor = self.model.embed_tokens(token_ids)

@@ -7,10 +7,12 @@ import typer
 
 from penstock.api import docgen
 from penstock.cli.generated import write_or_check
+from penstock.core.rollout import phases
 
 
 def command(
     output: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("docs/reference"),
     check: Annotated[bool, typer.Option(help="Write nothing; fail when a file differs.")] = False,
 ) -> None:
-    write_or_check(output, docgen.files(), check=check)
+    pages = {**docgen.files(), "rollout-phases.md": phases.page()}
+    write_or_check(output, pages, check=check)

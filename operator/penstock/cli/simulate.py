@@ -16,8 +16,9 @@ from rich.table import Table
 from penstock.core.admission import Policy
 from penstock.sim import campaign, policies, scenario
 from penstock.sim.campaign import Campaign
+from penstock.sim.capacity import sustained_rps
 from penstock.sim.profile import profiles
-from penstock.sim.traces.source import Format
+from penstock.sim.traces.source import Format, Trace
 
 TOLD = {
     "attainment": "{:.2%}",
@@ -59,6 +60,9 @@ def command(
     admission: Annotated[Policy | None, typer.Option(help="What the gateway does.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the first seed.")] = None,
+    capacity: Annotated[
+        bool, typer.Option(help="Measure what one replica sustains, with the scenario's requests.")
+    ] = False,
     show: Annotated[bool, typer.Option("--list", help="Name scenarios and policies.")] = False,
 ) -> None:
     """A SCENARIO or a --trace, under one policy, for several seeds."""
@@ -71,6 +75,9 @@ def command(
             profile=profile, startup_s=startup_s, ttft_s=ttft_s, tpot_s=tpot_s,
             min_replicas=min_replicas, max_replicas=max_replicas, admission=admission,
         )  # fmt: skip
+        if capacity:
+            _print_capacity(world, seeds)
+            return
         knobs = dict(_knob(text) for text in param or [])
         began = time.perf_counter()
         outcome = campaign.hold(world, policy, knobs, seeds, jobs, plot)
@@ -83,6 +90,19 @@ def command(
         text = json.dumps(_json(outcome, wall_s), indent=1)
         sys.stdout.write(f"{text}\n") if str(json_file) == "-" else json_file.write_text(
             f"{text}\n"
+        )
+
+
+def _print_capacity(world: scenario.Scenario, seeds: int) -> None:
+    for service in world.services:
+        if isinstance(service.workload, Trace):
+            raise ValueError(
+                "a capacity is measured with the lengths of a scenario, not of a trace"
+            )
+        rps = sustained_rps(service, service.workload.mixes[0], service.attainment, seeds)
+        typer.echo(
+            f"{service.name}: one replica of {service.profile} holds {service.attainment:.0%} within "
+            f"TTFT {service.ttft_s:g} s and TPOT {service.tpot_s:g} s at {rps:.2f} requests/s"
         )
 
 

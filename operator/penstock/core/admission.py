@@ -22,6 +22,8 @@ from typing import Literal
 Policy = Literal["none", "fcfs", "deadline"]
 
 KV_LIMIT = 0.9
+# Share of the objective that is left for what a prediction does not know: the iteration that runs.
+MARGIN = 0.1
 # Of an engine's prefill time within the objective, what late requests may fill: the rest is for those
 # that come in time.
 LATE_SHARE = 0.5
@@ -102,20 +104,24 @@ class Admission:
         """The request that goes next, out of the line now, and the engines that may take it."""
         if not engines or not self._all:
             return None
+        margin_s = self.spec.ttft_s * MARGIN
         if (head := self._first_able()) is None:
             return self._next_late(engines)
         match self.spec.policy:
             case "none":
                 fitting = list(engines)
             case "fcfs":
-                fitting = _fitting(engines, head, self.spec.ttft_s)
+                fitting = _fitting(engines, head, self.spec.ttft_s - margin_s)
             case "deadline":
-                while head is not None and not _is_in_time(engines, head, head.deadline_s - now):
+                latest_s = now + margin_s
+                while head is not None and not _is_in_time(
+                    engines, head, head.deadline_s - latest_s
+                ):
                     self._late.append(heappop(self._able)[2])
                     head = self._first_able()
                 if head is None:
                     return self._next_late(engines)
-                fitting = _fitting(engines, head, head.deadline_s - now)
+                fitting = _fitting(engines, head, head.deadline_s - latest_s)
         if not fitting:
             return None
         heappop(self._able)
@@ -133,12 +139,9 @@ class Admission:
         self._all.pop(request_id, None)
 
     def expired(self, now: float) -> list[Waiting]:
-        """Who has waited too long, out of the line now. Arrivals are in order, so few are looked at."""
-        gone = []
-        for waiting in self._all.values():
-            if now - waiting.arrival_s < self.spec.max_wait_s:
-                break
-            gone.append(waiting)
+        """Who has waited too long, out of the line now."""
+        since_s = now - self.spec.max_wait_s
+        gone = [waiting for waiting in self._all.values() if waiting.arrival_s <= since_s]
         for waiting in gone:
             del self._all[waiting.request_id]
         return gone

@@ -1,0 +1,1 @@
+"""Simulations: the same decisions as in a cluster, on drawn events."""

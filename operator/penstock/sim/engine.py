@@ -89,12 +89,13 @@ class Engine:
         self.scheduler = Scheduler(profile.scheduler(prefix_block_tokens), leaping(self._governor))
         self._jobs: dict[str, Job] = {}  # all that have not ended
         self._batch = Batch()
-        self._decoding: set[str] = set()  # the batch, and those that ended within this leap
+        self._pending: dict[str, Job] = {}  # of these, whose first token is to be computed
         self._step: Step | None = None
         self._chunks: list[ScheduledSequence] = []  # of the step: prompts, or what was preempted
         self._stretch: Stretch | None = None  # of the leap, when the step is one
         self._first_iteration = self._end_iteration = 0  # of the step
         self._is_blocked = False  # whoever waits, waits for somebody's end
+        self._step_factor = 1.0
         self._begin_s = self._due_s = 0.0
         self._leap_tokens = 0  # given in this leap: the scheduler does not know of them yet
         self._finished = self._finished_tokens = 0
@@ -120,11 +121,11 @@ class Engine:
             request.request_id, prompt, sampling(max_tokens), NO_TOKEN_IDS, self._clock.now
         )
         self.scheduler.add(sequence)
-        self._jobs[request.request_id] = Job(request, sequence)
+        self._jobs[request.request_id] = self._pending[request.request_id] = Job(request, sequence)
         if self._step is None:
             self._start()
-        elif self._stretch is not None and not self._is_blocked:
-            self._cut(self._stretch)
+        elif not self._is_blocked:
+            self._cut()
         return True
 
     def drain(self, drained: Callable[[], None]) -> None:
@@ -166,40 +167,49 @@ class Engine:
 
     def _start(self) -> None:
         """The next step, if there is anything to compute."""
-        now = self._begin_s = self._clock.now
+        batch = self._batch
         self._governor.drafts = self._num_drafts()
+        self._begin_s = self._clock.now
         self._leap_tokens = 0
         self._stretch = None
-        step = self._step = self.scheduler.schedule(now)
+        step = self._step = self.scheduler.schedule(self._clock.now)
         if step is None:
             return
-        batch = self._batch
-        self._chunks = [s for s in step.sequences if s.request_id not in self._decoding]
+        self._chunks = [s for s in step.sequences if s.request_id in self._pending]
         is_preempting = len(step.sequences) - len(self._chunks) < len(batch)
         if is_preempting:
-            self._decoding -= set(batch.keep({s.request_id for s in step.sequences}))
-        is_waiting = len(self._jobs) > len(batch)
-        self._is_blocked = is_waiting and not self._chunks and not is_preempting
+            for request_id in batch.keep({s.request_id for s in step.sequences}):
+                self._pending[request_id] = self._jobs[request_id]
+        self._is_blocked = bool(self._pending) and not self._chunks and not is_preempting
         self._first_iteration = batch.iteration
         self._end_iteration = batch.iteration + 1 + self._governor.drafts
+        self._step_factor = self._factor()
         if self._chunks:
-            self._wake_at(now + self._mixed_s())
+            self._wake_at(self._begin_s + self._mixed_s())
         else:
-            self._stretch_out(self._factor())
+            self._stretch_out()
 
     def _num_drafts(self) -> int:
-        """How many iterations the next step may have beyond its first."""
-        num_decoding = len(self._batch)
-        is_waiting = len(self._jobs) > num_decoding
-        if not num_decoding or (is_waiting and not self._is_blocked):
-            return 0
+        """How many iterations the next step may have beyond its first, which computes all prompts."""
         config = self.scheduler.config
+        block_size = config.block_size
+        budget = config.max_num_batched_tokens
+        free_blocks = self.scheduler.num_free_blocks
+        num_sequences = len(self._batch)
+        if not self._is_blocked:
+            for job in self._pending.values():
+                num_tokens = job.sequence.num_tokens_behind
+                budget -= num_tokens
+                free_blocks -= num_tokens // block_size + 1
+                num_sequences += 1
+                if budget < num_sequences:
+                    return 0
+        if not num_sequences or num_sequences > config.max_num_seqs:
+            return 0
         iterations = min(
-            MAX_ITERATIONS,
-            config.max_num_batched_tokens // num_decoding,
-            self.scheduler.num_free_blocks // num_decoding * config.block_size,
+            MAX_ITERATIONS, budget // num_sequences, free_blocks // num_sequences * block_size
         )
-        if is_waiting:
+        if self._is_blocked:
             iterations = min(iterations, self._batch.first_ending - self._batch.iteration)
         return max(0, iterations - 1)
 
@@ -208,8 +218,7 @@ class Engine:
         lengths = [(len(s.token_ids), s.start) for s in self._chunks]
         prompt_tokens = sum(length for length, _ in lengths)
         pairs = sum(length * (start + length / 2) for length, start in lengths)
-        times = self.profile.times
-        return self._factor() * times.iteration_s(
+        return self._step_factor * self.profile.times.iteration_s(
             prompt_tokens, pairs, len(self._batch), self._batch.kv
         )
 
@@ -220,20 +229,25 @@ class Engine:
         iterations = self._end_iteration - self._first_iteration
         return self.factor * max(0.1, 1 + self._random.gauss(0, noise / sqrt(iterations)))
 
-    def _stretch_out(self, factor: float) -> None:
+    def _stretch_out(self) -> None:
         """From now to the next end of a sequence, or of the leap."""
         batch = self._batch
-        self._stretch = Stretch(self.profile.times, len(batch), batch.kv, self._clock.now, factor)
+        self._stretch = Stretch(
+            self.profile.times, len(batch), batch.kv, self._clock.now, self._step_factor
+        )
         self._wake_at(self._stretch.end_s(self._next_iteration() - batch.iteration))
 
     def _next_iteration(self) -> int:
         return min(self._batch.first_ending, self._end_iteration)
 
-    def _cut(self, stretch: Stretch) -> None:
+    def _cut(self) -> None:
         """The leap ends with the iteration that runs."""
-        end = self._batch.iteration + stretch.done(self._clock.now) + 1
+        if self._stretch is None:
+            self._end_iteration = self._first_iteration + 1
+            return
+        end = self._batch.iteration + self._stretch.done(self._clock.now) + 1
         if end < self._next_iteration():
-            self._wake_at(stretch.end_s(end - self._batch.iteration))
+            self._wake_at(self._stretch.end_s(end - self._batch.iteration))
         self._end_iteration = min(end, self._end_iteration)
 
     def _wake_at(self, when: float) -> None:
@@ -241,20 +255,33 @@ class Engine:
         self._clock.at(when, self._wake)
 
     def _wake(self) -> None:
+        """An iteration with chunks is over, or a stretch."""
         if self._clock.now != self._due_s:
-            return  # the step was cut, or the engine crashed
+            return  # the leap was cut, or the engine crashed
+        batch = self._batch
+        begun: list[str] = []
         if self._stretch is None:
-            self._complete(self._advance_mixed())
-            return
-        ended = self._settle(self._stretch, self._next_iteration() - self._batch.iteration)
-        if len(self._batch) and self._batch.iteration < self._end_iteration:
-            self._stretch_out(self._stretch.factor)
-            self._tell_ends(ended)
+            if batch:
+                self._itl_s.add(self._clock.now - self._begin_s, len(batch))
+            self._leap_tokens += len(batch)
+            ended = batch.advance(1)
+            begun = self._join()
         else:
-            self._complete(ended)
+            ended = self._settle(self._stretch, self._next_iteration() - batch.iteration)
+        is_over = not batch or batch.iteration >= self._end_iteration
+        if is_over:
+            self._complete(bool(ended))
+        else:
+            self._stretch_out()
+        self._tell(begun, ended)
+        if is_over:
+            self._start()
 
     def _settle(self, stretch: Stretch, iterations: int) -> list[str]:
-        """So many iterations of a stretch are done, and the rest is a stretch by itself."""
+        """So many iterations of a stretch are done, and the rest is a stretch by itself.
+
+        Who has ended with the last of them.
+        """
         if not iterations:
             return []
         end_s = stretch.end_s(iterations)
@@ -267,45 +294,42 @@ class Engine:
         )
         return ended
 
-    def _advance_mixed(self) -> list[str]:
-        if self._batch:
-            self._itl_s.add(self._clock.now - self._begin_s, len(self._batch))
-        return self._batch.advance(1)
+    def _join(self) -> list[str]:
+        """Whose last chunk is computed decodes from now on, and has a token of this iteration."""
+        joined = [s.request_id for s in self._chunks if s.is_sampled]
+        self._leap_tokens += len(joined)
+        for request_id in joined:
+            sequence = self._pending.pop(request_id).sequence
+            to_come = sequence.sampling.max_tokens - sequence.num_output_tokens - 1
+            if to_come:
+                self._batch.join(request_id, sequence.num_tokens + 1, to_come)
+        return joined
 
-    def _complete(self, ended: list[str]) -> None:
-        """The step is over: the scheduler takes it in, and the next one starts."""
+    def _complete(self, has_ended: bool) -> None:
+        """The step is over, and the scheduler takes it in."""
         assert self._step is not None
-        self._stretch = None  # whoever is told now and sends a request does not cut anything
         tokens = self._batch.iteration - self._first_iteration
         self.scheduler.complete(self._step, everyone(tokens), self._clock.now)
-        self._tell_ends(ended)
-        self._join([s.request_id for s in self._chunks if s.is_sampled])
-        if not self._jobs:
-            self._drained()
-        self._decoding.intersection_update(self._jobs)
-        self._is_blocked = self._is_blocked and not ended
-        self._start()
+        self._stretch = None
+        self._leap_tokens = 0
+        self._is_blocked = self._is_blocked and not has_ended
 
-    def _join(self, request_ids: list[str]) -> None:
-        """Whose last chunk is computed: each has a token of this iteration."""
-        for request_id in request_ids:
-            request, sequence = (job := self._jobs[request_id]).request, job.sequence
-            if request.first_token_s is None:
-                request.first_token_s = self._clock.now
-                request.cached_tokens = sequence.num_cached_tokens
-                self._ttft_s.add(self._clock.now - sequence.arrival_s)
-                self._listener.began(request)
-            to_come = sequence.sampling.max_tokens - sequence.num_output_tokens
-            if to_come:
-                self._batch.join(request_id, sequence.num_tokens, to_come)
-                self._decoding.add(request_id)
-            else:
-                self._tell_ends([request_id])
-
-    def _tell_ends(self, request_ids: list[str]) -> None:
-        for request_id in request_ids:
+    def _tell(self, begun: list[str], ended: list[str]) -> None:
+        now = self._clock.now
+        for request_id in begun:
+            job = self._jobs[request_id]
+            if job.request.first_token_s is None:
+                job.request.first_token_s = now
+                job.request.cached_tokens = job.sequence.num_cached_tokens
+                self._ttft_s.add(now - job.sequence.arrival_s)
+                self._listener.began(job.request)
+            if job.sequence.sampling.max_tokens == 1:
+                ended.append(request_id)
+        for request_id in ended:
             job = self._jobs.pop(request_id)
             self._finished += 1
             self._finished_tokens += job.sequence.sampling.max_tokens
-            job.request.end_s = self._clock.now
+            job.request.end_s = now
             self._listener.ended(job.request)
+        if not self._jobs:
+            self._drained()

@@ -22,11 +22,11 @@ class Afflicted(Protocol):
 
 
 class Window(Record, ABC):
-    """service: its name, or "" for all of them."""
+    """service: its name, or "" for all of them. to_s: None for good."""
 
     service: str = ""
     from_s: float = Field(ge=0)
-    to_s: float = Field(default=float("inf"), gt=0)
+    to_s: float | None = Field(default=None, gt=0)
 
     @abstractmethod
     def begin(self, service: Afflicted) -> None: ...

@@ -44,7 +44,7 @@ class Gateway:
         self._queued: dict[str, Request] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
-        self._expiry_s = -1.0
+        self._expects_expiry = False
         self._prompt_tokens = self._ended = self._ended_tokens = self._shed = self._failed = 0
         self._ttft_s, self._tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
 
@@ -133,7 +133,7 @@ class Gateway:
             return
         self._queued[request.request_id] = request
         self._dispatch()
-        if self._queued and self._expiry_s <= self._clock.now:
+        if self._queued and not self._expects_expiry:
             self._await_expiry()
 
     def _dispatch(self) -> None:
@@ -174,17 +174,15 @@ class Gateway:
             load.prefill_tokens = max(0.0, load.prefill_tokens - waiting.prefill_tokens)
 
     def _await_expiry(self) -> None:
-        """Once for whoever waits now; those that come later are looked at then."""
-        self._expiry_s = self._clock.now + self._admission.spec.max_wait_s
-        self._clock.at(self._expiry_s, self._expire)
+        """While anybody waits, it is looked every second who has waited too long."""
+        self._expects_expiry = bool(self._queued)
+        if self._queued:
+            self._clock.at(self._clock.now + 1.0, self._expire)
 
     def _expire(self) -> None:
         for waiting in self._admission.expired(self._clock.now):
             self._shed_one(self._queued.pop(waiting.request_id))
-        if self._queued:
-            oldest_s = min(r.arrival_s for r in self._queued.values())
-            self._expiry_s = oldest_s + self._admission.spec.max_wait_s
-            self._clock.at(self._expiry_s, self._expire)
+        self._await_expiry()
 
     def _shed_one(self, request: Request) -> None:
         request.outcome = "shed"

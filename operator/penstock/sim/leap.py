@@ -1,8 +1,8 @@
 """Many iterations of a decoding batch as one step of the engine's scheduler.
 
-While nothing waits and nothing is prefilled, iterations differ only by one more token for each
-sequence. The scheduler's own path for guesses covers them: it leaves `num_drafts` guesses to the
-runner, and here all of them are right. So a leap is an ordinary step, and the formula of an
+After an iteration that computes all prompts there are, the next ones differ only by one more token
+for each sequence. The scheduler's own path for guesses covers them: it leaves a number of guesses to
+the runner, and here all of them are right. So a leap is an ordinary step, and the formula of an
 arithmetic series says how long it takes.
 """
 
@@ -32,7 +32,7 @@ class LeapGovernor(Governor):
 
 def leaping(governor: LeapGovernor) -> Speculation:
     config = SpeculationConfig(method="draft_model", num_speculative_tokens=1, model="simulated")
-    return Speculation(config, governor)
+    return Speculation(config, governor, after_prompts=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ def draw(run: Run, path: Path) -> None:
         _reasons(axes[4][column], service, run.scenario.duration_s)
         axes[0][column].set_title(f"{service.spec.name}: {run.scenario.name}, seed {run.seed}")
         axes[4][column].set_xlabel("seconds")
+        axes[4][column].set_xlim(0, run.scenario.duration_s)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -51,6 +52,7 @@ def _load(axes: Any, service: Service) -> None:
 
 def _replicas(axes: Any, service: Service, duration_s: float) -> None:
     census = service.fleet.census
+    census = [c for c in census if c.at_s <= duration_s]
     at = [c.at_s for c in census] + [duration_s]
     layers = [
         [getattr(c, state) for c in census]

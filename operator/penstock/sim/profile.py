@@ -84,7 +84,7 @@ class Profile(Record):
     times: IterationTimes
     max_num_seqs: int = Field(default=256, ge=1)
     max_num_batched_tokens: int = Field(default=8192, ge=1)
-    block_size: int = Field(default=16, ge=1)
+    block_size: int = Field(default=64, ge=1)
     kv_tokens: int = Field(ge=1)
     start_up: StartUp = StartUp()
 

@@ -107,4 +107,5 @@ def suffer(fault: Fault, services: Sequence[Service], clock: Clock) -> None:
     struck = [s for s in services if fault.service in ("", s.spec.name)]
     for service in struck:
         clock.at(fault.from_s, partial(fault.begin, service))
-        clock.at(fault.to_s, partial(fault.end, service))
+        if fault.to_s is not None:
+            clock.at(fault.to_s, partial(fault.end, service))

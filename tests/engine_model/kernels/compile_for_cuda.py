@@ -1,9 +1,13 @@
 """Compiles every kernel, as its own wrapper launches it, to machine code for two GPU generations.
 
+That none is left out is checked at the end.
+
 Needs Triton but no GPU. The interpreter accepts things that the compiler does not. Run in a
 process of its own, by test_kernels.py; alone, it prints what each launch takes of the machine.
 """
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +23,7 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.runtime import driver  # noqa: E402
 from triton.runtime.jit import JITFunction  # noqa: E402
 
+import penstock_engine.kernels  # noqa: E402
 from penstock_engine.kernels import kv_quant  # noqa: E402
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
 from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
@@ -27,6 +32,7 @@ from penstock_engine.kernels.int8_linear import int8_linear  # noqa: E402
 from penstock_engine.kernels.kv_write import kv_write  # noqa: E402
 from penstock_engine.kernels.lora import group_by_adapter, lora_expand, lora_shrink  # noqa: E402
 from penstock_engine.kernels.moe import moe  # noqa: E402
+from penstock_engine.kernels.operations import operations  # noqa: E402
 from penstock_engine.kernels.paged_attention import paged_attention  # noqa: E402
 from penstock_engine.kernels.paged_batch import PagedBatch  # noqa: E402
 from penstock_engine.kernels.race_argmax import race_argmax  # noqa: E402
@@ -34,6 +40,7 @@ from penstock_engine.kernels.rope import rope  # noqa: E402
 from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul  # noqa: E402
 
 SHARED_BYTES = 99 * 1024  # what a program may take on the smallest devices since sm_80
+compiled_kernels: set[str] = set()
 CUOBJDUMP = Path(triton.backends.nvidia.__file__).parent / "bin" / "cuobjdump"
 
 
@@ -59,6 +66,7 @@ def compile_only(kernel: JITFunction, grid: object) -> Callable[..., None]:
         usage = resources(compiled.asm["cubin"]) if "--resources" in sys.argv else ""
         print(f"sm_{Device.capability} {kernel.__name__:20} shared {shared:6} {usage}", flush=True)
         assert shared <= SHARED_BYTES
+        compiled_kernels.add(kernel.__name__)
 
     return launch
 
@@ -106,6 +114,8 @@ def row_kernels(dtype: torch.dtype) -> None:
     table = empty(9, 64, dtype=torch.float32)
     positions = torch.zeros(3, dtype=torch.int64)
     rope(x.view(3, 24, 128), x.view(3, 24, 128)[:, :8], table, table, positions)
+    angles = empty(3, 1, 128, dtype=dtype)
+    operations("cuda").rotate(x.view(3, 24, 128), x.view(3, 24, 128)[:, :8], angles, angles)
     silu_mul(x)
     gelu_tanh_mul(x)
 
@@ -123,7 +133,9 @@ def products(dtype: torch.dtype, num_rows: int) -> None:
     x = empty(num_rows, 2048, dtype=dtype)
     codes, scales = empty(300, 2048, dtype=torch.int8), empty(300, 16, dtype=dtype)
     int8_linear(x, codes, scales[:, :1].contiguous(), 2048)
-    int8_linear(x, codes.view(torch.float8_e4m3fn), scales[:, :1].contiguous(), 2048)
+    int8_linear(
+        x, codes.view(torch.float8_e4m3fn), scales[:, :1].contiguous(), 2048, factor=1 / 256
+    )
     int8_linear(x, codes, scales, 128, zeros=scales.to(torch.int16))
     packed = empty(5, 2048, 32, dtype=torch.uint8)
     int4_linear(x, packed, empty(16, 320, 2, dtype=dtype), 300)
@@ -132,6 +144,15 @@ def products(dtype: torch.dtype, num_rows: int) -> None:
     tokens = group_by_adapter(experts[:, 0].contiguous(), 4)
     shrunk = lora_shrink(x, empty(4, 16, 2048, dtype=dtype), tokens)
     lora_expand(shrunk, empty(4, 300, 16, dtype=dtype), tokens, x[:, :300])
+
+
+def all_kernels() -> set[str]:
+    names: set[str] = set()
+    package = penstock_engine.kernels
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        members = vars(importlib.import_module(module.name)).values()
+        names |= {m.__name__ for m in members if isinstance(m, JITFunction)}
+    return {name for name in names if name.endswith("_kernel")}
 
 
 def compile_all() -> None:
@@ -156,4 +177,5 @@ driver.set_active(Device())
 for Device.capability in (80, 90):
     kv_quant.has_float8 = lambda device: Device.capability >= 89
     compile_all()
+assert compiled_kernels == all_kernels()
 print("compiled")

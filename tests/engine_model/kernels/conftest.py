@@ -3,11 +3,16 @@
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+
+from penstock_engine.kernels.operations import BY_DEVICE, TORCH, TRITON
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "kernel_equality.py"
@@ -33,3 +38,20 @@ def kernel_equality() -> ModuleType:
     if IS_INTERPRETED:
         module.skip_repeated_patching()
     return module
+
+
+@pytest.fixture
+def computing() -> Callable[[str], AbstractContextManager[None]]:
+    """computing("triton") or ("torch"): what all devices compute with, inside the context."""
+    tables = {"torch": TORCH, "triton": TRITON}
+    if not torch.cuda.is_available():  # every launch of a graph is made anew
+        tables["triton"] = replace(TRITON, recorder=lambda: lambda compute: compute)
+
+    @contextmanager
+    def context(name: str) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for device in BY_DEVICE:
+                patch.setitem(BY_DEVICE, device, tables[name])
+            yield
+
+    return context

@@ -1,7 +1,7 @@
 """Whole models on the path of CUDA, from the runner down, against the torch path: same tokens."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from triton.runtime.jit import KernelInterface
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.kernels.operations import BY_DEVICE, TRITON
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
@@ -26,14 +26,10 @@ SIZES = {
     "max_num_batched_tokens": 16,
     "max_model_len": 100,
 }
+Computing = Callable[[str], AbstractContextManager[None]]
+ALWAYS = {"rope", "kv_write", "attend", "reduce", "adjust_logits", "race_argmax"}
+NORM, GATE, GROUPED = {"add_norm"}, {"gate"}, {"group_rows", "grouped_linear"}
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
-
-
-@contextmanager
-def kernels_on(device: str) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(BY_DEVICE, device, TRITON)
-        yield
 
 
 def random_adapter(rank: int, targets: dict[str, tuple[int, int]]) -> Adapter:
@@ -71,36 +67,78 @@ def generate(
     return outputs
 
 
-def check(model_dir: Path, device: str, **options: Any) -> None:
+@contextmanager
+def launches() -> Iterator[set[str]]:
+    """The names of the kernels that are launched inside."""
+    names: set[str] = set()
+    launch = KernelInterface.__getitem__
+
+    def noted(kernel: Any, grid: Any) -> Any:
+        names.add(kernel.__name__.strip("_").removesuffix("_kernel"))
+        return launch(kernel, grid)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KernelInterface, "__getitem__", noted)
+        yield names
+
+
+def check(
+    computing: Computing, launched: set[str], model_dir: Path, device: str, **options: Any
+) -> dict[str, list[int]]:
+    """launched: what of kernels is beside those that every model needs."""
     torch.set_num_threads(1)
-    expected = generate(model_dir, "cpu", **options)
+    with computing("torch"), launches() as names:
+        expected = generate(model_dir, "cpu", **options)
+    assert not names
     assert len({tuple(tokens) for tokens in expected.values()}) > 1
-    with kernels_on(device):
+    with computing("triton"), launches() as names:
         assert generate(model_dir, device, **options) == expected
+    assert names == ALWAYS | launched
+    return expected
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"quantization": "int8"}, {"quantization": "int4"}, {"kv_dtype": "int8"}],
+    ("options", "launched"),
+    [
+        ({}, set()),
+        ({"quantization": "int8"}, {"int8_linear"}),
+        ({"quantization": "int4"}, {"int4_linear"}),
+        ({"kv_dtype": "int8"}, set()),
+    ],
     ids=["plain", "int8", "int4", "int8 cache"],
 )
 def test_a_model_on_kernels_answers_as_on_torch(
-    qwen3_dir: Path, device: str, options: dict[str, str]
+    computing: Computing,
+    qwen3_dir: Path,
+    device: str,
+    options: dict[str, str],
+    launched: set[str],
 ) -> None:
-    check(qwen3_dir, device, **options)
+    check(computing, NORM | GATE | launched, qwen3_dir, device, **options)
 
 
-def test_adapters(qwen3_dir: Path, device: str) -> None:
+def test_adapters(computing: Computing, qwen3_dir: Path, device: str) -> None:
     """Three of different ranks, of which two fit at once, beside sequences without one."""
     adapters = ("3", "", "16", "3", "5")
-    check(qwen3_dir, device, adapters=adapters, max_adapters=2)
-    plain = generate(qwen3_dir, "cpu")
-    adapted = generate(qwen3_dir, "cpu", adapters=adapters, max_adapters=2)
+    launched = NORM | GATE | GROUPED
+    adapted = check(computing, launched, qwen3_dir, device, adapters=adapters, max_adapters=2)
+    with computing("torch"):
+        plain = generate(qwen3_dir, "cpu")
     assert [plain[n] == adapted[n] for n in plain] == [not name for name in adapters]
 
 
-@pytest.mark.parametrize("family", ["gemma2", "phi", "mixtral"])
-def test_families(family: str, greedy_equality: ModuleType, device: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "launched"),
+    [("gemma2", NORM | GATE), ("phi", set()), ("mixtral", NORM | GATE | GROUPED)],
+)
+def test_families(
+    computing: Computing,
+    family: str,
+    launched: set[str],
+    greedy_equality: ModuleType,
+    device: str,
+    tmp_path: Path,
+) -> None:
     """Windows of 5 tokens in some layers, scores below 2 and norms before and after; halves side
     by side, rotated in part; experts."""
     torch.manual_seed(0)
@@ -108,4 +146,4 @@ def test_families(family: str, greedy_equality: ModuleType, device: str, tmp_pat
     if family == "gemma2":
         made = replace(made, config=made.config | {"sliding_window": 5})
     made.make(tmp_path)
-    check(tmp_path, device)
+    check(computing, launched, tmp_path, device)

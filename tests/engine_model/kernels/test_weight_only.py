@@ -1,11 +1,17 @@
 """Weights as the quantization package holds them: the kernels read its layouts."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from penstock_engine.kernels.int4_linear import int4_linear, int4_linear_reference
 from penstock_engine.kernels.int8_linear import int8_linear, int8_linear_reference
+from penstock_engine.layers.linear import Linear
+from penstock_engine.quantization.hold import hold
 from penstock_engine.quantization.int4 import Int4Weight
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.rounding import round_to_int4, round_to_int8
@@ -90,3 +96,47 @@ def test_the_reference_of_four_bits_multiplies_what_the_matrix_says() -> None:
     held = Int4Weight(matrix, torch.float32)
     actual = int4_linear_reference(x, held.packed, held.scales_and_offsets, 70)
     torch.testing.assert_close(actual, F.linear(x, matrix.dequantized()))
+
+
+def random_matrix(
+    kind: str, num_outputs: int, num_inputs: int, group_size: int, *, is_odd: bool
+) -> QuantizedMatrix:
+    """is_odd: with zeros, where there can be any, and inputs in another order."""
+    num_groups = -(-num_inputs // group_size)
+    scales = torch.rand(num_outputs, num_groups) / 100
+    codes = torch.randint(-8, 8, (num_outputs, num_inputs), dtype=torch.int8)
+    zeros = None
+    if kind == "fp8":
+        codes = torch.randn(num_outputs, num_inputs).to(torch.float8_e4m3fn)
+    elif is_odd:
+        zeros = torch.randint(-8, 8, (num_outputs, num_groups), dtype=torch.int16)
+    order = torch.randperm(num_inputs) if is_odd else None
+    return QuantizedMatrix(codes, scales, 4 if kind == "int4" else 8, group_size, zeros, order)
+
+
+@pytest.mark.parametrize("is_odd", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "group_size"),
+    [("int8", 192), ("int8", 64), ("int8", 80), ("int8", 12), ("fp8", 192), ("fp8", 128),
+     ("int4", 64), ("int4", 12)],
+)  # fmt: skip
+def test_a_layer_multiplies_what_its_matrices_say(
+    computing: Callable[[str], AbstractContextManager[None]],
+    kind: str,
+    group_size: int,
+    is_odd: bool,
+    device: str,
+) -> None:
+    """Three of them joined, of which one stays wide. Groups of 12 are not for the kernels."""
+    torch.manual_seed(group_size)
+    parts = [random_matrix(kind, n, 192, group_size, is_odd=is_odd) for n in (20, 70)]
+    wide = torch.randn(5, 192) / 10
+    x = torch.randn(2, 3, 192)
+    expected = F.linear(x, torch.cat([*(part.dequantized() for part in parts), wide]))
+    layer = Linear(192, 95, bias=True)
+    layer.bias = nn.Parameter(torch.randn(95, device=device))
+    del layer.weight
+    layer.weight = hold([*parts, wide], torch.float32, device)
+    with computing("triton"):
+        actual = layer(x.to(device)) - layer.bias
+    torch.testing.assert_close(actual.cpu(), expected, atol=1e-4, rtol=1e-4)

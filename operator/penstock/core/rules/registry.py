@@ -1,4 +1,4 @@
-"""The published rules by name, with the knobs a user of each would turn, and where to.
+"""Ours and the published rules by name, with the knobs a user of each would turn, and where to.
 
 The oracle is not among them: it is built from the future it knows.
 """
@@ -25,6 +25,8 @@ from penstock.core.rules.ray_serve import RayServe
 from penstock.core.rules.static import Static
 from penstock.core.rules.wva_v1 import wva_v1
 from penstock.core.rules.wva_v2 import wva_v2
+from penstock.core.sizing.iteration import IterationModel
+from penstock.core.sizing.rule import Sizing
 
 Knob: TypeAlias = float | str | bool
 Knobs: TypeAlias = dict[str, Knob]
@@ -76,6 +78,29 @@ def dynamo(
     )
 
 
+def penstock(
+    profile: EngineProfile,
+    loss_up: float = 1.0,
+    loss_down: float = 0.5,
+    calm_s: float = 60.0,
+    backlog: float = 0.2,
+    startup_s: float = 120.0,
+) -> Sizing:
+    """Ours, told what `penstock calibrate` measures."""
+    prior = IterationModel(
+        profile.base_s, profile.prefill_token_s, profile.sequence_s, profile.kv_token_s
+    )
+    return Sizing(
+        prior=prior,
+        startup_s=startup_s,
+        max_num_seqs=profile.max_sequences,
+        loss_up=loss_up,
+        loss_down=loss_down,
+        calm_s=calm_s,
+        backlog=backlog,
+    )
+
+
 DOWN_WINDOW = {"down_window_s": (60.0, 300.0, 600.0)}
 SLO_BAND = {
     "up_at": (0.25, 0.35, 0.45, 0.55, 0.7),
@@ -84,6 +109,11 @@ SLO_BAND = {
 }
 
 PUBLISHED: Mapping[str, Published] = {
+    "penstock": Published(
+        penstock,
+        {"loss_up": (0.1, 0.25, 0.5, 1.0, 2.0), "calm_s": (60.0, 180.0)},
+        takes_profile=True,
+    ),
     "static": Published(Static, {"replicas": tuple(range(1, 17))}),
     "hpa-busy": Published(hpa_busy, {"target": (0.4, 0.6, 0.8, 0.9), **DOWN_WINDOW}),
     "hpa-kv": Published(hpa_kv, {"target": (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), **DOWN_WINDOW}),

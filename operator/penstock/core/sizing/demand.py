@@ -25,7 +25,9 @@ MEMORY_S = 7200.0
 # Before any data: arrivals like Poisson's with sizes that vary as much as their mean, believed like
 # so many seconds of data.
 PRIOR_DISPERSION = 2.0
-PRIOR_S = 300.0
+PRIOR_S = 1800.0
+# What is believed of the level in the first seconds is not judged by what follows.
+WARM_UP_S = 60.0
 NOISE_BLOCK_S = 10.0
 
 Losses = tuple[tuple[float, ...], ...]
@@ -46,6 +48,7 @@ class Demand:
     headroom, the mean rate of work beyond level * headroom; of `judged`, the mean rate that came."""
 
     history: tuple[Moment, ...] = ()
+    since_s: float = 0.0
     noise: float = PRIOR_DISPERSION
     lost: Losses = field(default=((0.0,) * len(HEADROOMS),) * len(HORIZONS_S))
     judged: tuple[float, ...] = (0.0,) * len(HORIZONS_S)
@@ -58,7 +61,7 @@ class Demand:
     def after(self, now_s: float, work_s: float, request_s: float) -> "Demand":
         """work_s: that arrived since the last look. request_s: the mean work of a request."""
         if not self.history:
-            return replace(self, history=(Moment(now_s, 0.0, 0.0),))
+            return replace(self, history=(Moment(now_s, 0.0, 0.0),), since_s=now_s)
         last = self.history[-1]
         total = last.work_s + work_s
         history = (*self._kept(now_s), Moment(now_s, total, 0.0))
@@ -69,7 +72,8 @@ class Demand:
         for horizon_s, row, mean, seen_s in rows:
             then = _at(history, now_s - horizon_s)
             elapsed_s = now_s - then.at_s
-            if then.level > 0 and elapsed_s >= 0.7 * horizon_s:
+            is_warm = then.at_s >= self.since_s + WARM_UP_S
+            if is_warm and then.level > 0 and elapsed_s >= 0.7 * horizon_s:
                 came = (total - then.work_s) / elapsed_s
                 weight = (now_s - last.at_s) / (seen_s + now_s - last.at_s)
                 beyond = (max(0.0, came - then.level * headroom) for headroom in HEADROOMS)
@@ -79,7 +83,14 @@ class Demand:
             lost.append(row)
             judged.append(mean)
             watched_s.append(seen_s)
-        return Demand(history, noise, tuple(lost), tuple(judged), tuple(watched_s))
+        return replace(
+            self,
+            history=history,
+            noise=noise,
+            lost=tuple(lost),
+            judged=tuple(judged),
+            watched_s=tuple(watched_s),
+        )
 
     def headroom(self, horizon_s: float, loss: float, request_s: float) -> float:
         """The smallest multiple of the level beyond which at most the share `loss` came, of all

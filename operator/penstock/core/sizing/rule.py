@@ -53,8 +53,8 @@ class Sizing:
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss_up: float = 0.5
-    loss_down: float = 0.2
+    loss_up: float = 1.0
+    loss_down: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
     period_s: float = 2.0
@@ -91,9 +91,11 @@ class Sizing:
                     desired, code = current - 1, "ScaleDown"
                     trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
         clipped = bounds.clip(desired)
-        if clipped != desired:
-            trail.append(TrailEntry("bounds", clipped, f"bounded to {clipped}"))
-        reason = "; ".join(entry.note for entry in trail if entry.step != "capacity")
+        within = f"within {bounds.min_replicas} to {bounds.max_replicas}"
+        note = within if clipped == desired else f"bounded to {clipped}, {within}"
+        trail.append(TrailEntry("bounds", clipped, note))
+        told = [entry.note for entry in trail if entry.step in ("need", "risk", "down")]
+        reason = "; ".join(told if clipped == desired else [*told, note])
         return Decision(clipped, reason, code, tuple(trail)), replace(state, calm_s=calm_s)
 
     def _look(self, seen: Observation, state: SizingState) -> SizingState:
@@ -128,7 +130,7 @@ class Sizing:
         if seen.missing and not seen.readings:
             return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
         if state.traffic.mix is None or len(state.demand.history) < 2:
-            return "no request has ended yet: held"
+            return "no request has come yet: held"
         if not seen.ready:
             return "no engine is ready: held"
         return None

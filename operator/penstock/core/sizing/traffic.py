@@ -18,14 +18,15 @@ class Mean:
     weight: float = 0.0
 
     def after(self, total: float, count: float) -> "Mean":
-        """With `count` more that sum up to `total`."""
-        if count <= 0:
-            return self
-        weight = min(self.weight, MEMORY_REQUESTS) + count
-        return Mean(self.value + (total - count * self.value) / weight, weight)
+        """With `count` more that sum up to `total`; either may come before the other."""
+        known = min(self.weight, MEMORY_REQUESTS)
+        weight = known + count
+        return self if weight <= 0 else Mean((self.value * known + total) / weight, weight)
 
 
 NOTHING = Mean()
+# Until requests have ended: a belief that the first few replace.
+FIRST_OUTPUT = Mean(200.0, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,37 +56,53 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests."""
+    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests.
+
+    ended: requests, ever. running: of the last look.
+    """
 
     prompt: Mean = NOTHING
-    output: Mean = NOTHING
+    output: Mean = FIRST_OUTPUT
     miss: Mean = NOTHING
     arrivals: int = 0
     prompt_tokens: int = 0
+    ended: int = 0
+    running: int = 0
+
+    @property
+    def output_tokens(self) -> float:
+        """Of a request. At first, each that runs counts as half a request: halfway on average."""
+        halves = max(0, self.running - self.ended) / 2
+        known = self.output.weight
+        return max(1.0, self.output.value * known / (known + halves))
 
     @property
     def mix(self) -> Mix | None:
-        """None until the first request has ended."""
-        if not self.prompt.weight or not self.output.weight:
+        """None until there was a request."""
+        if not self.prompt.weight:
             return None
         uncached = self.prompt.value * (self.miss.value if self.miss.weight else 1.0)
-        return Mix(self.prompt.value, uncached, max(1.0, self.output.value))
+        return Mix(self.prompt.value, uncached, self.output_tokens)
 
     def after(self, then: Readings, seen: Observation) -> "Traffic":
         """then: the last good readings before those that are seen."""
         arrivals, prompt_tokens = _arrived(then, seen)
         prompt = self.prompt.after(prompt_tokens, arrivals)
-        output, miss = self.output, self.miss
+        output, miss, ended = self.output, self.miss, self.ended
         for old, new in then.pairs(seen):
+            ended += new.finished - old.finished
+            # All tokens for each that ended: the mean of those that ended alone is too short while
+            # long ones still run (the estimate of a censored exponential).
             output = output.after(
-                new.output_tokens_finished - old.output_tokens_finished, new.finished - old.finished
+                new.output_tokens - old.output_tokens, new.finished - old.finished
             )
             prompts = new.prompt_tokens - old.prompt_tokens
             if prompts > 0 and prompt.value:
                 missed = 1 - (new.cached_tokens - old.cached_tokens) / prompts
                 share = prompts / prompt.value
                 miss = miss.after(share * missed, share)
-        return Traffic(prompt, output, miss, arrivals, prompt_tokens)
+        running = sum(reading.running for reading in seen.readings)
+        return Traffic(prompt, output, miss, arrivals, prompt_tokens, ended, running)
 
 
 def _arrived(then: Readings, seen: Observation) -> tuple[int, int]:

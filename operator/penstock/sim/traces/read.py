@@ -5,9 +5,9 @@ from pathlib import Path
 from random import Random
 
 from penstock.sim.request import Request
-from penstock.sim.traces import azure, burstgpt, mooncake
+from penstock.sim.traces import azure, burstgpt, mooncake, servegen
 from penstock.sim.traces.row import Row
-from penstock.sim.traces.source import Format, Trace
+from penstock.sim.traces.source import Trace
 
 # Copies of a request that a higher rate asks for come within so many seconds of it.
 JITTER_S = 10.0
@@ -15,13 +15,18 @@ JITTER_S = 10.0
 
 def requests_of(trace: Trace, duration_s: float, random: Random) -> tuple[list[Request], int]:
     """In order of arrival, and how many tokens one id of their prefixes stands for (0: none)."""
-    rows = rows_of(trace.path, trace.format)
-    chosen = [
-        (at_s, row)
-        for row in rows
-        if trace.from_s <= row.at_s < trace.from_s + duration_s
-        for at_s in _scaled(row.at_s - trace.from_s, trace.rate_scale, random)
-    ]
+    if trace.format == "servegen":
+        drawn = servegen.rows(
+            clients_of(trace.path), trace.from_s, duration_s, trace.rate_scale, random
+        )
+        chosen = [(row.at_s - trace.from_s, row) for row in drawn]
+    else:
+        chosen = [
+            (at_s, row)
+            for row in rows_of(trace.path, trace.format)
+            if trace.from_s <= row.at_s < trace.from_s + duration_s
+            for at_s in _scaled(row.at_s - trace.from_s, trace.rate_scale, random)
+        ]
     chosen.sort(key=lambda pair: pair[0])
     requests = [
         Request(f"r{i}", at_s, row.prompt_tokens, row.output_tokens, row.prefix)
@@ -30,8 +35,11 @@ def requests_of(trace: Trace, duration_s: float, random: Random) -> tuple[list[R
     return requests, mooncake.BLOCK_TOKENS if trace.format == "mooncake" else 0
 
 
+clients_of = cache(servegen.clients)
+
+
 @cache
-def rows_of(path: Path, form: Format) -> tuple[Row, ...]:
+def rows_of(path: Path, form: str) -> tuple[Row, ...]:
     """All rows, the first arrival at 0."""
     read = {"azure": azure.rows, "mooncake": mooncake.rows, "burstgpt": burstgpt.rows}[form]
     with path.open() as lines:

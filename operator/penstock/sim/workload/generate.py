@@ -82,11 +82,11 @@ class Maker:
         prompt = drawn.prompt.draw(self._random)
         output = drawn.output.draw(self._random)
         serial = next(self._serials)
-        prefix: tuple[int, ...] = ()
+        prefix: tuple[int, ...] = (2**30 + serial,)  # from there on it is like no other
         if drawn.prefix_share:
             num_blocks = int(prompt * drawn.prefix_share) // PREFIX_BLOCK_TOKENS
             first = self._random.randrange(drawn.prefix_groups) * 100_000
-            prefix = (*range(first, first + num_blocks), 2**30 + serial)
+            prefix = (*range(first, first + num_blocks), *prefix)
         return Request(f"r{serial}", arrival_s, prompt, output, prefix, user)
 
 

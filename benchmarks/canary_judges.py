@@ -1,0 +1,167 @@
+"""How often judges of canaries err, and how long they take: every figure of docs/concepts/canary.md.
+
+    python benchmarks/canary_judges.py healthy [--runs 400] [--jobs 2] [--seed 0]
+    python benchmarks/canary_judges.py worse
+    python benchmarks/canary_judges.py judges
+    python benchmarks/canary_judges.py bars      exits with 1 where a bar is missed
+
+One row of any table is `penstock simulate-rollout` with the same options. Shares with exact 95 %
+intervals, times as medians with 95 % intervals.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from penstock.sim.rollout.campaign import Life, simulate, summary
+from penstock.sim.rollout.interval import of_share
+from penstock.sim.rollout.judges import JudgeName
+from penstock.sim.rollout.scenario import Effect, Scenario
+
+RATES = (0.2, 0.5, 1.0, 5.0, 20.0)
+BESIDE = Scenario(canary_rate=0.5, control_rate=4.5)
+WORSE = {
+    "+20 % TTFT": replace(BESIDE, effect=Effect(ttft=1.2)),
+    "+50 % TTFT": replace(BESIDE, effect=Effect(ttft=1.5)),
+    "+10 % TPOT": replace(BESIDE, effect=Effect(tpot=1.1)),
+    "+2 points of errors": replace(BESIDE, effect=Effect(errors=0.02)),
+    "+2 points of errors, no history": replace(
+        BESIDE, effect=Effect(errors=0.02), history_hours=0.0
+    ),
+    "+20 % TTFT beside control pods at 0.5 rps": replace(
+        BESIDE, control_rate=0.5, effect=Effect(ttft=1.2)
+    ),
+    "+20 % TTFT, length explains half": replace(BESIDE, length_share=0.5, effect=Effect(ttft=1.2)),
+    "+20 % TTFT, heavy tails": replace(BESIDE, latency="heavy", effect=Effect(ttft=1.2)),
+    "+20 % TTFT, 300 s of warm-up": replace(BESIDE, warm_up_s=300.0, effect=Effect(ttft=1.2)),
+    "+50 % TTFT in queues": replace(BESIDE, latency="queue", effect=Effect(ttft=1.5)),
+}
+# The most minutes that the median may take; all but 2 % must be found within the hour.
+BARS_MINUTES = {
+    "+20 % TTFT": 10.0,
+    "+50 % TTFT": 3.0,
+    "+10 % TPOT": 12.0,
+    "+2 points of errors": 6.0,
+    "+20 % TTFT beside control pods at 0.5 rps": 18.0,
+}
+
+
+class Campaign:
+    """Runs rows, prints each as it is done, keeps all of them."""
+
+    def __init__(self, runs: int, jobs: int, seed: int) -> None:
+        self.runs, self.jobs, self.seed = runs, jobs, seed
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    def row(self, label: str, scenario: Scenario, judge: JudgeName = "penstock") -> list[Life]:
+        lives = simulate(judge, scenario, self.runs, self.seed, self.jobs)
+        told = summary(lives)
+        self.rows[label] = told
+        print(
+            f"| {label} | {share(told, 'aborted')} | {share(told, 'promoted')} "
+            f"| {minutes(told)} | {told['exposed_requests']:,.0f} |",
+            flush=True,
+        )
+        return lives
+
+
+def header(title: str, runs: int) -> None:
+    print(f"\n| {title} ({runs} hours each) | aborted | promoted | median minutes | requests |")
+    print("| --- | --- | --- | --- | --- |")
+
+
+def share(told: dict[str, Any], outcome: str) -> str:
+    low, high = told[f"{outcome}_interval"]
+    return f"{told[outcome]:.1%} ({low:.1%} to {high:.1%})"
+
+
+def minutes(told: dict[str, Any]) -> str:
+    if told["median_minutes"] is None:
+        return "none decided"
+    low, high = told["median_minutes_interval"]
+    return f"{told['median_minutes']:.1f} ({low:.1f} to {high:.1f}), {told['minutes_of']}"
+
+
+def healthy(campaign: Campaign) -> list[str]:
+    """A canary like stable; returns the bars that are missed."""
+    missed = []
+    rows = [("lognormal", 0.3), ("heavy", 0.3), ("queue", 0.3), ("queue", 0.6)]
+    for latency, utilization in rows:
+        kind = f"{latency}, {utilization:.0%} busy" if latency == "queue" else latency
+        header(f"healthy, {kind}", campaign.runs)
+        everything: list[Life] = []
+        for rate in RATES:
+            scenario = Scenario(
+                canary_rate=rate,
+                control_rate=9 * rate,
+                latency=latency,  # type: ignore[arg-type]
+                utilization=utilization,
+            )
+            label = f"{kind}, {rate:g} rps"
+            everything += campaign.row(label, scenario)
+            if rate >= 1 and campaign.rows[label]["promoted"] < 0.95:
+                missed.append(f"{label}: promoted {share(campaign.rows[label], 'promoted')}")
+        aborted = sum(life.decided.outcome == "aborted" for life in everything)
+        low, high = of_share(aborted, len(everything))
+        print(f"\n{kind}: {aborted} of {len(everything)} aborted ({low:.2%} to {high:.2%})")
+        if aborted / len(everything) > 0.01:
+            missed.append(f"{kind}: {aborted} of {len(everything)} healthy canaries aborted")
+    return missed
+
+
+def worse(campaign: Campaign) -> list[str]:
+    """A canary that is worse than stable; returns the bars that are missed."""
+    header("worse", campaign.runs)
+    missed = []
+    for label, scenario in WORSE.items():
+        campaign.row(label, scenario)
+        told = campaign.rows[label]
+        if label in BARS_MINUTES and not (
+            told["aborted"] >= 0.98 and told["median_minutes"] <= BARS_MINUTES[label]
+        ):
+            missed.append(f"{label}: {share(told, 'aborted')}, {minutes(told)}")
+    plain = campaign.rows["+20 % TTFT"]["median_minutes"]
+    adjusted = campaign.rows["+20 % TTFT, length explains half"]["median_minutes"]
+    gain = 1 - adjusted / plain
+    print(f"\nadjusting for prompt length saves {gain:.0%} of the time")
+    if gain < 0.3:
+        missed.append(f"adjusting for prompt length saves {gain:.0%}")
+    return missed
+
+
+def judges(campaign: Campaign) -> list[str]:
+    """All judges on the same draws."""
+    cases = {
+        "healthy": BESIDE,
+        **{label: WORSE[label] for label in ("+20 % TTFT", "+50 % TTFT", "+2 points of errors")},
+    }
+    for label, scenario in cases.items():
+        header(label, campaign.runs)
+        for judge in get_args(JudgeName):
+            campaign.row(judge, scenario, judge)
+    return []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=("healthy", "worse", "judges", "bars"))
+    parser.add_argument("--runs", type=int, default=400)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    campaign = Campaign(asked.runs, asked.jobs, asked.seed)
+    parts = {"healthy": [healthy], "worse": [worse], "judges": [judges], "bars": [healthy, worse]}
+    missed = [line for part in parts[asked.part] for line in part(campaign)]
+    for line in missed:
+        print(f"missed: {line}")
+    if asked.json:
+        asked.json.write_text(json.dumps(campaign.rows, indent=2))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""How much more block differences vary than independent requests would: the design effect.
+
+Queues make neighbours in time alike, so a block of ten requests may be worth three. Differences are
+batched at several scales; a scale that varies more than noise explains divides the information.
+"""
+
+import math
+from dataclasses import dataclass
+
+# In intervals. What is correlated for longer than the longest looks like a regression to any test
+# that has an hour.
+SCALES = (1, 2, 4, 8, 16)
+# How strongly an excess is doubted, in units of its own sampling variance. At 0 the noise of the
+# estimate costs a tenth of the information where there is no correlation, at 10 real correlation
+# goes unseen.
+DOUBT = 3.0
+# An excess that is believed, and known from few intervals only, is taken to be larger than it looks:
+# by this many intervals' worth.
+CAUTION = 20.0
+# Fewer batches than this tell nothing of their scale.
+MIN_BATCHES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Weighted sums over finished batches of one scale, and the batch that is being filled."""
+
+    scale: int
+    n: int = 0
+    weight: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+    filled: int = 0
+    open_weight: float = 0.0
+    open_total: float = 0.0
+
+    def add(self, weight: float, difference: float) -> "Batches":
+        """weight: the precision of `difference` in requests."""
+        w = self.open_weight + weight
+        t = self.open_total + weight * difference
+        if self.filled + 1 < self.scale:
+            return Batches(
+                self.scale, self.n, self.weight, self.total, self.squares, self.filled + 1, w, t
+            )
+        return Batches(
+            self.scale, self.n + 1, self.weight + w, self.total + t, self.squares + t * t / w
+        )
+
+    def excess(self, variance: float, kurtosis: float) -> float:
+        """How much more than `variance` per request the batches vary, as a share of it, >= 0.
+
+        It is shrunk by how well it is known: by the variance of a sample variance.
+        """
+        if self.n < MIN_BATCHES:
+            return 0.0
+        within = self.squares - self.total * self.total / self.weight
+        sampling_variance = (2 + kurtosis / self.scale) / (self.n - 1)
+        return shrunk(within / (variance * (self.n - 1)) - 1, sampling_variance)
+
+
+def shrunk(excess: float, sampling_variance: float) -> float:
+    """An excess that is large against its own noise is believed, a small one is not."""
+    if excess <= 0:
+        return 0.0
+    return excess * excess * excess / (excess * excess + DOUBT * sampling_variance)
+
+
+@dataclass(frozen=True, slots=True)
+class Dispersion:
+    scales: tuple[Batches, ...] = tuple(Batches(scale) for scale in SCALES)
+
+    def add(self, weight: float, difference: float) -> "Dispersion":
+        return Dispersion(tuple(batches.add(weight, difference) for batches in self.scales))
+
+    def factor(self, variance: float, kurtosis: float = 0.0) -> float:
+        """>= 1; 1 where requests are independent. variance: of one request. kurtosis: the excess of
+        that of one interval's difference, 0 of normal ones."""
+        if variance <= 0:
+            return 1.0
+        excess = max(batches.excess(variance, kurtosis) for batches in self.scales)
+        return 1 + excess * (1 + CAUTION / self.scales[0].n) if excess else 1.0
+
+    @property
+    def n(self) -> int:
+        return self.scales[0].n
+
+    @property
+    def weight(self) -> float:
+        return self.scales[0].weight
+
+    @property
+    def mean(self) -> float:
+        finest = self.scales[0]
+        return finest.total / finest.weight if finest.weight else math.nan
+
+
+UNDISPERSED = Dispersion()

@@ -1,0 +1,208 @@
+"""One block in, one verdict out: the canary goes on, has earned its place, or goes.
+
+    gates -> tests (TTFT, TPOT, errors, objective violations, output length) -> evidence, combined
+      -> abort at 1 / alpha -> accept when every regression is shown to be below its tolerance
+      -> timeout -> the next weight
+
+Evidence is an e-value: a bet at fair odds against "the canary is no worse", whose mean stays at 1
+while that is true. The stake is split over the tests, and what all of them hold together reaches
+1 / alpha with a chance of at most alpha, whenever one looks. A test whose regression is shown to be
+within tolerance holds nothing against the canary, however sure it is that there is one.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from penstock.core.canary import gates, sentence
+from penstock.core.canary.counts import NONE, Counts
+from penstock.core.canary.errors import Errors
+from penstock.core.canary.estimate import Estimate
+from penstock.core.canary.evidence import NO_HISTORY, Block, History
+from penstock.core.canary.shift import Shift
+from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Verdict
+from penstock.core.canary.violations import Violations
+from penstock.core.canary.warmup import WarmUp
+from penstock.core.canary.weight import next_weight
+
+Metric = Literal["TTFT", "TPOT", "Errors", "Objective violations", "Output length"]
+
+# The split of the stake. TTFT varies most and errors are rarest, so they get most; TPOT varies a
+# third of TTFT and wins back a small stake in a minute.
+STAKES: dict[Metric, float] = {
+    "TTFT": 0.46,
+    "TPOT": 0.08,
+    "Errors": 0.36,
+    "Objective violations": 0.06,
+    "Output length": 0.04,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeState:
+    """judged_s: time with requests on both sides; only that counts towards the timeout."""
+
+    ttft: Shift
+    tpot: Shift
+    output: Shift
+    errors: Errors
+    violations: Violations
+    control_empty: Counts
+    warm_up: WarmUp
+    judged_s: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one test holds. is_within: the regression is shown to be below its tolerance."""
+
+    metric: Metric
+    e_value: float
+    is_within: bool
+
+    @property
+    def stake(self) -> float:
+        return 0.0 if self.is_within else STAKES[self.metric] * self.e_value
+
+
+def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
+    return JudgeState(
+        ttft=Shift(),
+        tpot=Shift(),
+        output=Shift(),
+        errors=Errors.beside(spec.error_tolerance, history),
+        violations=Violations(spec.violation_tolerance),
+        control_empty=NONE,
+        warm_up=WarmUp(),
+        judged_s=0.0,
+        weight=spec.min_weight,
+    )
+
+
+def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, JudgeState]:
+    """After each block, in order of time. Does not mutate `state`."""
+    if reason := gates.fault(block, state.errors.tally.control, state.control_empty):
+        return Abort(reason, "Gate"), state
+    if not (block.canary.requests and block.control.requests):
+        return _extended(state, block), state
+    state = _observed(state, block)
+    findings = find(spec, state)
+    evidence = sum(finding.stake for finding in findings)
+    if evidence >= 1 / spec.alpha:
+        worst = max(findings, key=lambda finding: finding.stake)
+        return Abort(f"{describe(spec, state, worst.metric)}; {_odds(evidence)}"), state
+    if not _still_open(findings):
+        return Accept(f"{_all_told(spec, state)}; all within tolerance"), state
+    if state.judged_s >= spec.max_duration_s:
+        return _timed_out(spec, state, findings), state
+    progress = min(_progress(spec, state.ttft.estimate()), _progress(spec, state.tpot.estimate()))
+    weight = next_weight(spec, state.weight, progress, evidence)
+    worst = max(findings, key=lambda finding: finding.stake)
+    reason = f"{describe(spec, state, worst.metric)}; {_odds(evidence)}"
+    return Continue(reason, weight), replace(state, weight=weight)
+
+
+def find(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
+    """What each test holds now."""
+    scale, alpha = spec.log_tolerance, spec.alpha
+    ttft, tpot, output = state.ttft.estimate(), state.tpot.estimate(), state.output.estimate()
+    return (
+        Finding("TTFT", ttft.e_value(scale), _is_within(ttft, scale, alpha)),
+        Finding("TPOT", tpot.e_value(scale), _is_within(tpot, scale, alpha)),
+        Finding("Errors", state.errors.e_value(), state.errors.is_within(alpha)),
+        Finding(
+            "Objective violations", state.violations.e_value(), state.violations.is_within(alpha)
+        ),
+        # A new model may well answer at another length: only a drift beyond the tolerance, up or
+        # down, speaks against it, and nobody waits for proof that there is none.
+        Finding("Output length", output.two_sided_e_value(scale, scale), False),
+    )
+
+
+def _still_open(findings: tuple[Finding, ...]) -> list[Metric]:
+    """What acceptance waits for."""
+    return [f.metric for f in findings if not f.is_within and f.metric != "Output length"]
+
+
+def describe(spec: CanarySpec, state: JudgeState, metric: Metric) -> str:
+    """The sentence of one test."""
+    match metric:
+        case "Errors":
+            return sentence.of_tally(metric, state.errors.reading(spec.alpha))
+        case "Objective violations":
+            return sentence.of_tally(metric, state.violations.reading(spec.alpha))
+        case "TTFT":
+            estimate = state.ttft.estimate()
+        case "TPOT":
+            estimate = state.tpot.estimate()
+        case "Output length":
+            estimate = state.output.estimate()
+    return sentence.of_shift(metric, estimate, spec.log_tolerance, spec.alpha)
+
+
+def _observed(state: JudgeState, block: Block) -> JudgeState:
+    canary, control, length_s = block.canary, block.control, block.length_s
+    ttft, tpot = state.ttft, state.tpot
+    if state.warm_up.is_over:
+        ttft = ttft.add(length_s, canary.ttft, control.ttft)
+        tpot = tpot.add(length_s, canary.tpot, control.tpot)
+    violations = state.violations
+    if state.warm_up.is_over:
+        violations = violations.add(
+            length_s,
+            Counts(canary.requests, canary.violations),
+            Counts(control.requests, control.violations),
+        )
+    return replace(
+        state,
+        ttft=ttft,
+        tpot=tpot,
+        output=state.output.add(length_s, (canary.output,), (control.output,)),
+        errors=state.errors.add(
+            length_s,
+            Counts(canary.requests, canary.errors),
+            Counts(control.requests, control.errors),
+        ),
+        violations=violations,
+        control_empty=state.control_empty.add(Counts(control.requests, control.empty_outputs)),
+        warm_up=state.warm_up.add(block),
+        judged_s=state.judged_s + length_s,
+    )
+
+
+def _is_within(estimate: Estimate, scale: float, alpha: float) -> bool:
+    return estimate.difference + estimate.radius(scale, alpha) < scale
+
+
+def _progress(spec: CanarySpec, estimate: Estimate) -> float:
+    """A bound shrinks with the root of the information, so its inverse square measures that."""
+    bound = estimate.difference + estimate.radius(spec.log_tolerance, spec.alpha)
+    return 1.0 if bound <= spec.log_tolerance else (spec.log_tolerance / bound) ** 2
+
+
+def _extended(state: JudgeState, block: Block) -> Extend:
+    silent = "control" if block.canary.requests else "canary"
+    return Extend(
+        f"no request ended on the {silent} for {block.length_s:g} s; that time is not counted",
+        state.weight,
+    )
+
+
+def _timed_out(
+    spec: CanarySpec, state: JudgeState, findings: tuple[Finding, ...]
+) -> Accept | Abort:
+    reason = (
+        f"undecided after {state.judged_s / 60:.0f} minutes with requests, onTimeout is "
+        f"{spec.on_timeout}: not shown to be within tolerance: "
+        f"{', '.join(_still_open(findings))}"
+    )
+    return Accept(reason, "Timeout") if spec.on_timeout == "Promote" else Abort(reason, "Timeout")
+
+
+def _all_told(spec: CanarySpec, state: JudgeState) -> str:
+    return f"{describe(spec, state, 'TTFT')}; {describe(spec, state, 'TPOT')}"
+
+
+def _odds(evidence: float) -> str:
+    return f"the evidence against it is {evidence:,.1f} to 1"

@@ -1,0 +1,35 @@
+"""Count, sum and sum of squares: all that a block tells of a quantity."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Of the natural logarithm of a quantity, so that a difference of means is a relative change."""
+
+    n: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    @classmethod
+    def of(cls, logs: Iterable[float]) -> "Moments":
+        values = tuple(logs)
+        return cls(len(values), math.fsum(values), math.fsum(v * v for v in values))
+
+    def plus(self, other: "Moments") -> "Moments":
+        return Moments(self.n + other.n, self.total + other.total, self.squares + other.squares)
+
+    def without(self, level: float) -> "Moments":
+        """The same after `level` was subtracted from each value."""
+        total = self.total - self.n * level
+        squares = self.squares - level * (2 * self.total - self.n * level)
+        return Moments(self.n, total, max(0.0, squares))
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.n if self.n else 0.0
+
+
+NOTHING = Moments()

@@ -1,0 +1,28 @@
+"""What a user decides about a canary, flat and without None."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanarySpec:
+    """alpha: the chance that a canary equal to stable is ever aborted, all tests together.
+
+    tolerance: the relative regression of TTFT and TPOT that a promoted canary does not reach.
+    error_tolerance, violation_tolerance: the same for shares of requests, in absolute terms.
+    Weights are shares of traffic.
+    """
+
+    alpha: float = 0.01
+    tolerance: float = 0.10
+    error_tolerance: float = 0.01
+    violation_tolerance: float = 0.05
+    min_weight: float = 0.05
+    max_weight: float = 0.50
+    max_duration_s: float = 3600.0
+    on_timeout: Literal["Rollback", "Promote"] = "Rollback"
+
+    @property
+    def log_tolerance(self) -> float:
+        return math.log1p(self.tolerance)

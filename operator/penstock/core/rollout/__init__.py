@@ -1,0 +1,1 @@
+"""How a service gets from one revision to the next."""

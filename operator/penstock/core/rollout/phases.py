@@ -1,0 +1,161 @@
+"""Every phase of a rollout, and every way from one to the next. What is not listed raises.
+
+Routes move before pods go: each way out of a phase with traffic on two revisions leads through
+Promoting or RollingBack (routes), then Draining or Discarding (pods). A rejected revision stays
+rejected until the spec changes.
+
+Events are read off the cluster, not sent: one that a phase does not list (a new spec while the old
+canary's pods go) is still there to be seen in the phase after it.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+Strategy = Literal["Canary", "BlueGreen", "Rolling", "Recreate"]
+
+Phase = Literal[
+    "Stable",  # one revision has pods and all of the traffic
+    "Stopping",  # Recreate: the old pods drain before new ones start
+    "Starting",  # pods of the new revision start; no traffic
+    "Judging",  # Canary: traffic is split, evidence comes in
+    "Paused",  # Canary: the split is held, by hand
+    "Replacing",  # Rolling: pods are replaced a few at a time
+    "Promoting",  # the new revision has all routes; gateways are being told
+    "Draining",  # the old revision's pods finish their streams and go
+    "RollingBack",  # the old revision has all routes again; gateways are being told
+    "Discarding",  # the new revision's pods finish their streams and go
+    "Rejected",  # like Stable, with a revision that is not tried again
+]
+
+Event = Literal[
+    "RevisionChanged",  # the spec asks for a revision that is neither stable nor being rolled out
+    "RevisionRestored",  # the spec asks for the stable revision again
+    "PodsReady",  # all that the phase starts are ready
+    "PodsGone",  # all that the phase drains are gone
+    "PodsFailed",  # pods of the new revision cannot start, or crash
+    "Accepted",  # the judge, or onTimeout: Promote
+    "Aborted",  # the judge, a gate, or onTimeout: Rollback
+    "PromotedByHand",
+    "AbortedByHand",
+    "PausedByHand",
+    "ResumedByHand",
+    "RoutesMoved",  # every gateway obeys the new weights
+]
+
+Table = Mapping[tuple[Phase, Event], Phase]
+
+
+class UnlistedTransition(ValueError):
+    """The event cannot happen in the phase: whoever reports it has the order wrong."""
+
+    def __init__(self, strategy: Strategy, phase: Phase, event: Event) -> None:
+        super().__init__(f"{strategy}: {event} has no meaning while {phase}")
+
+
+# A change while another is under way first takes the unfinished one back: never three revisions.
+_BACK: Table = {
+    ("RollingBack", "RoutesMoved"): "Discarding",
+    ("Discarding", "PodsGone"): "Rejected",
+    ("Rejected", "RevisionChanged"): "Starting",
+    ("Rejected", "RevisionRestored"): "Stable",
+}
+
+_FORWARD: Table = {
+    ("Stable", "RevisionChanged"): "Starting",
+    ("Promoting", "RoutesMoved"): "Draining",
+    ("Draining", "PodsGone"): "Stable",
+}
+
+_STARTING: Table = {
+    ("Starting", "PodsFailed"): "Discarding",
+    ("Starting", "RevisionChanged"): "Discarding",
+    ("Starting", "RevisionRestored"): "Discarding",
+    ("Starting", "AbortedByHand"): "Discarding",
+}
+
+TRANSITIONS: Mapping[Strategy, Table] = {
+    "Canary": {
+        **_FORWARD,
+        **_STARTING,
+        ("Starting", "PodsReady"): "Judging",
+        ("Starting", "PromotedByHand"): "Promoting",
+        ("Judging", "Accepted"): "Promoting",
+        ("Judging", "PromotedByHand"): "Promoting",
+        ("Judging", "Aborted"): "RollingBack",
+        ("Judging", "AbortedByHand"): "RollingBack",
+        ("Judging", "PodsFailed"): "RollingBack",
+        ("Judging", "RevisionChanged"): "RollingBack",
+        ("Judging", "RevisionRestored"): "RollingBack",
+        ("Judging", "PausedByHand"): "Paused",
+        ("Paused", "ResumedByHand"): "Judging",
+        ("Paused", "PromotedByHand"): "Promoting",
+        ("Paused", "Aborted"): "RollingBack",
+        ("Paused", "AbortedByHand"): "RollingBack",
+        ("Paused", "PodsFailed"): "RollingBack",
+        ("Paused", "RevisionChanged"): "RollingBack",
+        ("Paused", "RevisionRestored"): "RollingBack",
+        **_BACK,
+    },
+    "BlueGreen": {
+        **_FORWARD,
+        **_STARTING,
+        ("Starting", "PodsReady"): "Promoting",
+        # The old pods are all there still: their routes can be had back at once.
+        ("Promoting", "PodsFailed"): "RollingBack",
+        ("Promoting", "AbortedByHand"): "RollingBack",
+        **_BACK,
+    },
+    "Rolling": {
+        ("Stable", "RevisionChanged"): "Replacing",
+        ("Replacing", "PodsReady"): "Stable",
+        ("Replacing", "RevisionChanged"): "Replacing",
+        ("Replacing", "RevisionRestored"): "Replacing",
+        ("Replacing", "AbortedByHand"): "RollingBack",
+        ("Replacing", "PodsFailed"): "RollingBack",
+        # The routes follow the pods here, so there is one thing to wait for.
+        ("RollingBack", "PodsReady"): "Rejected",
+        ("Rejected", "RevisionChanged"): "Replacing",
+        ("Rejected", "RevisionRestored"): "Stable",
+    },
+    "Recreate": {
+        ("Stable", "RevisionChanged"): "Stopping",
+        ("Stopping", "RevisionChanged"): "Stopping",
+        ("Stopping", "RevisionRestored"): "Stopping",
+        ("Stopping", "PodsGone"): "Starting",
+        # There is nothing to go back to: pods that cannot start wait for another revision.
+        ("Starting", "RevisionChanged"): "Stopping",
+        ("Starting", "RevisionRestored"): "Stopping",
+        ("Starting", "PodsReady"): "Stable",
+    },
+}
+
+
+def next_phase(strategy: Strategy, phase: Phase, event: Event) -> Phase:
+    """Raises UnlistedTransition."""
+    try:
+        return TRANSITIONS[strategy][phase, event]
+    except KeyError:
+        raise UnlistedTransition(strategy, phase, event) from None
+
+
+def diagram(strategy: Strategy) -> str:
+    """The table as a Mermaid state diagram; events that lead the same way share an arrow."""
+    ways: dict[tuple[Phase, Phase], list[str]] = {}
+    for (phase, event), after in TRANSITIONS[strategy].items():
+        ways.setdefault((phase, after), []).append(event)
+    arrows = [
+        f"    {phase} --> {after}: {' / '.join(events)}" for (phase, after), events in ways.items()
+    ]
+    return "\n".join(["stateDiagram-v2", "    [*] --> Stable", *arrows])
+
+
+def page() -> str:
+    """The reference page of all strategies."""
+    parts = [
+        "# Rollout phases",
+        "",
+        "Generated from `operator/penstock/core/rollout/phases.py` by `penstock docs`; do not edit.",
+    ]
+    for strategy in get_args(Strategy):
+        parts += ["", f"## {strategy}", "", "```mermaid", diagram(strategy), "```"]
+    return "\n".join(parts) + "\n"

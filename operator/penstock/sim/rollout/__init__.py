@@ -1,0 +1,1 @@
+"""Canaries by the thousand: how often judges err, and how long they take."""

@@ -1,0 +1,181 @@
+"""Who judges a simulated canary: Penstock, and gates as they are published.
+
+Argo Rollouts, Flagger and Kayenta as of docs in 2026: a threshold on p99 against the true p99 of
+stable times 1.25, and 99 % of requests that succeed; all are given the hour.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from penstock.core.canary.evidence import History
+from penstock.core.canary.judge import JudgeState, begin, judge
+from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
+from penstock.sim.rollout.minutes import BLOCK_S, Minute, Objectives, SideMinute
+from penstock.sim.rollout.requests import Floats
+
+Outcome = Literal["aborted", "promoted", "undecided"]
+HEADROOM = 1.25
+MIN_SUCCESS = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """at_s: since the canary got its first request."""
+
+    outcome: Outcome
+    at_s: float
+    reason: str
+
+
+class Judge(Protocol):
+    def see(self, minute: Minute) -> Decided | None:
+        """After each minute, until it has decided."""
+        ...
+
+
+@dataclass(slots=True)
+class Penstock:
+    spec: CanarySpec
+    state: JudgeState
+
+    def see(self, minute: Minute) -> Decided | None:
+        for index, block in enumerate(minute.blocks):
+            verdict, self.state = judge(self.spec, self.state, block)
+            at_s = minute.index * 60 + (index + 1) * BLOCK_S
+            match verdict:
+                case Accept(cause="Timeout") | Abort(cause="Timeout"):
+                    return Decided("undecided", at_s, verdict.reason)
+                case Accept():
+                    return Decided("promoted", at_s, verdict.reason)
+                case Abort():
+                    return Decided("aborted", at_s, verdict.reason)
+                case Continue() | Extend():
+                    pass
+        return None
+
+
+def _breaks(limits: Objectives, sides: list[SideMinute]) -> str | None:
+    """A gate on a window of minutes: what it finds wrong; nothing is wrong with no data."""
+    requests = sum(side.requests for side in sides)
+    if not requests:
+        return None
+    if 1 - sum(side.errors for side in sides) / requests < MIN_SUCCESS:
+        return "success rate"
+    for name, limit, values in (
+        ("TTFT p99", limits.ttft, [side.ttft_s for side in sides]),
+        ("TPOT p99", limits.tpot, [side.tpot_s for side in sides]),
+    ):
+        joined = np.concatenate(values)
+        if len(joined) and np.quantile(joined, 0.99) > HEADROOM * np.exp(limit):
+            return name
+    return None
+
+
+@dataclass(slots=True)
+class Argo:
+    """Every minute a measurement of the last five; aborts when more than failure_limit failed."""
+
+    limits: Objectives
+    minutes: int
+    failure_limit: int
+    window: list[SideMinute] = field(default_factory=list)
+    failed: int = 0
+
+    def see(self, minute: Minute) -> Decided | None:
+        self.window = [*self.window, minute.canary][-5:]
+        at_s = (minute.index + 1) * 60.0
+        if broken := _breaks(self.limits, self.window):
+            self.failed += 1
+            if self.failed > self.failure_limit:
+                return Decided("aborted", at_s, broken)
+        return Decided("promoted", at_s, "") if minute.index + 1 == self.minutes else None
+
+
+@dataclass(slots=True)
+class Flagger:
+    """Every minute a look at that minute; failed checks add up and are never forgiven. Rolls back at
+    the tick after the threshold was reached; a minute without data is a failed check."""
+
+    limits: Objectives
+    minutes: int
+    threshold: int = 5
+    failed: int = 0
+
+    def see(self, minute: Minute) -> Decided | None:
+        at_s = (minute.index + 1) * 60.0
+        if self.failed >= self.threshold:
+            return Decided("aborted", at_s, "failed checks")
+        if not minute.canary.requests or _breaks(self.limits, [minute.canary]):
+            self.failed += 1
+        return Decided("promoted", at_s, "") if minute.index + 1 == self.minutes else None
+
+
+@dataclass(slots=True)
+class Kayenta:
+    """NetflixACAJudge on points of one minute, once, at the end: no peeking."""
+
+    minutes: int
+    points: list[tuple[list[float], list[float]]] = field(default_factory=list)
+
+    def see(self, minute: Minute) -> Decided | None:
+        self.points.append((_point(minute.canary), _point(minute.control)))
+        if minute.index + 1 < self.minutes:
+            return None
+        canary = np.array([canary for canary, _ in self.points])
+        control = np.array([control for _, control in self.points])
+        for metric, name in enumerate(("TTFT p99", "TPOT p99", "error rate")):
+            if is_high(canary[:, metric], control[:, metric]):
+                return Decided("aborted", self.minutes * 60.0, name)
+        return Decided("promoted", self.minutes * 60.0, "")
+
+
+def _point(side: SideMinute) -> list[float]:
+    latencies = [
+        float(np.quantile(values, 0.99)) if len(values) else float("nan")
+        for values in (side.ttft_s, side.tpot_s)
+    ]
+    return [*latencies, side.errors / side.requests if side.requests else float("nan")]
+
+
+def is_high(canary: Floats, control: Floats) -> bool:
+    """Mann-Whitney with the 98 % interval of the Hodges-Lehmann shift, after outliers went."""
+    x, y = _kept(canary), _kept(control)
+    if len(x) < 2 or len(y) < 2:
+        return False
+    shifts = np.sort(np.subtract.outer(x, y).ravel())
+    half = 2.326 * np.sqrt(len(x) * len(y) * (len(x) + len(y) + 1) / 12)
+    low = max(0, int(len(shifts) / 2 - half))
+    estimate = float(np.median(shifts))
+    return bool(shifts[low] > 0.25 * abs(estimate))
+
+
+def _kept(values: Floats) -> Floats:
+    """Without gaps, and without what lies three interquartile ranges outside of the quartiles."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return values
+    low, high = np.quantile(values, (0.25, 0.75))
+    margin = 3 * (high - low)
+    kept: Floats = values[(values >= low - margin) & (values <= high + margin)]
+    return kept
+
+
+JudgeName = Literal["penstock", "argo", "argo-3", "flagger", "kayenta"]
+
+
+def appoint(name: JudgeName, spec: CanarySpec, limits: Objectives, past: History) -> Judge:
+    minutes = round(spec.max_duration_s / 60)
+    match name:
+        case "penstock":
+            return Penstock(spec, begin(spec, past))
+        case "argo":
+            return Argo(limits, minutes, failure_limit=0)
+        case "argo-3":
+            return Argo(limits, minutes, failure_limit=3)
+        case "flagger":
+            return Flagger(limits, minutes)
+        case "kayenta":
+            return Kayenta(minutes)

@@ -1,0 +1,143 @@
+"""A canary's life in minutes: blocks for our judge, requests for gates on quantiles."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.core.canary.evidence import (
+    LENGTH_BOUNDS_TOKENS,
+    NUM_BINS,
+    Arm,
+    Binned,
+    Block,
+    History,
+)
+from penstock.core.canary.moments import NOTHING, Moments
+from penstock.sim.rollout.requests import Floats, Requests, Source
+from penstock.sim.rollout.scenario import Scenario
+
+BLOCK_S = 10.0
+# Most canaries are decided in the first few spans; the rest is not drawn.
+SPAN_S = 600.0
+OBJECTIVE_QUANTILE = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """What 99 % of stable's requests meet, each, and the 99th percentiles that gates know."""
+
+    ttft: float
+    tpot: float
+
+
+@dataclass(frozen=True, slots=True)
+class SideMinute:
+    """ttft_s, tpot_s: of requests that succeeded."""
+
+    requests: int
+    errors: int
+    ttft_s: Floats
+    tpot_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Minute:
+    index: int
+    blocks: tuple[Block, ...]
+    canary: SideMinute
+    control: SideMinute
+
+
+def objectives(scenario: Scenario) -> Objectives:
+    """From many requests of stable alone, always the same ones."""
+    source = Source.of(scenario, False, 0.0, np.random.default_rng(7))
+    seconds = max(LOAD_PERIODS_S, 200_000 / scenario.control_rate)
+    seen = source.span(0.0, LOAD_PERIODS_S * math.ceil(seconds / LOAD_PERIODS_S))
+    return Objectives(
+        float(np.quantile(seen.ttft, OBJECTIVE_QUANTILE)),
+        float(np.quantile(seen.tpot, OBJECTIVE_QUANTILE)),
+    )
+
+
+LOAD_PERIODS_S = 1800.0
+
+
+def history(scenario: Scenario, draw: np.random.Generator) -> History:
+    requests = round(scenario.control_rate * 3600 * scenario.history_hours)
+    return History(requests, int(draw.binomial(requests, scenario.error_share)))
+
+
+def live(scenario: Scenario, limits: Objectives, draw: np.random.Generator) -> Iterator[Minute]:
+    phase = float(draw.uniform(0, 2 * math.pi))
+    canary = Source.of(scenario, True, phase, draw)
+    control = Source.of(scenario, False, phase, draw)
+    end_s = scenario.hours * 3600
+    start_s = 0.0
+    while start_s < end_s:
+        stop_s = min(end_s, start_s + SPAN_S)
+        seen = canary.span(start_s, stop_s), control.span(start_s, stop_s)
+        arms = [_arms(side, start_s, stop_s, limits) for side in seen]
+        blocks = [Block(length_s=BLOCK_S, canary=a, control=b) for a, b in zip(*arms, strict=True)]
+        per_minute = round(60 / BLOCK_S)
+        for index in range(0, len(blocks), per_minute):
+            from_s = start_s + index * BLOCK_S
+            yield Minute(
+                round(from_s / 60),
+                tuple(blocks[index : index + per_minute]),
+                _minute(seen[0], from_s),
+                _minute(seen[1], from_s),
+            )
+        start_s = stop_s
+
+
+def _minute(side: Requests, from_s: float) -> SideMinute:
+    low, high = np.searchsorted(side.at_s, (from_s, from_s + 60))
+    failed = side.failed[low:high]
+    return SideMinute(
+        int(high - low),
+        int(failed.sum()),
+        np.exp(side.ttft[low:high][~failed]),
+        np.exp(side.tpot[low:high][~failed]),
+    )
+
+
+def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> list[Arm]:
+    """One per block of the span."""
+    blocks = round((stop_s - start_s) / BLOCK_S)
+    block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
+    good = ~side.failed
+    bins = np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
+    violated = side.failed | (side.ttft > limits.ttft) | (side.tpot > limits.tpot)
+    cell = (block * NUM_BINS + bins)[good]
+    ttft = _cells(cell, side.ttft[good], blocks * NUM_BINS)
+    tpot = _cells(cell, side.tpot[good], blocks * NUM_BINS)
+    output = _cells(block[good], side.output[good], blocks)
+    requests = np.bincount(block, minlength=blocks).tolist()
+    errors = np.bincount(block[side.failed], minlength=blocks).tolist()
+    violations = np.bincount(block[violated], minlength=blocks).tolist()
+    prompt = np.bincount(block, side.prompt_tokens, blocks).tolist()
+    cached = np.bincount(block, side.prompt_tokens * side.cached_share, blocks).tolist()
+    return [
+        Arm(
+            requests=requests[i],
+            errors=errors[i],
+            violations=violations[i],
+            ttft=ttft[i * NUM_BINS : (i + 1) * NUM_BINS],
+            tpot=tpot[i * NUM_BINS : (i + 1) * NUM_BINS],
+            output=output[i],
+            prompt_tokens=round(prompt[i]),
+            cached_tokens=round(cached[i]),
+        )
+        for i in range(blocks)
+    ]
+
+
+def _cells(cell: np.ndarray[tuple[int], np.dtype[np.int64]], values: Floats, size: int) -> Binned:
+    n = np.bincount(cell, minlength=size).tolist()
+    total = np.bincount(cell, values, size).tolist()
+    squares = np.bincount(cell, values * values, size).tolist()
+    return tuple(
+        Moments(count, total[i], squares[i]) if count else NOTHING for i, count in enumerate(n)
+    )

@@ -1,0 +1,126 @@
+"""Requests to one side of a canary, drawn in bulk."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.sim.rollout.scenario import Scenario
+
+Floats = NDArray[np.float64]
+
+MEDIAN_TTFT_S, MEDIAN_TPOT_S = 0.3, 0.03
+MEDIAN_PROMPT_TOKENS, MEDIAN_OUTPUT_TOKENS, OUTPUT_SIGMA = 700.0, 200.0, 0.9
+# The load of queues swells and ebbs by this much in this time, for both sides alike.
+LOAD_SWING, LOAD_PERIOD_S = 0.25, 900.0
+# Decoding slows with the queue: log TPOT per log(1 + requests' worth of wait).
+TPOT_PER_LOAD = 0.15
+HIT_SHARE, COLD_COST = 0.5, 0.6
+SLOT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Ascending by arrival. Latencies and lengths are natural logs; of failed requests no one sees
+    them."""
+
+    at_s: Floats
+    ttft: Floats
+    tpot: Floats
+    prompt_tokens: Floats
+    cached_share: Floats
+    output: Floats
+    failed: NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Source:
+    """One side; draws spans of time one after the other. waits_s: of each pod's queue."""
+
+    scenario: Scenario
+    is_canary: bool
+    phase: float
+    draw: np.random.Generator
+    waits_s: list[float]
+
+    @classmethod
+    def of(
+        cls, scenario: Scenario, is_canary: bool, phase: float, draw: np.random.Generator
+    ) -> "Source":
+        rate = scenario.canary_rate if is_canary else scenario.control_rate
+        # Pods of stable are as loaded as the canary's.
+        pods = max(1, round(rate / scenario.canary_rate))
+        return cls(scenario, is_canary, phase, draw, [0.0] * pods)
+
+    def span(self, start_s: float, end_s: float) -> Requests:
+        at_s = self._arrivals(start_s, end_s)
+        n, scenario, draw = len(at_s), self.scenario, self.draw
+        length = draw.standard_normal(n)
+        noise = self._noise(n)
+        share = scenario.length_share
+        work = scenario.ttft_sigma * (math.sqrt(share) * length + math.sqrt(1 - share) * noise)
+        tpot = math.log(MEDIAN_TPOT_S) + scenario.tpot_sigma * self._noise(n)
+        if scenario.latency == "queue":
+            ttft, load = self._queued(at_s, work)
+            tpot += TPOT_PER_LOAD * load
+        else:
+            ttft = math.log(MEDIAN_TTFT_S) + work
+        effect = scenario.effect if self.is_canary else type(scenario.effect)()
+        missing = self._cold(at_s)
+        return Requests(
+            at_s=at_s,
+            ttft=ttft + math.log(effect.ttft) + np.log1p(COLD_COST * missing),
+            tpot=tpot + math.log(effect.tpot),
+            prompt_tokens=np.maximum(1.0, MEDIAN_PROMPT_TOKENS * np.exp(length)),
+            cached_share=HIT_SHARE * (1 - missing),
+            output=math.log(MEDIAN_OUTPUT_TOKENS * effect.output)
+            + OUTPUT_SIGMA * draw.standard_normal(n),
+            failed=draw.random(n) < scenario.error_share + effect.errors,
+        )
+
+    def _noise(self, n: int) -> Floats:
+        """Of mean 0 and variance 1."""
+        if self.scenario.latency == "heavy":
+            return self.draw.standard_t(4, n) / math.sqrt(2)
+        return self.draw.standard_normal(n)
+
+    def _arrivals(self, start_s: float, end_s: float) -> Floats:
+        slots = np.arange(start_s, end_s, SLOT_S)
+        rate = self.scenario.canary_rate if self.is_canary else self.scenario.control_rate
+        load = np.ones(len(slots))
+        if self.scenario.latency == "queue":
+            load += LOAD_SWING * np.sin(2 * math.pi * slots / LOAD_PERIOD_S + self.phase)
+        counts = self.draw.poisson(rate * SLOT_S * load)
+        times = np.repeat(slots, counts) + SLOT_S * self.draw.random(counts.sum())
+        return np.sort(times)
+
+    def _cold(self, at_s: Floats) -> Floats:
+        """How much of the prefix cache is not there yet, 0 to 1."""
+        if not self.is_canary or not self.scenario.warm_up_s:
+            return np.zeros(len(at_s))
+        return np.clip(1 - at_s / self.scenario.warm_up_s, 0.0, 1.0)
+
+    def _queued(self, at_s: Floats, work: Floats) -> tuple[Floats, Floats]:
+        """Log TTFT as wait plus service in a queue of one server per pod (Lindley 1952), and log of
+        one plus the wait in mean services."""
+        pods = len(self.waits_s)
+        rate = self.scenario.canary_rate if self.is_canary else self.scenario.control_rate
+        mean_service_s = self.scenario.utilization * pods / rate
+        service_s = mean_service_s * np.exp(work - self.scenario.ttft_sigma**2 / 2)
+        wait_s = np.empty(len(at_s))
+        pod_of = self.draw.integers(pods, size=len(at_s))
+        for pod in range(pods):
+            mine = np.flatnonzero(pod_of == pod)
+            if len(mine):
+                wait_s[mine] = self._waits(pod, at_s[mine], service_s[mine])
+        return np.log(wait_s + service_s), np.log1p(wait_s / mean_service_s)
+
+    def _waits(self, pod: int, at_s: Floats, service_s: Floats) -> Floats:
+        """The backlog is carried from span to span as work left at the last arrival."""
+        gaps_s = np.diff(at_s)
+        steps_s = np.concatenate(([self.waits_s[pod]], service_s[:-1] - gaps_s))
+        walk_s = np.cumsum(steps_s)
+        waits_s = walk_s - np.minimum(np.minimum.accumulate(walk_s), 0.0)
+        self.waits_s[pod] = float(max(0.0, waits_s[-1]))
+        return np.asarray(waits_s, dtype=np.float64)

@@ -1,0 +1,66 @@
+"""Blocks made of latencies that a test chooses."""
+
+import math
+import random
+
+import pytest
+
+from penstock.core.canary.evidence import NUM_BINS, Arm, Block, Faults
+from penstock.core.canary.moments import NOTHING, Moments
+
+
+def arm(requests=10, *, ttft=(), tpot=(), errors=0, violations=0, empty=0, at_bin=3, hit=0.5):
+    """A side of a block; latencies in seconds."""
+
+    def binned(seconds):
+        bins = [NOTHING] * NUM_BINS
+        bins[at_bin] = Moments.of(math.log(s) for s in seconds)
+        return tuple(bins)
+
+    return Arm(
+        requests=requests,
+        errors=errors,
+        violations=violations,
+        empty_outputs=empty,
+        ttft=binned(ttft),
+        tpot=binned(tpot),
+        output=Moments.of(5.0 for _ in range(requests - errors)),
+        prompt_tokens=1000,
+        cached_tokens=round(1000 * hit),
+    )
+
+
+def drawn(draw, requests, *, ttft=0.3, tpot=0.03, error_share=0.0, hit=0.5):
+    """A side whose latencies scatter as they do; medians in seconds."""
+    errors = sum(draw.random() < error_share for _ in range(requests))
+    good = requests - errors
+    return arm(
+        requests,
+        ttft=[ttft * math.exp(draw.gauss(0, 0.8)) for _ in range(good)],
+        tpot=[tpot * math.exp(draw.gauss(0, 0.25)) for _ in range(good)],
+        errors=errors,
+        violations=errors,
+        hit=hit,
+    )
+
+
+def block(canary, control, length_s=10.0, **faults):
+    return Block(length_s=length_s, canary=canary, control=control, faults=Faults(**faults))
+
+
+def blocks(count, *, seed=0, canary_requests=10, control_requests=90, **worse):
+    draw = random.Random(seed)
+    return [
+        block(drawn(draw, canary_requests, **worse), drawn(draw, control_requests))
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(name="make", scope="session")
+def _make():
+    class Make:
+        arm = staticmethod(arm)
+        block = staticmethod(block)
+        blocks = staticmethod(blocks)
+
+    return Make

@@ -1,0 +1,130 @@
+"""The judge before simulated canaries: the seeded part of benchmarks/canary_judges.py."""
+
+import json
+
+import numpy as np
+import pytest
+from canary_judges import BARS_MINUTES, BESIDE, WORSE
+from typer.testing import CliRunner
+
+from penstock.cli.main import build
+from penstock.core.canary.evidence import History
+from penstock.core.canary.spec import CanarySpec
+from penstock.sim.rollout.campaign import simulate, summary
+from penstock.sim.rollout.interval import of_quantile, of_share
+from penstock.sim.rollout.judges import appoint, is_high
+from penstock.sim.rollout.minutes import live, objectives
+from penstock.sim.rollout.requests import Source
+from penstock.sim.rollout.scenario import Effect, Scenario
+
+
+def counts(scenario, runs, judge="penstock", seed=0):
+    outcomes = [life.decided.outcome for life in simulate(judge, scenario, runs, seed)]
+    return {name: outcomes.count(name) for name in ("aborted", "promoted", "undecided")}
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        Scenario(canary_rate=2.0, control_rate=18.0),
+        Scenario(canary_rate=2.0, control_rate=18.0, latency="heavy"),
+    ],
+    ids=lambda scenario: scenario.latency,
+)
+def test_healthy_canaries_are_promoted(scenario):
+    """At a true rate of 1 % false aborts, 6 of 100 are seen in one of 1,900 test runs."""
+    seen = counts(scenario, 100)
+    assert seen["aborted"] <= 5
+    assert seen["promoted"] >= 90
+
+
+def test_queues_abort_no_healthy_canary():
+    scenario = Scenario(canary_rate=0.5, control_rate=4.5, latency="queue", hours=0.5)
+    assert counts(scenario, 60)["aborted"] <= 4
+
+
+@pytest.mark.parametrize("label", [label for label in BARS_MINUTES if "control" not in label])
+def test_worse_canaries_are_found(label):
+    """The medians of 40 runs scatter by a third: this guards against what breaks detection."""
+    told = summary(simulate("penstock", WORSE[label], 40, 0))
+    assert told["aborted"] >= 0.9
+    assert told["median_minutes"] <= 1.6 * BARS_MINUTES[label]
+
+
+def test_threshold_gates_abort_what_is_healthy():
+    assert counts(BESIDE, 20, "argo")["aborted"] >= 10
+    assert counts(BESIDE, 20, "flagger")["aborted"] >= 5
+    assert counts(BESIDE, 20, "kayenta")["aborted"] <= 2
+
+
+def test_run_i_is_the_same_for_every_judge_and_every_time():
+    first, second = (simulate("penstock", BESIDE, 3, 9) for _ in range(2))
+    assert first == second
+    assert simulate("penstock", BESIDE, 3, 10) != first
+    limits = objectives(BESIDE)
+    one, two = (next(live(BESIDE, limits, np.random.default_rng([9, 0]))) for _ in range(2))
+    assert one.blocks == two.blocks
+
+
+def test_a_span_of_a_queue_goes_on_where_the_last_one_ended():
+    """Lindley's recursion, one request at a time."""
+    scenario = Scenario(canary_rate=1.0, control_rate=1.0, latency="queue", utilization=0.8)
+    source = Source.of(scenario, True, 0.0, np.random.default_rng(1))
+    at_s = np.array([0.0, 1.0, 2.0, 10.0])
+    service_s = np.array([1.5, 2.0, 1.0, 1.0])
+    assert source._waits(0, at_s, service_s) == pytest.approx([0.0, 0.5, 1.5, 0.0])
+
+
+def test_blocks_hold_what_was_drawn():
+    minute = next(live(BESIDE, objectives(BESIDE), np.random.default_rng(2)))
+    assert sum(block.control.requests for block in minute.blocks) == minute.control.requests
+    logs = sum(moments.total for block in minute.blocks for moments in block.control.ttft)
+    assert logs == pytest.approx(float(np.log(minute.control.ttft_s).sum()))
+
+
+def test_mann_whitney_finds_a_shift_and_nothing_in_noise():
+    draw = np.random.default_rng(3)
+    noise = draw.normal(1, 0.2, (2, 60))
+    assert not is_high(noise[0], noise[1])
+    assert is_high(noise[0] + 0.5, noise[1])
+
+
+def test_no_traffic_is_undecided():
+    nothing = Scenario(canary_rate=1e-4, control_rate=1.0, hours=0.1)
+    assert counts(nothing, 2) == {"aborted": 0, "promoted": 0, "undecided": 2}
+    flagger = appoint("flagger", CanarySpec(), objectives(BESIDE), History())
+    silent = list(live(nothing, objectives(BESIDE), np.random.default_rng(1)))
+    assert [flagger.see(minute) for minute in silent][-1].outcome == "aborted"
+
+
+@pytest.mark.parametrize(
+    ("count", "runs", "low", "high"),
+    [(0, 300, 0.0, 0.0122), (3, 300, 0.00207, 0.02894), (300, 300, 0.98778, 1.0)],
+)
+def test_intervals_of_shares_are_exact(count, runs, low, high):
+    assert of_share(count, runs) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_intervals_of_medians_are_order_statistics():
+    assert of_quantile([float(i) for i in range(100)], 0.5) == (40.0, 60.0)
+
+
+@pytest.mark.parametrize("text", ["ttft", "latency=2", "ttft=x"])
+def test_an_effect_that_is_none_is_refused(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - float's own message is as good as ours
+        Effect.parse(text)
+
+
+def test_the_command_writes_its_figures(tmp_path):
+    out = tmp_path / "figures.json"
+    result = CliRunner().invoke(
+        build("simulate-rollout"),
+        ["simulate-rollout", "--rate", "2", "--effect", "ttft=2,errors=0.1", "--runs", "3",
+         "--hours", "0.2", "--control", "--json", str(out)],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    told = json.loads(out.read_text())
+    assert told["aborted"] == 1.0
+    assert {"promoted", "undecided", "median_minutes", "p95_minutes", "exposed_requests"} <= set(
+        told
+    )

@@ -1,0 +1,233 @@
+"""The parts of the judge, each against what it must be."""
+
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.canary.counts import Counts
+from penstock.core.canary.dispersion import Dispersion
+from penstock.core.canary.errors import Errors
+from penstock.core.canary.estimate import MULTIPLES, NO_ESTIMATE, PRIOR, Estimate
+from penstock.core.canary.evidence import History, length_bin
+from penstock.core.canary.gates import poisson_tail
+from penstock.core.canary.moments import Moments
+from penstock.core.canary.shift import Shift
+from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.violations import Violations
+from penstock.core.canary.weight import next_weight
+
+SCALE = math.log(1.1)
+values = st.lists(st.floats(-5, 5), min_size=1, max_size=20)
+
+
+@given(values, values)
+def test_moments_add_up_in_any_order(left, right):
+    a, b = Moments.of(left), Moments.of(right)
+    both = Moments.of([*right, *left])
+    for summed in (a.plus(b), b.plus(a)):
+        assert summed.n == both.n
+        assert summed.total == pytest.approx(both.total, abs=1e-9)
+        assert summed.squares == pytest.approx(both.squares, abs=1e-9)
+
+
+@given(values, st.floats(-5, 5))
+def test_a_level_is_taken_off_each_value(raw, level):
+    rest = Moments.of(raw).without(level)
+    direct = Moments.of(value - level for value in raw)
+    assert rest.total == pytest.approx(direct.total, abs=1e-9)
+    assert rest.squares == pytest.approx(direct.squares, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"), [(1, 0), (128, 0), (129, 1), (1024, 3), (8192, 6), (8193, 7)]
+)
+def test_bins_of_prompt_length(tokens, expected):
+    assert length_bin(tokens) == expected
+
+
+def test_no_data_is_an_even_bet_and_bounds_nothing():
+    assert NO_ESTIMATE.e_value(SCALE) == pytest.approx(1)
+    assert NO_ESTIMATE.two_sided_e_value(SCALE, SCALE) == pytest.approx(1)
+    assert NO_ESTIMATE.radius(SCALE, 0.01) == math.inf
+
+
+def test_the_prior_is_a_distribution_over_regressions():
+    assert sum(PRIOR) == pytest.approx(1)
+    assert min(MULTIPLES) >= 1
+
+
+@given(st.floats(-0.5, 0.5), st.floats(1, 1e5), st.floats(0.001, 0.2))
+def test_an_e_value_is_positive_and_grows_with_the_regression(x, information, more):
+    less, greater = Estimate(x, information, 1, 1), Estimate(x + more, information, 1, 1)
+    assert 0 <= less.e_value(SCALE) <= greater.e_value(SCALE)
+
+
+@pytest.mark.parametrize("information", [10.0, 100.0, 1000.0])
+def test_the_mean_e_value_under_no_regression_is_one(information):
+    """By quadrature over the distribution of the estimate."""
+    sd = 1 / math.sqrt(information)
+    grid = [-10 + 50 * i / 20_000 for i in range(20_001)]
+    density = [math.exp(-z * z / 2) / math.sqrt(2 * math.pi) * 50 / 20_000 for z in grid]
+    mean = math.fsum(
+        d * Estimate(z * sd, information, 1, 1).e_value(SCALE)
+        for z, d in zip(grid, density, strict=True)
+    )
+    assert mean == pytest.approx(1, rel=1e-3)
+
+
+def test_the_confidence_sequence_covers_at_all_times():
+    """A random walk of 2,000 steps leaves a one-sided 5 % bound in at most 5 % of 400 walks."""
+    draw = random.Random(11)
+    left = 0
+    for _ in range(400):
+        total = 0.0
+        for n in range(1, 2001):
+            total += draw.gauss(0, 1)
+            if total / n + Estimate(0.0, n, n, n).radius(SCALE, 0.05) < 0:
+                left += 1
+                break
+    assert left <= 20
+
+
+def differences(draw, correlation, n):
+    level, out = 0.0, []
+    for _ in range(n):
+        level = correlation * level + math.sqrt(1 - correlation**2) * draw.gauss(0, 1)
+        out.append(level)
+    return out
+
+
+@pytest.mark.parametrize(("correlation", "low", "high"), [(0.0, 1.0, 1.15), (0.8, 4.0, 12.0)])
+def test_dispersion_tells_correlation_from_noise(correlation, low, high):
+    """The design effect of an autoregression is (1 + r) / (1 - r): 9 at 0.8."""
+    draw = random.Random(5)
+    factors = []
+    for _ in range(30):
+        spread = Dispersion()
+        for difference in differences(draw, correlation, 300):
+            spread = spread.add(1.0, difference)
+        factors.append(spread.factor(1.0))
+    assert low <= statistics.median(factors) <= high
+
+
+def shifted(draw, seconds_each, shift, *, by_length=0.0, intervals=60):
+    state = Shift()
+    for _ in range(intervals):
+        sides = []
+        for count, level in ((seconds_each, shift), (9 * seconds_each, 0.0)):
+            bins = [[], []]
+            for _ in range(count):
+                which = draw.randrange(2)
+                bins[which].append(draw.gauss(level + by_length * which, 0.5))
+            sides.append(tuple(Moments.of(each) for each in bins))
+        state = state.add(10.0, *sides)
+    return state.estimate()
+
+
+def test_an_estimate_finds_the_shift_and_knows_its_precision():
+    draw = random.Random(3)
+    errors = []
+    for _ in range(100):
+        estimate = shifted(draw, 5, 0.2)
+        errors.append((estimate.difference - 0.2) * math.sqrt(estimate.information))
+    assert abs(statistics.mean(errors)) < 0.3
+    assert 0.75 < statistics.stdev(errors) < 1.2
+
+
+def test_prompt_length_is_taken_out():
+    """Two lengths three apart: two and a quarter of variance beside a quarter of noise."""
+    plain = shifted(random.Random(4), 5, 0.0)
+    mixed = shifted(random.Random(4), 5, 0.0, by_length=3.0)
+    assert mixed.information > 0.7 * plain.information
+
+
+def test_requests_are_gathered_until_there_are_enough():
+    one = (Moments.of([0.0]),)
+    state = Shift()
+    for _ in range(5):
+        state = state.add(10.0, one, one)
+    assert state.dispersion.n == 0
+    assert state.add(10.0, one, one).dispersion.n == 1  # a minute is over
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 1)), min_size=1, max_size=30))
+def test_errors_of_one_interval_may_come_in_any_order_of_requests(pairs):
+    """Within a block only counts matter: the same counts in one block or as the sum of parts."""
+    requests = sum(n for n, _ in pairs)
+    errors = sum(k for _, k in pairs)
+    whole = Errors(0.01).add(10.0, Counts(requests, errors), Counts(100, 1))
+    assert whole.tally.canary == Counts(requests, errors)
+    assert whole.e_value() >= 0
+
+
+def test_bets_on_errors_are_fair():
+    """With equal shares the mean of the e-value is 1 at most, but for the noise of 3,000 lives."""
+    draw = random.Random(8)
+    total, lives = 0.0, 3000
+    for _ in range(lives):
+        state = Errors(0.01)
+        for _ in range(12):
+            counts = [sum(draw.random() < 0.02 for _ in range(n)) for n in (5, 15)]
+            state = state.add(10.0, Counts(5, counts[0]), Counts(15, counts[1]))
+        total += state.e_value()
+    assert total / lives < 1.15
+
+
+def test_history_makes_rare_errors_speak_sooner():
+    known = Errors.beside(0.01, History(16_000, 16))
+    unknown = Errors(0.01)
+    for _ in range(10):
+        canary, control = Counts(30, 1), Counts(270, 0)
+        known, unknown = known.add(60.0, canary, control), unknown.add(60.0, canary, control)
+    assert known.e_value() > unknown.e_value() > 1
+
+
+def test_errors_within_tolerance_are_shown_to_be():
+    few, many = Errors(0.01), Errors(0.01)
+    for index in range(100):
+        few = few.add(10.0, Counts(20, 0), Counts(200, 0))
+        many = many.add(10.0, Counts(20, int(index % 4 == 0)), Counts(200, 0))
+    assert few.is_within(0.01)
+    assert not many.is_within(0.01)
+    assert few.reading(0.01).high < 0.01 < many.reading(0.01).high
+
+
+@pytest.mark.parametrize("heap", [5, 50, 500])
+def test_one_heap_of_misses_wins_once_however_large(heap):
+    state = Violations(0.05).add(30.0, Counts(heap, heap), Counts(9 * heap, 0))
+    assert state.e_value() == pytest.approx((1.5 + 1.8 + 1.8 + 1.8) / 4)
+
+
+def test_steady_misses_win():
+    state = Violations(0.05)
+    for _ in range(40):
+        state = state.add(30.0, Counts(10, 2), Counts(90, 2))
+    assert state.e_value() > 100
+
+
+@pytest.mark.parametrize(
+    ("events", "expected", "low", "high"),
+    [(0, 0.0, 1, 1), (1, 2.0, 1, 1), (5, 0.01, 8e-13, 9e-13), (10, 5.0, 0.0318, 0.034)],
+)
+def test_the_poisson_tail_is_bounded_from_above(events, expected, low, high):
+    """P(X >= 10) of mean 5 is 0.0318."""
+    assert low <= poisson_tail(events, expected) <= high
+
+
+@pytest.mark.parametrize(
+    ("weight", "progress", "e_value", "expected"),
+    [
+        (0.05, 0.0, 1.0, 0.05),
+        (0.05, 0.3, 1.0, 0.05 * 10**0.3),
+        (0.05, 1.0, 1.0, 0.10),  # twofold at most
+        (0.30, 1.0, 1.0, 0.50),
+        (0.30, 1.0, 10.0, 0.30),  # under suspicion
+        (0.30, 0.1, 1.0, 0.30),  # never less
+    ],
+)
+def test_next_weight(weight, progress, e_value, expected):
+    assert next_weight(CanarySpec(), weight, progress, e_value) == pytest.approx(expected)

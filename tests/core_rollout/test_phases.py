@@ -1,0 +1,90 @@
+"""The table of rollout phases: what it allows, what it refuses, and that nothing is stuck."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.rollout.phases import (
+    TRANSITIONS,
+    Event,
+    Phase,
+    Strategy,
+    UnlistedTransition,
+    diagram,
+    next_phase,
+    page,
+)
+
+STRATEGIES = get_args(Strategy)
+
+
+def walk(strategy, *events):
+    phase = "Stable"
+    for event in events:
+        phase = next_phase(strategy, phase, event)
+    return phase
+
+
+@pytest.mark.parametrize(
+    ("strategy", "events", "ends"),
+    [
+        ("Canary", "RevisionChanged PodsReady Accepted RoutesMoved PodsGone", "Stable"),
+        ("Canary", "RevisionChanged PodsReady Aborted RoutesMoved PodsGone", "Rejected"),
+        ("Canary", "RevisionChanged PodsFailed PodsGone RevisionChanged", "Starting"),
+        ("Canary", "RevisionChanged PodsReady PausedByHand PromotedByHand", "Promoting"),
+        ("BlueGreen", "RevisionChanged PodsReady RoutesMoved PodsGone", "Stable"),
+        ("BlueGreen", "RevisionChanged PodsReady AbortedByHand RoutesMoved PodsGone", "Rejected"),
+        ("Rolling", "RevisionChanged RevisionChanged PodsReady", "Stable"),
+        ("Recreate", "RevisionChanged PodsGone PodsReady", "Stable"),
+    ],
+)
+def test_a_rollout_takes_its_way(strategy, events, ends):
+    assert walk(strategy, *events.split()) == ends
+
+
+@given(
+    st.sampled_from(STRATEGIES), st.sampled_from(get_args(Phase)), st.sampled_from(get_args(Event))
+)
+def test_what_is_not_listed_raises(strategy, phase, event):
+    if (phase, event) in TRANSITIONS[strategy]:
+        assert next_phase(strategy, phase, event) in get_args(Phase)
+    else:
+        with pytest.raises(UnlistedTransition, match=f"{event} has no meaning while {phase}"):
+            next_phase(strategy, phase, event)
+
+
+def reachable(strategy, start):
+    seen, ahead = {start}, [start]
+    while ahead:
+        phase = ahead.pop()
+        for (before, _), after in TRANSITIONS[strategy].items():
+            if before == phase and after not in seen:
+                seen.add(after)
+                ahead.append(after)
+    return seen
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_phase_is_reached_and_leads_back_to_stable(strategy):
+    listed = {phase for phase, _ in TRANSITIONS[strategy]}
+    assert reachable(strategy, "Stable") == listed
+    for phase in listed:
+        assert "Stable" in reachable(strategy, phase)
+
+
+@pytest.mark.parametrize("strategy", ["Canary", "BlueGreen"])
+def test_pods_go_only_after_routes_moved_or_before_they_had_any(strategy):
+    for (phase, event), after in TRANSITIONS[strategy].items():
+        if after in ("Draining", "Discarding"):
+            assert event == "RoutesMoved" or phase == "Starting"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_diagram_draws_every_way(strategy):
+    drawn = diagram(strategy)
+    for (phase, event), after in TRANSITIONS[strategy].items():
+        line = next(row for row in drawn.splitlines() if f"{phase} --> {after}:" in row)
+        assert event in line
+    assert drawn in page()

@@ -1,0 +1,121 @@
+"""What of CUDA graphs needs no CUDA: which size, what its buffers hold, and when none will do."""
+
+from dataclasses import replace
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.decode_graphs import SIZES, DecodeBuffers, DecodeGraphs, padded_size
+from penstock_engine.kernels.recording import Compute
+from penstock_engine.layers.attention import StepAttention
+from penstock_engine.layers.paged_attention import PagedAttention
+
+BLOCK_SIZE, MAX_LEN = 4, 40
+
+
+def decoding(start: int, first_block: int = 1, token_id: int = 7) -> ScheduledSequence:
+    """It has one block more than its token needs."""
+    blocks = tuple(range(first_block, first_block + start // BLOCK_SIZE + 2))
+    sampling = SamplingParams(max_tokens=9)
+    return ScheduledSequence("", start, (token_id,), blocks, True, sampling, (), 1)
+
+
+@given(st.integers(1, SIZES[-1]))
+def test_padding_is_little(num_rows: int) -> None:
+    size = padded_size(num_rows)
+    assert size in SIZES
+    assert num_rows <= size <= max(num_rows + num_rows // 8, num_rows + 7)
+
+
+def test_a_batch_beyond_all_sizes_is_not_padded() -> None:
+    assert padded_size(SIZES[-1] + 1) is None
+
+
+class Seen:
+    """A model that returns its token ids and positions, and keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.num_passes = 0
+
+    def __call__(
+        self, token_ids: torch.Tensor, positions: torch.Tensor, attend: StepAttention
+    ) -> torch.Tensor:
+        assert isinstance(attend, PagedAttention)
+        self.num_passes += 1
+        self.batch, self.slots = attend.batch, attend.slots
+        return torch.stack((token_ids, positions), 1)
+
+
+class RunAgain:
+    """Records nothing."""
+
+    def __init__(self) -> None:
+        self.num_recorded = 0
+
+    def __call__(self, compute: Compute) -> Compute:
+        self.num_recorded += 1
+        return compute
+
+
+def graphs(max_rows: int = 16) -> tuple[DecodeGraphs, Seen, RunAgain]:
+    seen, recorder = Seen(), RunAgain()
+    buffers = DecodeBuffers(max_rows, MAX_LEN, BLOCK_SIZE, "cpu")
+    return DecodeGraphs(seen, buffers, max_rows, recorder), seen, recorder
+
+
+@given(st.lists(st.lists(st.integers(0, MAX_LEN - 1), min_size=1, max_size=16), min_size=1))
+@settings(deadline=None, max_examples=50)
+def test_each_step_finds_its_own_rows_and_padding_behind_them(steps: list[list[int]]) -> None:
+    """Whatever longer and wider step was in the buffers before."""
+    runner, seen, recorder = graphs()
+    sizes = set()
+    for starts in steps:
+        sequences = [
+            decoding(start, first_block=3 * row + 1, token_id=row + 1)
+            for row, start in enumerate(sorted(starts))
+        ]
+        hidden = runner.run(sequences)
+        assert hidden is not None
+        assert hidden.tolist() == [[s.token_ids[0], s.start] for s in sequences]
+        size = padded_size(len(starts))
+        sizes.add(size)
+        lengths, slots = seen.batch.lengths.tolist(), seen.slots.tolist()
+        assert lengths == [s.end for s in sequences] + [0] * (size - len(starts))
+        for row, sequence in enumerate(sequences):
+            used = -(-sequence.end // BLOCK_SIZE)
+            table = seen.batch.block_tables[row, :used].tolist()
+            assert tuple(table) == sequence.block_table[:used]
+            assert slots[row] == table[-1] * BLOCK_SIZE + sequence.start % BLOCK_SIZE
+        assert slots[len(starts) :] == [-1] * (size - len(starts))
+        assert seen.batch.max_length == MAX_LEN
+    assert recorder.num_recorded == len(sizes)
+
+
+def test_inputs_of_a_size_stay_where_they_are() -> None:
+    """A graph reads the addresses with which it was recorded."""
+    runner, seen, _ = graphs()
+    addresses = []
+    for num_rows in (3, 16, 4):
+        assert runner.run([decoding(row) for row in range(num_rows)]) is not None
+        tensors = (seen.slots, seen.batch.lengths, seen.batch.block_tables)
+        addresses.append([tensor.data_ptr() for tensor in tensors])
+    assert addresses[0] == addresses[2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(decoding(5), token_ids=(1, 2)),
+        replace(decoding(5), adapter="a"),
+    ],
+    ids=["chunk", "adapter"],
+)
+def test_other_steps_are_not_replayed(other: ScheduledSequence) -> None:
+    runner, seen, _ = graphs()
+    assert runner.run([decoding(3), other]) is None
+    assert runner.run([decoding(3)] * 17) is None
+    assert seen.num_passes == 0

@@ -1,0 +1,125 @@
+"""Whole runs: nothing gets lost, and the same seed does the same."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from penstock.sim import scenario
+from penstock.sim.report import summaries_of
+from penstock.sim.run import run
+
+FAULTS = {
+    "none": [],
+    "crash": [{"kind": "crash", "from_s": 50}],
+    "blackout": [{"kind": "blackout", "from_s": 30, "to_s": 60}],
+    "frozen": [{"kind": "frozen", "from_s": 30, "to_s": 60}],
+    "slow": [{"kind": "slow-node", "from_s": 30, "factor": 3}],
+    "starts": [{"kind": "failing-starts", "from_s": 0, "to_s": 90, "share": 0.5}],
+    "quota": [{"kind": "quota", "from_s": 20, "gpu": "H100", "gpus": 2}],
+}
+
+
+@pytest.mark.parametrize("admission", ["none", "fcfs", "deadline"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_request_ends_in_one_way(world, fault, admission) -> None:
+    """arrived = ended + shed + failed + open, in what is counted and in what is there."""
+    small = world(
+        rps=30, min_replicas=2, max_replicas=4, admission=admission, max_wait_s=5.0,
+        faults=FAULTS[fault],
+    )  # fmt: skip
+    [service] = run(small, "hpa-queue", 1).services
+
+    reading = service.gateway.reading()
+    outcomes = [request.outcome for request in service.gateway.requests]
+    assert reading.arrivals == len(outcomes) > 3000
+    assert reading.ended == outcomes.count("ended")
+    assert reading.shed == outcomes.count("shed")
+    assert reading.failed == outcomes.count("failed")
+    open_now = reading.queued + reading.in_flight
+    assert reading.arrivals == reading.ended + reading.shed + reading.failed + open_now
+    for pod in service.fleet.pods.values():
+        pod.engine.scheduler.check()
+
+
+def test_the_same_seed_does_the_same(world) -> None:
+    first, again, other = (
+        summaries_of(run(world(max_replicas=3), "hpa-queue", seed))[0] for seed in (5, 5, 6)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_a_crash_fails_only_those_that_have_begun(world) -> None:
+    small = world(rps=80, max_replicas=1, admission="none", faults=FAULTS["crash"])
+    [service] = run(small, "static", 0).services
+
+    failed = [r for r in service.gateway.requests if r.outcome == "failed"]
+    assert failed
+    assert all(request.first_token_s is not None for request in failed)
+    assert any(r.num_tries > 1 and r.outcome == "ended" for r in service.gateway.requests)
+
+
+def test_replicas_count_from_creation_until_they_are_gone(world) -> None:
+    """One is ready from the start; the second one is asked for after 60 s and starts for 20 s."""
+    small = world(min_replicas=1, max_replicas=2)
+    [summary] = summaries_of(run(small, "static", 0, {"replicas": "2", "period_s": "60"}))
+    assert summary.mean_replicas == pytest.approx(1.5)
+    assert summary.gpu_hours == pytest.approx(1.5 * 120 / 3600)
+
+
+def test_a_queue_of_fixed_service_is_that_of_theory(world) -> None:
+    """M/D/1, one request at a time: the mean wait is rho/(2(1 - rho)) of the service time."""
+    service_s = 0.0065 + 1000 * 2.5e-5 + 1000 * 500 * 2e-10
+    rho = 0.6
+    lengths = {
+        "prompt": {"kind": "fixed", "tokens": 1000},
+        "output": {"kind": "fixed", "tokens": 1},
+    }
+    rate = {
+        "kind": "rate",
+        "points": [(0, rho / service_s), (1000, rho / service_s)],
+        "mixes": [{"classes": [lengths]}],
+    }
+    small = world(duration_s=1000, workload=rate, max_replicas=1, admission="none")
+    [service] = run(small, "static", 0).services
+
+    ttft = [r.ttft_s for r in service.gateway.requests if r.ttft_s is not None]
+    # Chunks of up to eight prompts share an iteration, which makes the wait a little shorter.
+    waited = sum(ttft) / len(ttft) - service_s
+    theory = rho / (2 * (1 - rho)) * service_s
+    assert 0.5 * theory < waited < 1.2 * theory
+
+
+def test_deadline_order_saves_more_than_first_come_under_overload(world) -> None:
+    attainment = {}
+    for admission in ("fcfs", "deadline"):
+        small = world(rps=60, max_replicas=1, admission=admission, tpot_s=0.5)
+        attainment[admission] = summaries_of(run(small, "static", 0))[0].attainment
+    assert attainment["deadline"] > attainment["fcfs"] + 0.1
+
+
+@pytest.mark.parametrize("name", list(scenario.shipped()))
+def test_a_shipped_scenario_is_read_and_says_what_it_is(name) -> None:
+    shipped = scenario.load(name)
+    assert shipped.name == name
+    assert shipped.description
+
+
+def test_a_scenario_survives_being_written(world, tmp_path: Path) -> None:
+    small = world(faults=FAULTS["crash"])
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(small.model_dump(mode="json")))
+    assert scenario.load(str(path)) == small
+
+
+def test_only_what_is_shared_is_read_from_the_cache(world) -> None:
+    """Nine tenths of a prompt are shared at first, and nothing from 60 s on."""
+    length = {"prompt": {"kind": "fixed", "tokens": 2560}, "output": {"kind": "fixed", "tokens": 5}}
+    mixes = [{"classes": [{**length, "prefix_share": 0.9}]}, {"from_s": 60, "classes": [length]}]
+    rate = {"kind": "rate", "points": [(0, 4), (120, 4)], "mixes": mixes}
+    [service] = run(world(workload=rate, max_replicas=1), "static", 0).services
+
+    requests = service.gateway.requests
+    assert sum(r.cached_tokens == 9 * 256 for r in requests if r.arrival_s < 60) > 100
+    assert all(r.cached_tokens == 0 for r in requests if r.arrival_s >= 60)
