@@ -14,7 +14,7 @@ from penstock.adapters.kube import CONFIG_MAPS
 from penstock.core.manifests.learned import KEY, name
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.recording import Recording
-from penstock.demo.campaigns import corpus
+from penstock.demo.campaigns import corpus, writes_while_quiet
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, eventually
 from penstock.errors import NotFound
@@ -95,6 +95,22 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     await check_replay(stage, file)
     await check_explanation(stage)
     await check_restart(stage, tmp_path / "restart.jsonl")
+
+
+async def test_an_idle_service_is_not_written_to(stage: Stage) -> None:
+    """Also when the operator is another one, which reads what the first wrote down."""
+    stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
+    await eventually(lambda: is_begun(stage), within_s=120, what="the first record")
+    await stage.until(
+        lambda view: view.condition("ScalingActive").get("reason") == "MetricsMissing",
+        SERVICE, within_s=60, what="the last word on a service without requests",
+    )  # fmt: skip
+    await asyncio.sleep(4)
+    assert await writes_while_quiet(stage, SERVICE, seconds=20) == []
+
+
+async def is_begun(stage: Stage) -> bool:
+    return bool(await kept(stage))
 
 
 async def is_learned(stage: Stage) -> bool:
