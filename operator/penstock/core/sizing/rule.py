@@ -23,8 +23,8 @@ from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
-# Windows before the model is more than a belief.
-MIN_WINDOWS = 5
+# Until an engine has said how much it holds: no limit.
+UNKNOWN_KV_TOKENS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Sizing:
             if fewer < current and current > bounds.min_replicas:
                 calm_s = seen.now_s if state.calm_s is None else state.calm_s
                 code = "ScaleDownDelayed"
-                if self._may_shrink(seen, calm_s):
+                if self._may_shrink(seen, current, calm_s):
                     desired, code = current - 1, "ScaleDown"
                     trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
         clipped = bounds.clip(desired)
@@ -129,16 +129,23 @@ class Sizing:
             return f"no numbers of the gateway ({seen.gateway.reason}): held"
         if seen.missing and not seen.readings:
             return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
+        if seen.gateway is None and not seen.ready:
+            return "neither a gateway nor an engine that is ready: held"
         if state.traffic.mix is None or len(state.demand.history) < 2:
             return "no request has come yet: held"
-        if not seen.ready:
-            return "no engine is ready: held"
         return None
 
-    def _may_shrink(self, seen: Observation, calm_s: float) -> bool:
-        """One at a time: the last one has ended, none starts, none is silent."""
+    def _may_shrink(self, seen: Observation, current: int, calm_s: float) -> bool:
+        """None starts, none is silent; and the last one goes only when there is nothing to do."""
         is_settled = not seen.starting and not seen.missing
-        return is_settled and seen.now_s - calm_s >= self.calm_s
+        return is_settled and seen.now_s - calm_s >= self.calm_s and (current > 1 or _is_idle(seen))
+
+
+def _is_idle(seen: Observation) -> bool:
+    gateway = seen.gateway
+    if isinstance(gateway, GatewayReading) and gateway.queued + gateway.in_flight:
+        return False
+    return not any(reading.running + reading.waiting for reading in seen.readings)
 
 
 class _Need:
@@ -150,7 +157,10 @@ class _Need:
         mix = state.traffic.mix
         assert mix is not None
         model = state.fit.model
-        kv_tokens = min(reading.kv_capacity_tokens for reading in seen.readings)
+        kv_tokens = min(
+            (reading.kv_capacity_tokens for reading in state.readings.engines.values()),
+            default=UNKNOWN_KV_TOKENS,
+        )
         self._mix, self._demand = mix, state.demand
         self._may_fail = 1 - objectives.attainment
         self.capacity: Capacity = capacity(

@@ -1,0 +1,125 @@
+"""The rule on hand-made sights of a service: what makes it grow, shrink and hold."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.rule import Bounds, Decision, Objectives
+from penstock.core.signals import (
+    EngineReading,
+    GatewayReading,
+    Histogram,
+    Missing,
+    Observation,
+    PodView,
+)
+from penstock.core.sizing.iteration import IterationModel
+from penstock.core.sizing.rule import Sizing
+
+MODEL = IterationModel(0.015, 6e-5, 3e-5, 5e-8)
+RULE = Sizing(prior=MODEL, startup_s=100.0)
+OBJECTIVES = Objectives(3.0, 0.1)
+EMPTY = Histogram((1.0,), (0, 0), 0.0)
+PROMPT_TOKENS, OUTPUT_TOKENS = 2000, 300
+
+
+def engine(at_s: float, done: int, running: int = 0) -> EngineReading:
+    return EngineReading(
+        at_s=at_s, running=running, waiting=0, kv_usage=0.1, kv_capacity_tokens=300_000,
+        prefill_tokens_pending=0, prompt_tokens=done * PROMPT_TOKENS, cached_tokens=0,
+        output_tokens=done * OUTPUT_TOKENS, steps=0, finished=done,
+        output_tokens_finished=done * OUTPUT_TOKENS, preemptions=0, ttft_s=EMPTY, itl_s=EMPTY,
+    )  # fmt: skip
+
+
+def gateway(at_s: float, arrivals: int, queued: int = 0, in_flight: int = 0) -> GatewayReading:
+    return GatewayReading(
+        at_s=at_s, queued=queued, queued_prompt_tokens=queued * PROMPT_TOKENS, in_flight=in_flight,
+        in_flight_prefill_tokens=0, oldest_wait_s=0.0, arrivals=arrivals,
+        prompt_tokens=arrivals * PROMPT_TOKENS, ended=arrivals,
+        output_tokens=arrivals * OUTPUT_TOKENS, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
+    )  # fmt: skip
+
+
+class World:
+    """Replicas do at once what they are told; requests come evenly and end at once."""
+
+    def __init__(self, replicas: int, bounds: Bounds) -> None:
+        self.replicas, self.bounds = replicas, bounds
+        self.state = RULE.initial()
+        self.now_s, self.arrivals = 0.0, 0.0
+        self.decision: Decision | None = None
+
+    def runs(self, seconds: float, rate: float, **changes: object) -> list[int]:
+        """The numbers asked for. changes: of each sight."""
+        asked = []
+        for _ in range(round(seconds / RULE.period_s)):
+            self.now_s += RULE.period_s
+            self.arrivals += rate * RULE.period_s
+            self.decision, self.state = RULE.decide(
+                OBJECTIVES, self.bounds, replace(self.sight(), **changes), self.state
+            )
+            self.replicas = self.decision.desired
+            asked.append(self.replicas)
+        return asked
+
+    def sight(self) -> Observation:
+        share = int(self.arrivals) // max(1, self.replicas)
+        pods = tuple(
+            PodView(f"pod-{i}", "Ready", 0.0, 0.0, engine(self.now_s, share))
+            for i in range(self.replicas)
+        )
+        seen = gateway(self.now_s, int(self.arrivals))
+        return Observation(self.now_s, pods, self.replicas, seen)
+
+
+def test_a_step_is_asked_for_within_a_minute_and_kept() -> None:
+    world = World(2, Bounds(1, 20))
+    calm = world.runs(600, 4.0)[-1]
+    grown = world.runs(60, 30.0)[-1]
+    assert grown >= 3 * calm
+    assert min(world.runs(600, 30.0)) >= grown
+
+
+def test_less_load_is_followed_down_after_a_while() -> None:
+    world = World(2, Bounds(1, 20))
+    high = world.runs(900, 10.0)[-1]
+    assert world.runs(50, 2.0)[-1] >= high - 1
+    assert world.runs(600, 2.0)[-1] <= high // 2
+
+
+@pytest.mark.parametrize("blind", [{"gateway": Missing("gateway", "timeout")}, {"pods": ()}])
+def test_whoever_cannot_see_does_not_shrink(blind: dict[str, object]) -> None:
+    world = World(2, Bounds(1, 20))
+    before = world.runs(600, 8.0)[-1]
+    if "pods" in blind:
+        lost = Missing("pod", "timeout")
+        blind = {"pods": tuple(PodView(f"p{i}", "Ready", 0.0, 0.0, lost) for i in range(before))}
+    assert set(world.runs(300, 0.0, **blind)) == {before}
+    assert world.decision is not None
+    assert not world.decision.valid
+
+
+def test_a_bound_is_never_crossed_and_told() -> None:
+    world = World(2, Bounds(2, 4))
+    assert max(world.runs(300, 50.0)) == 4
+    assert world.decision is not None
+    assert "bounded to 4" in world.decision.reason
+
+
+def test_zero_when_idle_and_one_when_somebody_waits() -> None:
+    world = World(1, Bounds(0, 4))
+    world.runs(300, 0.5)
+    busy = gateway(world.now_s, int(world.arrivals), in_flight=1)
+    assert 0 not in world.runs(1500, 0.0, gateway=busy)
+    assert world.runs(1500, 0.0)[-1] == 0
+    assert world.runs(20, 0.5)[-1] == 1
+
+
+def test_work_that_waits_asks_for_more() -> None:
+    """Arrivals that were, the same in both worlds; in one of them thousands still wait."""
+    calm, behind = World(4, Bounds(1, 20)), World(4, Bounds(1, 20))
+    for world in (calm, behind):
+        world.runs(400, 6.0)
+    waiting = replace(gateway(behind.now_s, int(behind.arrivals)), queued=2000)
+    assert behind.runs(2, 0.0, gateway=waiting)[-1] > calm.runs(2, 0.0)[-1]
