@@ -14,7 +14,7 @@ from penstock.adapters.kube import CONFIG_MAPS
 from penstock.core.manifests.learned import KEY, name
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.recording import Recording
-from penstock.demo.campaigns import corpus
+from penstock.demo.campaigns import corpus, writes_while_quiet
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, eventually
 from penstock.errors import NotFound
@@ -40,8 +40,12 @@ async def penstock(stage: Stage, *args: str) -> Said:
         env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    out, _ = await process.communicate()
-    assert process.returncode is not None
+    try:
+        out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     return Said(process.returncode, out.decode())
 
 
@@ -69,14 +73,13 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     await stage.until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
     file = tmp_path / "load.jsonl"
     workload = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=96, seed=SEED)
-    async with Load(stage.cluster.gateway_url, workload) as load:
-        recording = asyncio.create_task(recorded(stage, file, 45))
-        load.set_clients(24)
+    async with Load(stage.cluster.gateway_url, workload) as load, asyncio.TaskGroup() as group:
+        recording = group.create_task(recorded(stage, file, 60))
+        load.set_clients(2)
+        await asyncio.sleep(10)
+        load.set_clients(40)
         took_s = await stage.until(
-            lambda view: view.scaling.get("desired", 1) > 1,
-            SERVICE,
-            within_s=120,
-            what="a decision",
+            lambda view: view.scaling.get("desired", 1) > 1, SERVICE, within_s=60, what="a decision"
         )
         await stage.until(lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines")
         await eventually(
@@ -88,10 +91,26 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     view = await stage.view(SERVICE)
     assert {"capacity", "need"} <= {step["step"] for step in view.scaling["trail"]}
     numbers = [line.decision.desired for line in seen.lines]
-    print(f"seed {SEED}: more than one replica after {took_s:.1f} s; decided: {numbers}")
+    print(f"seed {SEED}: more than one replica after {took_s:.1f} s of load; decided: {numbers}")
     await check_replay(stage, file)
     await check_explanation(stage)
     await check_restart(stage, tmp_path / "restart.jsonl")
+
+
+async def test_an_idle_service_is_not_written_to(stage: Stage) -> None:
+    """Also when the operator is another one, which reads what the first wrote down."""
+    stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
+    await eventually(lambda: is_begun(stage), within_s=120, what="the first record")
+    await stage.until(
+        lambda view: view.condition("ScalingActive").get("reason") == "MetricsMissing",
+        SERVICE, within_s=60, what="the last word on a service without requests",
+    )  # fmt: skip
+    await asyncio.sleep(4)
+    assert await writes_while_quiet(stage, SERVICE, seconds=20) == []
+
+
+async def is_begun(stage: Stage) -> bool:
+    return bool(await kept(stage))
 
 
 async def is_learned(stage: Stage) -> bool:
@@ -108,9 +127,15 @@ async def check_replay(stage: Stage, file: Path) -> None:
     )
     assert other.code == 0, other.text
     assert "hpa-kv" in other.text
+    spoilt = await penstock(stage, "replay", str(spoil(file)))
+    assert (spoilt.code, "is another" in spoilt.text) == (1, True)
+
+
+def spoil(file: Path) -> Path:
+    """The same with one number of a decision changed."""
     spoilt = file.with_suffix(".spoilt")
     spoilt.write_text(file.read_text().replace('"desired":1', '"desired":2', 1))
-    assert (await penstock(stage, "replay", str(spoilt))).code == 1
+    return spoilt
 
 
 async def check_explanation(stage: Stage) -> None:

@@ -44,6 +44,8 @@ def life(penstock_cluster: Cluster, models: Path) -> Life:
 async def live(cluster: Cluster, models: Path) -> Life:
     service = yaml.safe_load((ROOT / "examples" / "quickstart.yaml").read_text())
     service["metadata"]["name"] = NAME
+    # What sizing learns is kept in a ConfigMap: those rights are used too.
+    service["spec"]["objectives"] = {"ttft": "5s", "tpot": "200ms"}
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED)
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)

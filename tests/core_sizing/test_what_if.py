@@ -31,13 +31,17 @@ def test_more_load_asks_for_more_and_less_for_fewer(tick: Any) -> None:
     assert less.decision.desired < number
 
 
-def test_the_need_grows_with_the_load(tick: Any) -> None:
-    needs = [
-        next(e.replicas for e in under_load(tick, factor).trail if e.step == "need")
+def test_the_need_grows_as_the_load_does(tick: Any) -> None:
+    needs = {
+        factor: next(
+            float(entry.note.rpartition(" ")[2])
+            for entry in under_load(tick, factor).trail
+            if entry.step == "need"
+        )
         for factor in (0.5, 1.0, 2.0, 4.0)
-    ]
-    assert needs == sorted(needs)
-    assert needs[-1] > needs[0]
+    }
+    for factor, need in needs.items():
+        assert need == pytest.approx(factor * needs[1.0], rel=0.1)
 
 
 def test_a_bound_below_the_number_changes_it(tick: Any) -> None:

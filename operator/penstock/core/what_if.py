@@ -7,7 +7,7 @@ from penstock.core.quantity import parse_duration_s
 from penstock.core.recording import Settings, Tick
 from penstock.core.rule import Bounds, Decision, Objectives
 from penstock.core.signals import GatewayReading
-from penstock.core.sizing.demand import Moment
+from penstock.core.sizing.demand import Demand, Moment
 
 # Loads that are tried, as multiples of the present one, until the number changes.
 MORE = tuple(1.1**step for step in range(1, 30))
@@ -48,10 +48,8 @@ def with_settings(settings: Settings, given: dict[str, str]) -> Settings:
 
 
 def under_load(tick: Tick, factor: float) -> Decision:
-    """As if all that came until now had been `factor` times as much."""
-    demand = tick.state.demand
-    history = tuple(Moment(m.at_s, factor * m.work_s, factor * m.level) for m in demand.history)
-    state = replace(tick.state, demand=replace(demand, history=history), calm_s=_long_ago(tick))
+    """As if all that came until now had been `factor` times as much, in the same moments."""
+    state = replace(tick.state, demand=_times(tick.state.demand, factor), calm_s=_long_ago(tick))
     seen, last = tick.seen, tick.state.readings.gateway
     if isinstance(seen.gateway, GatewayReading) and last is not None:
         came = max(0, seen.gateway.arrivals - last.arrivals)
@@ -99,6 +97,17 @@ def settings_that_change_it(tick: Tick) -> Iterator[Change]:
             continue
         if decision.desired != tick.decision.desired:
             yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)
+
+
+def _times(demand: Demand, factor: float) -> Demand:
+    """Noise is over what arrivals one by one would give: that grows with the root of the rate."""
+    return replace(
+        demand,
+        history=tuple(Moment(m.at_s, factor * m.work_s, factor * m.level) for m in demand.history),
+        noise=factor * demand.noise,
+        lost=tuple(tuple(factor * rate for rate in row) for row in demand.lost),
+        judged=tuple(factor * rate for rate in demand.judged),
+    )
 
 
 def _long_ago(tick: Tick) -> float:

@@ -1,0 +1,187 @@
+"""Decisions on the way to whoever records them: directly, and relayed by the API server."""
+
+import asyncio
+import random
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from penstock.adapters.kube import LEASES, PODS, Kube
+from penstock.adapters.leader import recording
+from penstock.controller.recorder import MAX_BEHIND, MAX_LISTENERS, PATH, Recorder
+from penstock.core.recording import Recording, Settings, Tick
+from penstock.core.rule import Bounds, Objectives
+from penstock.core.signals import Observation
+from penstock.core.sizing.priors import prior
+from penstock.core.sizing.rule import Sizing
+from penstock.errors import KubeError, Transient
+
+KEY = ("default", "chat")
+
+
+def ticks(count: int) -> list[Tick]:
+    """Of a service without engines: its decisions only need to differ."""
+    draw, made = random.Random(1), []
+    settings = Settings(Sizing(prior(None)), Objectives(2.0, 0.1), Bounds(1, 9), 512)
+    state = settings.rule.initial()
+    for number in range(count):
+        seen = Observation(100.0 + 2 * number, (), draw.randint(0, 12), None)
+        decision, after = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
+        made.append(Tick(settings, state, seen, decision))
+        state = after
+    return made
+
+
+class Operator:
+    """The operator's own endpoint, with a recorder that is told what to tell."""
+
+    def __init__(self) -> None:
+        self.recorder = Recorder()
+
+    async def start(self, host: str) -> None:
+        app = web.Application()
+        app.router.add_get(PATH, self.recorder.stream)
+        self.runner = web.AppRunner(app, shutdown_timeout=1)
+        await self.runner.setup()
+        site = web.TCPSite(self.runner, host, 0)
+        await site.start()
+        self.host, self.port = self.runner.addresses[0][:2]
+
+    @property
+    def listeners(self) -> int:
+        return sum(map(len, self.recorder._listeners.values()))
+
+    async def tell(self, made: list[Tick]) -> None:
+        """As soon as somebody listens."""
+        async with asyncio.timeout(10):
+            while not self.listeners:  # noqa: ASYNC110 - it has no events
+                await asyncio.sleep(0.01)
+        for tick in made:
+            self.recorder.tell(KEY, tick)
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def operator() -> AsyncIterator[Operator]:
+    made = Operator()
+    await made.start("127.0.0.1")
+    yield made
+    await made.runner.cleanup()
+
+
+async def read(lines: Any, count: int) -> Recording:
+    text: list[str] = []
+    async for line in lines:
+        text.append(line.decode())
+        if len(text) == count:
+            break
+    return Recording.read(text)
+
+
+async def test_a_stream_replays(operator: Operator) -> None:
+    made = ticks(10)
+    telling = asyncio.create_task(operator.tell(made))
+    url = f"http://127.0.0.1:{operator.port}/recording/default/chat"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        found = await read(answer.content, 11)
+    await telling
+    assert found.header.service == "default/chat"
+    assert [decision for _, decision in found.ticks()] == [tick.decision for tick in made]
+    async with asyncio.timeout(5):  # who has left is forgotten with the next decision at the latest
+        while operator.listeners:
+            operator.recorder.tell(KEY, made[0])
+            await asyncio.sleep(0.01)
+
+
+async def test_a_service_on_which_nothing_is_decided(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.controller.recorder.FIRST_TICK_S", 0.01)
+    url = f"http://127.0.0.1:{operator.port}/recording/default/other"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.status == 404
+        assert "needs spec.objectives" in await answer.text()
+
+
+async def test_a_listener_that_is_too_slow_is_cut_not_left_with_a_gap(operator: Operator) -> None:
+    made = ticks(MAX_BEHIND + 5)
+    with operator.recorder._listen(KEY) as queue:
+        for tick in made:
+            operator.recorder.tell(KEY, tick)
+        got = [queue.get_nowait() for _ in range(queue.qsize())]
+    assert got == [*made[:MAX_BEHIND], None]
+    assert operator.listeners == 0
+
+
+async def test_only_so_many_listen_at_once(operator: Operator) -> None:
+    url = f"http://127.0.0.1:{operator.port}/recording/default/chat"
+    async with aiohttp.ClientSession() as session:
+        asked = [asyncio.create_task(session.get(url)) for _ in range(MAX_LISTENERS)]
+        while operator.listeners < MAX_LISTENERS:  # noqa: ASYNC110 - it has no events
+            await asyncio.sleep(0.01)
+        async with session.get(url) as answer:
+            assert answer.status == 503
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+
+def outer_address() -> str | None:
+    """One of this machine's that is no loopback; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        address: str = probe.getsockname()[0]
+        return address
+
+
+async def lead(kube: Kube, namespace: str, address: str, port: int) -> None:
+    """A pod object with this address, which no node runs, that holds the Lease."""
+    container = {"name": "c", "image": "x", "ports": [{"name": "http", "containerPort": port}]}
+    pod = {
+        "metadata": {"name": "op"},
+        "spec": {"schedulerName": "nobody", "containers": [container]},
+    }
+    await kube.create(PODS, namespace, pod)
+    status = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
+    await kube.merge(PODS, namespace, "op", status, manager="test", sub="status")
+    lease = {"metadata": {"name": "lease"}, "spec": {"holderIdentity": "op-123"}}
+    await kube.create(LEASES, namespace, lease)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("is_relayed", [False, True], ids=["direct", "relayed"])
+async def test_a_command_finds_the_leader(kube: Kube, namespace: str, is_relayed: bool) -> None:
+    address = outer_address() if is_relayed else "127.0.0.1"
+    if address is None:
+        pytest.skip("this machine has no address but loopback ones")
+    operator = Operator()
+    await operator.start(address)
+    try:
+        await lead(kube, namespace, address, operator.port)
+        made = ticks(5)
+        telling = asyncio.create_task(operator.tell(made))
+        lines = recording(kube, namespace, "lease", "default/chat", timeout_s=20)
+        found = await read(lines, 6)
+        await lines.aclose()
+        await telling
+        assert [line.decision for line in found.lines] == [tick.decision for tick in made]
+    finally:
+        await operator.runner.cleanup()
+
+
+@pytest.mark.cluster
+async def test_without_a_leader(kube: Kube, namespace: str) -> None:
+    lines = recording(kube, namespace, "lease", "default/chat", timeout_s=5)
+    with pytest.raises(KubeError, match="no operator leads"):
+        await anext(lines)
+    await lead(kube, namespace, "127.0.0.1", 1)
+    lines = recording(kube, namespace, "lease", "default/chat", timeout_s=5)
+    with pytest.raises(Transient, match="cannot be reached"):
+        await anext(lines)
