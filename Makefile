@@ -11,7 +11,7 @@ demo: install           ## cluster up, service applied, scaled, killed, removed;
 test: lint verify unit  ## everything CI runs without a GPU
 
 unit: install
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup --durations 15
 
 lint: install
 	$(BIN)/ruff check .
