@@ -113,7 +113,7 @@ def _arrived(then: Readings, seen: Observation) -> tuple[int, int]:
             return now.arrivals, now.prompt_tokens
         return (
             now.arrivals - then.gateway.arrivals,
-            now.prompt_tokens - then.gateway.prompt_tokens,
+            max(0, now.prompt_tokens - then.gateway.prompt_tokens),
         )
     arrivals = prompt_tokens = 0
     for old, new in then.pairs(seen) if now is None else ():
