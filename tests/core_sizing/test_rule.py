@@ -123,3 +123,15 @@ def test_work_that_waits_asks_for_more() -> None:
         world.runs(400, 6.0)
     waiting = replace(gateway(behind.now_s, int(behind.arrivals)), queued=2000)
     assert behind.runs(2, 0.0, gateway=waiting)[-1] > calm.runs(2, 0.0)[-1]
+
+
+def test_a_queue_that_stays_asks_for_more_where_arrivals_are_what_is_served() -> None:
+    """A closed loop at the limit of its replicas: as many come as go, and some always wait."""
+    world = World(2, Bounds(1, 20))
+    calm = world.runs(600, 4.0)[-1]
+    pods = tuple(
+        PodView(f"pod-{i}", "Ready", 0.0, 0.0, replace(engine(0.0, 0, running=16), waiting=8))
+        for i in range(calm)
+    )
+    assert world.runs(60, 4.0, pods=pods)[-1] == calm
+    assert world.runs(30, 4.0, pods=pods)[-1] > calm

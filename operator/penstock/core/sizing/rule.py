@@ -7,8 +7,10 @@ work but a small share, when requests may wait as long as their TTFT allows:
 
     replicas >= (level * headroom(T) * T + backlog) / (busy * (T + slack))      for all T
 
-Up follows the need at once. Down needs the same inequality, with a smaller share and to a longer
-horizon, to hold without one replica, for some time. Whoever cannot see holds.
+Up follows the need at once. Where requests wait though all replicas are there, arrivals say too
+little (in a closed loop they are what the replicas can take), and the queue itself asks. Down needs
+the same inequality, with a smaller share and to a longer horizon, to hold without one replica, for
+some time. Whoever cannot see holds.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,14 +25,17 @@ from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
+# A queue that has not gone for so long does not go by itself: what came too early for replicas that
+# were starting is served by then, or has been shed by the gateway (60 s).
+PRESSED_S = 75.0
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class SizingState:
-    """All that is remembered. looked_s: when the engines were last seen. calm_s: since when one
-    replica fewer has been enough."""
+    """All that is remembered. calm_s: since when one replica fewer has been enough. pressed_s: since
+    when requests wait though no replica is starting."""
 
     fit: Fit
     startup: StartUp
@@ -38,6 +43,7 @@ class SizingState:
     traffic: Traffic = field(default_factory=Traffic)
     demand: Demand = field(default_factory=Demand)
     calm_s: float | None = None
+    pressed_s: float | None = None
     turn: int = 0
 
 
@@ -76,6 +82,10 @@ class Sizing:
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
         wanted, note = need.replicas(self.loss_up, need.horizon_s)
         trail.append(TrailEntry("need", wanted, note))
+        state, queue = self._queue(seen, state)
+        if queue is not None and queue.replicas > wanted:
+            trail.append(queue)
+            wanted = queue.replicas
         current = seen.provisioned
         calm_s: float | None = None
         if wanted > current:
@@ -84,7 +94,7 @@ class Sizing:
             fewer, note = need.replicas(self.loss_down, 2 * need.horizon_s + self.calm_s)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
-            if fewer < current and current > bounds.min_replicas:
+            if fewer < current and current > bounds.min_replicas and not _is_pressed(seen, state):
                 calm_s = seen.now_s if state.calm_s is None else state.calm_s
                 code = "ScaleDownDelayed"
                 if self._may_shrink(seen, current, calm_s):
@@ -94,7 +104,7 @@ class Sizing:
         within = f"within {bounds.min_replicas} to {bounds.max_replicas}"
         note = within if clipped == desired else f"bounded to {clipped}, {within}"
         trail.append(TrailEntry("bounds", clipped, note))
-        told = [entry.note for entry in trail if entry.step in ("need", "risk", "down")]
+        told = [entry.note for entry in trail if entry.step in ("need", "queue", "risk", "down")]
         reason = "; ".join(told if clipped == desired else [*told, note])
         return Decision(clipped, reason, code, tuple(trail)), replace(state, calm_s=calm_s)
 
@@ -135,10 +145,34 @@ class Sizing:
             return "no request has come yet: held"
         return None
 
+    def _queue(
+        self, seen: Observation, state: SizingState
+    ) -> tuple[SizingState, TrailEntry | None]:
+        """What the queue asks for, when it has not gone for PRESSED_S; then not again so soon."""
+        waiting, running = _waiting(seen), sum(reading.running for reading in seen.readings)
+        if not waiting or seen.starting or not seen.readings:
+            return replace(state, pressed_s=None), None
+        since_s = seen.now_s if state.pressed_s is None else state.pressed_s
+        if seen.now_s - since_s < PRESSED_S:
+            return replace(state, pressed_s=since_s), None
+        current = seen.provisioned
+        more = min(current, -(-current * waiting // max(1, running)))
+        note = f"{waiting} wait beside {running} that run, for {PRESSED_S:g} s: {more} more"
+        return replace(state, pressed_s=seen.now_s), TrailEntry("queue", current + more, note)
+
     def _may_shrink(self, seen: Observation, current: int, calm_s: float) -> bool:
         """None starts, none is silent; and the last one goes only when there is nothing to do."""
         is_settled = not seen.starting and not seen.missing
         return is_settled and seen.now_s - calm_s >= self.calm_s and (current > 1 or _is_idle(seen))
+
+
+def _is_pressed(seen: Observation, state: SizingState) -> bool:
+    return state.pressed_s is not None and seen.now_s - state.pressed_s >= PRESSED_S / 3
+
+
+def _waiting(seen: Observation) -> int:
+    queued = seen.gateway.queued if isinstance(seen.gateway, GatewayReading) else 0
+    return queued + sum(reading.waiting for reading in seen.readings)
 
 
 def _is_idle(seen: Observation) -> bool:
@@ -204,9 +238,7 @@ class _Need:
 
     def _waiting_s(self, seen: Observation) -> float:
         pending = sum(reading.prefill_tokens_pending for reading in seen.readings)
-        waiting = sum(reading.waiting for reading in seen.readings)
         if isinstance(seen.gateway, GatewayReading):
             pending += seen.gateway.queued_prompt_tokens
-            waiting += seen.gateway.queued
-        share = waiting + pending / max(1.0, self._mix.prompt_tokens)
+        share = _waiting(seen) + pending / max(1.0, self._mix.prompt_tokens)
         return share / 2 * self.capacity.work_s
