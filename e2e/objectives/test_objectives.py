@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SERVICE = "timely"
 SEED = 1
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.e2e
 
 
 @dataclass(frozen=True, slots=True)

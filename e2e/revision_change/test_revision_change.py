@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 NAME = "revised"
 SEED = 1
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from penstock.demo.stage import Stage
 ROOT = Path(__file__).parents[2]
 SEED = 1
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["calm", "kill"])

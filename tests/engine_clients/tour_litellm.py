@@ -21,7 +21,7 @@ TOOL = {
             "type": "object",
             "properties": {"at": {"enum": ["sky", "sea"]}},
             "required": ["at"],
-            "additionalProperties": False,
+            "maxProperties": 1,  # litellm takes additionalProperties away
         },
     },
 }

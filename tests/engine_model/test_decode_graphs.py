@@ -1,7 +1,5 @@
 """What of CUDA graphs needs no CUDA: which size, what its buffers hold, and when none will do."""
 
-from dataclasses import replace
-
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -109,8 +107,8 @@ def test_inputs_of_a_size_stay_where_they_are() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        replace(decoding(5), token_ids=(1, 2)),
-        replace(decoding(5), adapter="a"),
+        decoding(5)._replace(token_ids=(1, 2)),
+        decoding(5)._replace(adapter="a"),
     ],
     ids=["chunk", "adapter"],
 )

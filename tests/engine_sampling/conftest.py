@@ -1,7 +1,6 @@
 """Sequences about to draw, without a model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 import torch
@@ -32,6 +31,6 @@ def about() -> About:
             block_table=(), is_sampled=True, sampling=SamplingParams(max_tokens=100, **rest),  # type: ignore[arg-type]
             history=history, num_prompt_tokens=len(prompt), num_drafts=len(drafts),
         )  # fmt: skip
-        return replace(sequence, **fields)  # type: ignore[arg-type]
+        return sequence._replace(**fields)
 
     return make
