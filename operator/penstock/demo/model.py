@@ -1,11 +1,12 @@
 """The small model that the demo serves: made once, kept in the cache."""
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from filelock import FileLock
 
 from penstock.local.paths import cache_root
 
@@ -16,7 +17,8 @@ def ensure_model(docs: Path, *, seconds: float, console: int | None = None) -> P
     """A folder that holds `penstock-tiny`, trained for about `seconds` on the texts in `docs`.
 
     The folder's name carries a hash of the texts and the length, so an edit makes a new model.
-    Raises CalledProcessError when training fails; nothing half-made is left under that name.
+    Who comes while another makes it waits. Raises CalledProcessError when training fails; nothing
+    half-made is left under that name.
     """
     digest = hashlib.sha256(f"{seconds}".encode())
     texts = sorted(docs.rglob("*.md"))
@@ -26,16 +28,21 @@ def ensure_model(docs: Path, *, seconds: float, console: int | None = None) -> P
     if (home / MODEL_NAME).is_dir():
         return home
     home.mkdir(parents=True, exist_ok=True)
-    making = home / f".{MODEL_NAME}-{os.getpid()}"
-    try:
-        subprocess.run(
-            [
-                Path(sys.executable).with_name("penstock-engine"), "make-model", making,
-                "--docs", docs, "--seconds", str(seconds),
-            ],
-            check=True, stdout=console, stderr=console,
-        )  # fmt: skip
-        making.rename(home / MODEL_NAME)
-    finally:
-        shutil.rmtree(making, ignore_errors=True)
+    making = home / f".{MODEL_NAME}"
+    with FileLock(home / ".lock"):
+        if not (home / MODEL_NAME).is_dir():  # nobody else has made it meanwhile
+            shutil.rmtree(making, ignore_errors=True)
+            try:
+                _make(making, docs, seconds, console)
+                making.rename(home / MODEL_NAME)
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
     return home
+
+
+def _make(model: Path, docs: Path, seconds: float, console: int | None) -> None:
+    engine = Path(sys.executable).with_name("penstock-engine")
+    subprocess.run(
+        [engine, "make-model", model, "--docs", docs, "--seconds", str(seconds)],
+        check=True, stdout=console, stderr=console,
+    )  # fmt: skip
