@@ -13,7 +13,7 @@ from penstock.local.cluster import Cluster
 ROOT = Path(__file__).parents[2]
 SEED = 2
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.cluster
 
 
 async def test_the_end_state_does_not_depend_on_when_it_died(cluster: Cluster, kube: Kube) -> None:

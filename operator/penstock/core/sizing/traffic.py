@@ -50,7 +50,7 @@ class Readings:
         """The last reading and the present one of each engine that did not begin anew between."""
         for pod in seen.ready:
             old, new = self.engines.get(pod.name), pod.reading
-            if old and isinstance(new, EngineReading) and new.finished >= old.finished:
+            if old and isinstance(new, EngineReading) and _goes_on(old, new):
                 yield old, new
 
 
@@ -98,11 +98,21 @@ class Traffic:
             )
             prompts = new.prompt_tokens - old.prompt_tokens
             if prompts > 0 and prompt.value:
-                missed = 1 - (new.cached_tokens - old.cached_tokens) / prompts
+                missed = max(0.0, 1 - (new.cached_tokens - old.cached_tokens) / prompts)
                 share = prompts / prompt.value
                 miss = miss.after(share * missed, share)
         running = sum(reading.running for reading in seen.readings)
         return Traffic(prompt, output, miss, arrivals, prompt_tokens, ended, running)
+
+
+def _goes_on(old: EngineReading, new: EngineReading) -> bool:
+    """No counter went back: the engine did not begin anew between the two."""
+    return (
+        new.finished >= old.finished
+        and new.prompt_tokens >= old.prompt_tokens
+        and new.cached_tokens >= old.cached_tokens
+        and new.output_tokens >= old.output_tokens
+    )
 
 
 def _arrived(then: Readings, seen: Observation) -> tuple[int, int]:
