@@ -78,13 +78,17 @@ def dynamo(
     )
 
 
+# For its defaults, which are Sizing's own.
+OURS = Sizing(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
+
+
 def penstock(
     profile: EngineProfile,
-    loss_up: float = 1.0,
-    loss_down: float = 0.5,
-    calm_s: float = 60.0,
-    backlog: float = 0.2,
-    startup_s: float = 120.0,
+    loss_up: float = OURS.loss_up,
+    loss_down: float = OURS.loss_down,
+    calm_s: float = OURS.calm_s,
+    backlog: float = OURS.backlog,
+    startup_s: float = OURS.startup_s,
 ) -> Sizing:
     """Ours, told what `penstock calibrate` measures."""
     prior = IterationModel(
