@@ -2,8 +2,8 @@
 
     python benchmarks/greedy_equality.py [--prompts 50] [--longest 600] [--new-tokens 32]
                                          [--families llama,qwen3] [--dtypes float32,bfloat16]
-                                         [--tensor-parallel 2] [--pipeline-parallel 2]
-                                         [--expert-parallel]
+                                         [--concurrency 1,16] [--tensor-parallel 2]
+                                         [--pipeline-parallel 2] [--expert-parallel]
 
 Small random models of each family answer prompts of 1 to --longest tokens: with transformers'
 generate, one prompt at a time, and with the engine at concurrency 1 and 16, with chunks of at most
@@ -227,6 +227,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--concurrency", default="1,16")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--pipeline-parallel", type=int, default=1)
@@ -236,10 +237,12 @@ def main() -> None:
     print("family     dtype     concurrency  chunk  cache  ngram", *VERDICTS,
           "preemptions    hits  drafts     gap   noise  router     s", sep="  ")  # fmt: skip
     total: Counter[str] = Counter()
+    concurrency = set(map(int, args.concurrency.split(",")))
     for dtype in args.dtypes.split(","):
+        settings = SETTINGS if dtype == "float32" else BFLOAT16_SETTINGS
         for r in campaign(
             tuple(args.families.split(",")),
-            SETTINGS if dtype == "float32" else BFLOAT16_SETTINGS,
+            tuple(s for s in settings if s.concurrency in concurrency),
             num_prompts=args.prompts, longest=args.longest, new_tokens=args.new_tokens,
             seed=args.seed, dtype=dtype,
             layout=Layout(args.tensor_parallel, args.pipeline_parallel, args.expert_parallel),
