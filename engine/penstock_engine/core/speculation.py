@@ -69,7 +69,8 @@ class Governor:
         tokens = 0.0
         for drafts in range(self._max_drafts + 1):
             tokens += chance**drafts
-            rate = tokens / (fixed_s + per_token_s * num_sequences * (1 + drafts))
+            # Where only prompts are computed, those that end draw the first tokens.
+            rate = tokens / (fixed_s + per_token_s * max(1, num_sequences) * (1 + drafts))
             if rate > best_rate * (1 + 1e-9):
                 best, best_rate = drafts, rate
         return best
