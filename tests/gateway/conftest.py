@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.core.routing import Endpoint
+from penstock.core.rule import Objectives
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet, Service, Snapshot
 from penstock.gateway.server import run, server_for
@@ -243,6 +244,7 @@ def service(
     weights: Mapping[str, int] | None = None,
     served_name: str | None = None,
     created_s: int = 0,
+    objectives: Objectives | None = None,
 ) -> Service:
     return Service(
         namespace=namespace,
@@ -251,6 +253,8 @@ def service(
         created_s=created_s,
         weights={"r1": 100} if weights is None else weights,
         endpoints=tuple(engine.endpoint() for engine in engines),
+        objectives=objectives,
+        sides={f"default/{engine.name}": (engine.revision, "") for engine in engines},
     )
 
 
