@@ -8,6 +8,7 @@ import pytest
 
 from penstock.adapters.feed import PATH, parse
 from penstock.core.canary.evidence import Arm, length_bin
+from penstock.core.routing import Side
 from penstock.core.rule import Objectives
 
 CHAT = "/v1/chat/completions"
@@ -134,7 +135,9 @@ async def test_what_another_engine_saves_is_nobodys_error(pair):
     service = front.fleet.snapshot.services[0]
     asked = asyncio.create_task(front.ask(CHAT))
     await asyncio.sleep(0.1)
-    front.show(type(service)(**{f: getattr(service, f) for f in FIELDS} | {"weights": {"r2": 1}}))
+    front.show(
+        type(service)(**{f: getattr(service, f) for f in FIELDS} | {"weights": {Side("r2"): 1}})
+    )
     assert (await asked)[0] == 200
     arms = (await told(front))["default/chat"]
     assert "default/engine-0" not in arms

@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.adapters.clock import monotonic
 from penstock.core.routing import Endpoint, NoEndpoint, Pick, pick
+from penstock.core.stickiness import sticky_key
 from penstock.gateway.accounts import Accounts
 from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.fleet import Ambiguous, Fleet, Service, Unknown
@@ -77,6 +78,7 @@ class Exchange:
         self._came_s = monotonic()
         self._patience_s = shared.settings.wait_for_endpoint_s
         self._pause_s = FIRST_PAUSE_S
+        self._sticky_key: bytes | None = None
         self._service = ""
         self._revision = ""
         self._answer: Answer | None = None
@@ -102,6 +104,7 @@ class Exchange:
     async def _serve(self, call: Call, guard: Guard) -> None:
         service = await self._resolve(call.model)
         self._service = service.key
+        self._sticky_key = sticky_key(service.sticky_by, call.fields)
         self._metrics.requests.labels(service.key).inc()
         ticket = self._ticket = self._shared.accounts.arrived(
             service,
@@ -195,6 +198,7 @@ class Exchange:
             tried,
             load=shared.loads.tokens,
             ejected=shared.loads.ejected(service.endpoints, now),
+            key=self._sticky_key,
         )
         if isinstance(choice, Pick):
             shared.loads.picked(choice.endpoint.pod, now)

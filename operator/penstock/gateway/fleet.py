@@ -8,7 +8,7 @@ from penstock.adapters.clock import parse_timestamp
 from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object
 from penstock.adapters.watch import Key, Mirror
 from penstock.core.quantity import parse_duration_s
-from penstock.core.routing import Endpoint
+from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.core.service import (
     COHORT_LABEL,
@@ -18,21 +18,23 @@ from penstock.core.service import (
     SERVE,
     SERVICE_LABEL,
 )
+from penstock.core.stickiness import STICKY_BY, StickyBy
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One InferenceService. weights: revision -> share, from its status. sides: of each engine pod
-    that is there, ready or not, its revision and cohort."""
+    """One InferenceService. weights: the share of each side, from its status. sides: of each engine
+    pod that is there, ready or not."""
 
     namespace: str
     name: str
     served_name: str
     created_s: int
-    weights: Mapping[str, int]
+    weights: Mapping[Side, int]
     endpoints: tuple[Endpoint, ...]
     objectives: Objectives | None = None
-    sides: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    sticky_by: StickyBy = "None"
 
     @property
     def is_mixed(self) -> bool:
@@ -170,11 +172,21 @@ def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
         name=name,
         served_name=status.get("servedName") or spec["model"].get("servedName") or name,
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
-        weights={t["revision"]: t["weight"] for t in status.get("traffic", [])},
+        weights={
+            Side(target["revision"], target.get("cohort", "")): target["weight"]
+            for target in status.get("traffic", [])
+        },
         endpoints=tuple(sorted(endpoints, key=lambda e: e.pod)),
         objectives=_objectives(spec.get("objectives")),
         sides={_name(pod): _side(pod) for pod in pods},
+        sticky_by=_sticky_by(spec),
     )
+
+
+def _sticky_by(spec: Object) -> StickyBy:
+    """A word that this gateway does not know keeps nothing."""
+    wanted = spec.get("rollout", {}).get("canary", {}).get("stickyBy", "None")
+    return next((by for by in STICKY_BY if by == wanted), "None")
 
 
 def _objectives(wanted: Object | None) -> Objectives | None:
@@ -191,9 +203,9 @@ def _name(pod: Object) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
-def _side(pod: Object) -> tuple[str, str]:
+def _side(pod: Object) -> Side:
     labels = pod["metadata"]["labels"]
-    return labels.get(REVISION_LABEL, ""), labels.get(COHORT_LABEL, "")
+    return Side(labels.get(REVISION_LABEL, ""), labels.get(COHORT_LABEL, ""))
 
 
 def _endpoint(pod: Object) -> Endpoint | None:
@@ -206,10 +218,12 @@ def _endpoint(pod: Object) -> Endpoint | None:
     if not ip or port is None:
         return None
     host = f"[{ip}]" if ":" in ip else ip
+    side = _side(pod)
     return Endpoint(
         pod=_name(pod),
         address=f"{host}:{port}",
-        revision=_side(pod)[0],
+        revision=side.revision,
+        cohort=side.cohort,
     )
 
 
