@@ -24,6 +24,12 @@ class TrafficTarget(Model):
     """The share of one revision."""
 
     revision: str = Field(description="The revision.")
+    cohort: str = Field(
+        default="",
+        description=(
+            "`control` for the pods of the stable revision that a canary is compared with, else empty."
+        ),
+    )
     weight: int = Field(description="Its share in percent.", ge=0, le=100)
 
 
@@ -44,6 +50,55 @@ class ScalingStatus(Model):
     trail: list[TrailEntry] = Field(default=[], description="Every step that shaped the number.")
 
 
+class RejectedRevision(Model):
+    """A revision that is not tried again until the spec asks for another."""
+
+    revision: str = Field(description="The revision.")
+    reason: str = Field(description="Why, with the numbers it was decided on.")
+    at: str = Field(description="When it was rejected.", json_schema_extra={"format": "date-time"})
+
+
+class Evidence(Model):
+    """What one test holds for or against a canary. Fractions: 0.2 is 20 %."""
+
+    metric: str = Field(description="What is compared.")
+    effect: float = Field(
+        description=(
+            "How much larger it is on the canary: of times and lengths relative to the control, of "
+            "shares of requests the difference."
+        )
+    )
+    low: float | None = Field(default=None, description="The effect is at least this, where known.")
+    high: float | None = Field(default=None, description="The effect is at most this, where known.")
+    canary_samples: int = Field(description="Requests on the canary that this rests on.")
+    control_samples: int = Field(description="Requests on its control that this rests on.")
+    e_value: float = Field(description="The odds against the canary: it is worse by so much to 1.")
+    is_within: bool = Field(description="Whether it is shown to stay within its tolerance.")
+
+
+class RolloutStatus(Model):
+    """How one revision takes over from another. The next operator goes on from here."""
+
+    strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
+        description="The strategy of the rollout that is under way, or was the last."
+    )
+    phase: str = Field(description="Where it stands; see docs/reference/rollout-phases.md.")
+    since: str = Field(
+        description="When this phase began.", json_schema_extra={"format": "date-time"}
+    )
+    reason: str = Field(description="Why this phase began, in a sentence.")
+    revision: str | None = Field(default=None, description="The revision that is rolled out.")
+    replicas: int = Field(
+        description="The replicas of the service when it began, for where no scaler sets them."
+    )
+    weight: int = Field(default=0, description="The share that a canary has earned, in percent.")
+    command: str = Field(default="", description="The last command that was read.")
+    rejected: RejectedRevision | None = Field(
+        default=None, description="The revision that is not tried again until the spec changes."
+    )
+    evidence: list[Evidence] = Field(default=[], description="What the tests of a canary hold.")
+
+
 class InferenceServiceStatus(Model):
     """What is there. Written by the operator."""
 
@@ -52,7 +107,10 @@ class InferenceServiceStatus(Model):
     )
     conditions: list[Condition] = Field(
         default=[],
-        description="SpecValid, ModelReady, WorkloadReady, TrafficAvailable, ScalingActive and Ready.",
+        description=(
+            "SpecValid, ModelReady, WorkloadReady, TrafficAvailable, RolledOut, ScalingActive, "
+            "Stalled and Ready."
+        ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     served_name: str | None = Field(
@@ -67,10 +125,13 @@ class InferenceServiceStatus(Model):
         description="The share of each revision. Gateways obey this and nothing else.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["revision"],
+            "x-kubernetes-list-map-keys": ["revision", "cohort"],
         },
     )
-    replicas: int = Field(default=0, description="Engine pods of the serving revision.")
+    rollout: RolloutStatus | None = Field(
+        default=None, description="How a revision takes over, or took over last."
+    )
+    replicas: int = Field(default=0, description="Engine pods of the revisions with traffic.")
     ready_replicas: int = Field(default=0, description="Those of them that are ready.")
     selector: str = Field(default="", description="The label selector of the engine pods.")
     scaling: ScalingStatus | None = Field(

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from penstock.api.objectives import Objectives
+from penstock.api.rollout import RULES as ROLLOUT_RULES
+from penstock.api.rollout import Rollout
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.status import InferenceServiceStatus
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
@@ -342,6 +344,7 @@ class InferenceServiceSpec(Model):
             "spec.scaling.kvUtilizationTarget and queueTarget count only without spec.objectives; "
             "remove them",
         ),
+        *ROLLOUT_RULES,
     )
 
     model: ModelSource = Field(description="The model to serve.")
@@ -365,6 +368,9 @@ class InferenceServiceSpec(Model):
         ),
         ge=0,
         le=1000,
+    )
+    rollout: Rollout = Field(
+        default=Rollout(), description="How a new revision takes over from the old."
     )
     drain: Drain = Field(default=Drain(), description="How an engine ends.")
     template: PodTemplate = Field(
