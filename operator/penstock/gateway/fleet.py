@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.adapters.clock import parse_timestamp
 from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object
 from penstock.adapters.watch import Key, Mirror
 from penstock.core.routing import Endpoint
@@ -15,6 +14,7 @@ from penstock.core.service import (
     SERVE,
     SERVICE_LABEL,
 )
+from penstock.core.timestamps import parse_timestamp
 
 
 @dataclass(frozen=True, slots=True)
