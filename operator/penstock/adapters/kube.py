@@ -55,6 +55,7 @@ VOLUME_CLAIMS = Resource("v1", "persistentvolumeclaims")
 VOLUMES = Resource("v1", "persistentvolumes", namespaced=False)
 LEASES = Resource("coordination.k8s.io/v1", "leases")
 DEPLOYMENTS = Resource("apps/v1", "deployments")
+CONTROLLER_REVISIONS = Resource("apps/v1", "controllerrevisions")
 REPLICA_SETS = Resource("apps/v1", "replicasets")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(
@@ -73,6 +74,7 @@ KINDS = {
     "ServiceAccount": SERVICE_ACCOUNTS,
     "PersistentVolume": VOLUMES,
     "PersistentVolumeClaim": VOLUME_CLAIMS,
+    "ControllerRevision": CONTROLLER_REVISIONS,
     "Deployment": DEPLOYMENTS,
     "ClusterRole": CLUSTER_ROLES,
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,

@@ -133,7 +133,6 @@ class Leader:
             changed=lambda _: None,
         )
         self._scaler = Scaler(
-            kube,
             Observer(
                 self._scraper, lambda: self._gateways if self._gateways.synced.is_set() else None
             ),
@@ -184,9 +183,9 @@ class Leader:
             self._leading.cancel()
             await asyncio.wait({self._leading})
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> float | None:
         self._health.reconciles.inc()
-        await self._reconciler.reconcile(key)
+        return await self._reconciler.reconcile(key)
 
     async def _resync(self) -> None:
         while True:

@@ -1,20 +1,19 @@
-"""The scaling loop: look, decide, set the scale, remember the last word."""
+"""The scaling loop: look, decide, remember the last word; whoever plans the service acts on it."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.adapters.clock import monotonic, timestamp, wall
-from penstock.adapters.kube import DEPLOYMENTS, Kube
+from penstock.adapters.clock import monotonic, wall
 from penstock.controller.fleet import Key, ScaleTarget
 from penstock.controller.observer import Observer
-from penstock.controller.reconciler import SCALER_MANAGER
 from penstock.controller.sizer import Sizer
 from penstock.core import scaling
 from penstock.core.rule import Decision
+from penstock.core.scaling_report import ScalingReport
 from penstock.core.signals import Observation
-from penstock.core.status import ScalingReport
+from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
@@ -32,14 +31,12 @@ class Scaler:
 
     def __init__(
         self,
-        kube: Kube,
         observer: Observer,
         sizer: Sizer,
         *,
         targets: Callable[[], list[ScaleTarget]],
         changed: Callable[[Key], None],
     ) -> None:
-        self._kube = kube
         self._observer = observer
         self._sizer = sizer
         self._targets = targets
@@ -70,19 +67,10 @@ class Scaler:
         await asyncio.gather(*(self._scale(t, seen[t.service.key]) for t in targets))
 
     async def _scale(self, target: ScaleTarget, seen: Observation) -> None:
-        service = target.service
         try:
             decision = await self._decide(target, seen)
-            if service.scaling.mode == "Active" and decision.desired != target.provisioned:
-                await self._kube.scale(
-                    DEPLOYMENTS, service.namespace, target.deployment, decision.desired,
-                    manager=SCALER_MANAGER,
-                )  # fmt: skip
-                logger.info(
-                    "%s: %d replicas: %s", target.deployment, decision.desired, decision.reason
-                )
         except KubeError as error:
-            logger.warning("%s: not scaled: %s", target.deployment, error)
+            logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
             return
         self._remember(target, decision)
 
@@ -100,11 +88,10 @@ class Scaler:
         return replace(target, provisioned=self._provisioned(target))
 
     def _provisioned(self, target: ScaleTarget) -> int:
-        """What the last decision asked for; in Shadow that is not what is there."""
-        last = self._reports.get(target.service.key)
-        if target.service.scaling.mode == "Shadow" and last is not None:
-            return last.desired
-        return target.provisioned
+        """What the last decision asked for: in Shadow that is not what is there, and a rollout has
+        pods on top of it."""
+        last = self._reports.get(target.service.key) or target.reported
+        return target.provisioned if last is None else last.desired
 
     def _remember(self, target: ScaleTarget, decision: Decision) -> None:
         """Keep the last report while it says the same, so that a calm service is not written to."""
@@ -124,4 +111,5 @@ class Scaler:
             at=timestamp(wall()),
             trail=tuple((entry.step, entry.replicas, entry.note) for entry in decision.trail),
         )
+        logger.info("%s/%s: %d replicas: %s", *key, decision.desired, decision.reason)
         self._changed(key)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.adapters.clock import parse_timestamp
 from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object
 from penstock.adapters.watch import Key, Mirror
 from penstock.core.quantity import parse_duration_s
@@ -19,6 +18,7 @@ from penstock.core.service import (
     SERVICE_LABEL,
 )
 from penstock.core.stickiness import STICKY_BY, StickyBy
+from penstock.core.timestamps import parse_timestamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ OPERATOR_RULES: list[Object] = [
     },
     {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
     {
+        "apiGroups": ["apps"],
+        "resources": ["controllerrevisions"],
+        "verbs": ["list", "create", "patch", "delete"],
+    },
+    {
         "apiGroups": [""],
         "resources": ["pods"],
         "verbs": ["list", "watch", "create", "delete"],

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.adapters.clock import monotonic, timestamp, wall
+from penstock.adapters.clock import monotonic, wall
 from penstock.adapters.events import EventRecorder
 from penstock.adapters.kube import CONFIG_MAPS, PODS, SECRETS, Kube, Resource
+from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
 from penstock.local import processes
 from penstock.local.cluster import Cluster
