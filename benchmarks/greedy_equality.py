@@ -40,6 +40,7 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
+from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
@@ -247,7 +248,8 @@ def generate(
     """The engine's answers. options: more of RunnerConfig."""
     runner = load(directory, prompts, new_tokens, (setting,), dtype, **options)
     with closing(runner):
-        return answer(runner, prompts, new_tokens, setting)
+        window_tokens = ModelConfig.load(directory).window_tokens
+        return answer(runner, prompts, new_tokens, setting, window_tokens)
 
 
 def load(
@@ -268,9 +270,10 @@ def load(
 
 
 def answer(
-    runner: Runner, prompts: list[list[int]], new_tokens: int, setting: Setting
-) -> tuple[list[list[int]], Scheduler]:
-    """One answer to each prompt. runner: with room for them."""
+    runner: Runner, prompts: list[list[int]], new_tokens: int, setting: Setting,
+    window_tokens: int | None,
+) -> tuple[list[list[int]], Scheduler]:  # fmt: skip
+    """One answer to each prompt. runner: with room for them. window_tokens: of its model."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=setting.concurrency,
@@ -278,6 +281,7 @@ def answer(
             prefix_caching=setting.prefix_caching,
             max_num_queued_seqs=len(prompts),
             speculation=NGRAM if setting.speculates else None,
+            window_tokens=window_tokens,
             **room(prompts, new_tokens),
         )
     )
@@ -335,11 +339,12 @@ def campaign(
             model = family.load(directory, dtype)
             references = [reference(model, prompt, new_tokens) for prompt in prompts]
             noise = 0.0 if dtype == "float32" else own_noise(model, references)
+            window_tokens = ModelConfig.load(directory).window_tokens
             runner = load(directory, prompts, new_tokens, settings, dtype, layout=layout)
             with closing(runner):
                 for setting in settings:
                     started = time.monotonic()
-                    outputs, scheduler = answer(runner, prompts, new_tokens, setting)
+                    outputs, scheduler = answer(runner, prompts, new_tokens, setting, window_tokens)
                     verdicts = Counter(
                         compare(expected, tokens, dtype, noise)
                         for expected, tokens in zip(references, outputs, strict=True)

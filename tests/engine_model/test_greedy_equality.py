@@ -34,7 +34,9 @@ def test_output_equals_transformers(greedy_equality: ModuleType, family: str) ->
     for result in results:
         assert result.verdicts["equal"] >= 9
         assert result.verdicts["different"] == 0
-        assert (result.stats.preemptions > 0) == (result.setting.concurrency == 16)
+        # Those that see through a window in each layer give blocks back before they run out.
+        if family not in ("mistral", "phi3"):
+            assert (result.stats.preemptions > 0) == (result.setting.concurrency == 16)
         assert (result.stats.prefix_hits_tokens > 0) == result.setting.prefix_caching
         assert (result.stats.draft_tokens > 0) == result.setting.speculates
 
