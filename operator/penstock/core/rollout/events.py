@@ -136,10 +136,17 @@ def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
             if not _is_left(seen.observed, kept):
                 yield "PodsGone", "the old pods are gone"
         case "Promoting" | "RollingBack":
-            if seen.now_s >= routes_moved_s(state, seen):
+            if seen.now_s >= routes_moved_s(state, seen) and not _is_needed(state, seen):
                 yield "RoutesMoved", "every gateway obeys the new weights"
         case "Stable" | "Judging" | "Paused" | "Rejected":
             pass
+
+
+def _is_needed(state: RolloutState, seen: Seen) -> bool:
+    """Whether the new revision is rolled back, and is all that serves."""
+    observed = seen.observed
+    is_back = observed.ready(state.stable) > 0 or not observed.ready(state.revision)
+    return state.phase == "RollingBack" and not is_back
 
 
 def routes_moved_s(state: RolloutState, seen: Seen) -> float:

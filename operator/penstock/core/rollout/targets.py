@@ -127,7 +127,11 @@ class _View:
         return Targets(pods, self._whole(self.new) or self._stable_shares(100))
 
     def rolling_back(self) -> Targets:
-        return Targets({**self._stable_pods(), self.new: None}, self._stable_shares(100))
+        """All of the traffic to stable, as soon as it can take any."""
+        pods = {**self._stable_pods(), self.new: None}
+        if not self.observed.ready(self.state.stable):
+            return Targets(pods, self._whole(self.new) or self._stable_shares(100))
+        return Targets(pods, self._stable_shares(100))
 
     def replacing(self, new: Side) -> Targets:
         """Pods of one revision for those of all others; weights follow."""
