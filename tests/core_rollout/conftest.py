@@ -9,7 +9,7 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
 from penstock.core.plan import Told, plan
 from penstock.core.revision import revision_of
-from penstock.core.rollout.shares import Side
+from penstock.core.routing import Side
 from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ScalingSpec, ServiceSpec
 from penstock.core.timestamps import timestamp
 

@@ -115,7 +115,7 @@ class Gateway:
             oldest_wait_s=0.0, arrivals=self.arrivals, prompt_tokens=100 * self.arrivals, ended=0,
             output_tokens=0, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
         )  # fmt: skip
-        return feeds.write(Feed(1, self.started_s, {"default/chat": reading})).decode()
+        return feeds.write(Feed(2, self.started_s, {"default/chat": reading})).decode()
 
 
 def gateway_pod(port, name="gateway-a"):

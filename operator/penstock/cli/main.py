@@ -11,6 +11,7 @@ from importlib.metadata import version
 import typer
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "calibrate": ("penstock.cli.calibrate", "Measure a running engine, for the simulator."),
     "crds": ("penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
     "demo": ("penstock.cli.demo", "Tell the whole story on a local cluster, then remove it."),
     "docs": ("penstock.cli.docs", "Write the generated reference pages, or check them."),

@@ -1,16 +1,26 @@
 """Which engine gets a request.
 
-engines of revisions with traffic -> not tried, not ejected -> a revision by weight
+engines of sides with traffic -> not tried, not ejected -> a side by weight
   -> its least loaded engine
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import NamedTuple
 
 # Connect failures in a row that put an engine aside, and for how long at first and at most. Envoy's
 # outlier detection has the same shape with 5 and 30 s; here a dead engine refuses at once.
 EJECT_AFTER = 3
 FIRST_EJECTION_S, LAST_EJECTION_S = 1.0, 30.0
+
+
+class Side(NamedTuple):
+    """Engines that get traffic together: those of a revision, or those of it that are a control."""
+
+    revision: str
+    cohort: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,11 @@ class Endpoint:
     pod: str
     address: str
     revision: str
+    cohort: str = ""
+    side: Side = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "side", Side(self.revision, self.cohort))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +75,69 @@ class Health:
 
 def pick(
     endpoints: Sequence[Endpoint],
-    weights: Mapping[str, int],
+    weights: Mapping[Side, int],
     draw: float,
     exclude: Collection[str] = (),
     *,
     load: Mapping[str, int],
     ejected: Collection[str] = (),
+    key: bytes | None = None,
 ) -> Pick | NoEndpoint:
     """The engine for one request.
 
-    weights: revision -> share of the traffic; one without a share gets nothing, and the share of
-    one without engines falls to the others. draw: uniform in [0, 1). load: pod -> tokens in flight,
-    none when absent. exclude, ejected: pods. When only ejected engines are left they are used: a
-    failing engine is better than none.
+    weights: share of the traffic; a side without one gets nothing, and the share of one without
+    engines falls to the others. draw: uniform in [0, 1). load: pod -> tokens in flight, none when
+    absent. exclude, ejected: pods. key: what is alike in requests that stay on one side; None: each
+    goes where its draw says. When only ejected engines are left they are used: a failing engine is
+    better than none.
     """
-    serving = [e for e in endpoints if weights.get(e.revision, 0) > 0]
+    serving = [e for e in endpoints if weights.get(e.side, 0) > 0]
     if not serving:
         return NoEndpoint("no engine is ready" if weights else "no revision takes traffic yet")
     untried = [e for e in serving if e.pod not in exclude]
     if not untried:
         return NoEndpoint("every ready engine was tried", all_tried=True)
     able = [e for e in untried if e.pod not in ejected] or untried
-    revision, draw = _revision(able, weights, draw)
-    engines = [e for e in able if e.revision == revision]
+    present = {e.side for e in able}
+    shares = [(side, weight) for side, weight in weights.items() if side in present]
+    if len(shares) == 1:
+        side = shares[0][0]
+    elif key is None:
+        side, draw = _drawn(shares, draw)
+    else:
+        side = _kept(shares, key)
+    engines = [e for e in able if e.side == side]
     least = min(load.get(e.pod, 0) for e in engines)
     idlest = [e for e in engines if load.get(e.pod, 0) == least]
     return Pick(idlest[int(draw * len(idlest))])
 
 
-def _revision(
-    endpoints: Sequence[Endpoint], weights: Mapping[str, int], draw: float
-) -> tuple[str, float]:
-    """A revision in proportion to its weight, and what is left of the draw: uniform again."""
-    present = {e.revision for e in endpoints}
-    shares = [(revision, weight) for revision, weight in weights.items() if revision in present]
+def _drawn(shares: Sequence[tuple[Side, int]], draw: float) -> tuple[Side, float]:
+    """A side in proportion to its weight, and what is left of the draw: uniform again."""
     point = draw * sum(weight for _, weight in shares)
-    for revision, weight in shares[:-1]:
+    for side, weight in shares[:-1]:
         if point < weight:
-            return revision, point / weight
+            return side, point / weight
         point -= weight
-    revision, weight = shares[-1]
-    return revision, min(point / weight, 1 - 2**-53)  # rounding may carry the point past the end
+    side, weight = shares[-1]
+    return side, min(point / weight, 1 - 2**-53)  # rounding may carry the point past the end
+
+
+def _kept(shares: Iterable[tuple[Side, int]], key: bytes) -> Side:
+    """A side in proportion to its weight, the same for the same key.
+
+    Weighted rendezvous hashing: each side has an exponential draw of its own at the rate of its
+    weight, and the first one wins. So a weight that grows only draws keys in, and one that shrinks
+    only lets keys go.
+    """
+
+    def arrival(share: tuple[Side, int]) -> float:
+        side, weight = share
+        text = "\0".join(side).encode()
+        digest = blake2b(key, digest_size=8, person=blake2b(text, digest_size=16).digest())
+        return -math.log((int.from_bytes(digest.digest()) + 1) / 2**64) / weight
+
+    return min(shares, key=arrival)[0]
 
 
 def _ejection_s(failures: int) -> float:

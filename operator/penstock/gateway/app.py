@@ -88,8 +88,7 @@ class Gateway:
     async def _feed(self, request: Request) -> Response:
         if PROXIED & set(request.headers):
             raise HTTPException(404, "Not Found")
-        services = [service.key for service in self.shared.fleet.snapshot.services]
-        feed = self.shared.accounts.feed(services)
+        feed = self.shared.accounts.feed(self.shared.fleet.snapshot.services)
         return Response(feeds.write(feed), media_type="application/json")
 
     async def _models(self, _: Request) -> Response:

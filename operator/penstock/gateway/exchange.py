@@ -18,7 +18,8 @@ from typing import Any
 
 from penstock.adapters.clock import monotonic
 from penstock.core.routing import Endpoint, NoEndpoint, Pick, pick
-from penstock.gateway.accounts import Accounts, Ticket
+from penstock.core.stickiness import sticky_key
+from penstock.gateway.accounts import Accounts
 from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.fleet import Ambiguous, Fleet, Service, Unknown
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
@@ -26,6 +27,7 @@ from penstock.gateway.load import Loads, RetryBudget
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.openai import Call, Refused, cut_event, parse
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.ticket import Ticket
 from penstock.gateway.upstream import (
     NOT_FOR_ENGINES,
     Answer,
@@ -76,6 +78,7 @@ class Exchange:
         self._came_s = monotonic()
         self._patience_s = shared.settings.wait_for_endpoint_s
         self._pause_s = FIRST_PAUSE_S
+        self._sticky_key: bytes | None = None
         self._service = ""
         self._revision = ""
         self._answer: Answer | None = None
@@ -101,9 +104,10 @@ class Exchange:
     async def _serve(self, call: Call, guard: Guard) -> None:
         service = await self._resolve(call.model)
         self._service = service.key
+        self._sticky_key = sticky_key(service.sticky_by, call.fields)
         self._metrics.requests.labels(service.key).inc()
         ticket = self._ticket = self._shared.accounts.arrived(
-            service.key,
+            service,
             self._came_s,
             len(call.body),
             is_stream=call.is_stream,
@@ -119,7 +123,7 @@ class Exchange:
             self._revision = endpoint.revision
             if failure is not None:
                 self._metrics.retries.labels(service.key, failure.value).inc()
-            with self._working_on(endpoint, call.tokens), ticket.sent():
+            with self._working_on(endpoint, call.tokens), ticket.sent(endpoint.pod):
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
                     answer = await self._attempt(endpoint, headers, body, guard)
                 if isinstance(answer, Answer):
@@ -194,6 +198,7 @@ class Exchange:
             tried,
             load=shared.loads.tokens,
             ejected=shared.loads.ejected(service.endpoints, now),
+            key=self._sticky_key,
         )
         if isinstance(choice, Pick):
             shared.loads.picked(choice.endpoint.pod, now)
@@ -275,11 +280,13 @@ class Exchange:
         """What to say when the request was ended from outside."""
         if end.cause is Cause.CLIENT_LEFT:
             self.left(end.phase)
-        elif self._reply.has_begun:
-            status, message = LAST_WORDS[end.cause]
+            return
+        if end.cause is Cause.SHUTDOWN and self._ticket is not None:
+            self._ticket.excuse()
+        status, message = LAST_WORDS[end.cause]
+        if self._reply.has_begun:
             await self._cut(status, message, end.cause.value)
         else:
-            status, message = LAST_WORDS[end.cause]
             retry_after_s = RETRY_AFTER_S if status == 503 else None
             await self._reply.refuse(Refused(status, message, retry_after_s=retry_after_s))
 

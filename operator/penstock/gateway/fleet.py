@@ -6,27 +6,40 @@ from dataclasses import dataclass, field
 
 from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object
 from penstock.adapters.watch import Key, Mirror
-from penstock.core.routing import Endpoint
+from penstock.core.quantity import parse_duration_s
+from penstock.core.routing import Endpoint, Side
+from penstock.core.rule import Objectives
 from penstock.core.service import (
+    COHORT_LABEL,
     ENGINE_PORT_NAME,
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
 )
+from penstock.core.stickiness import STICKY_BY, StickyBy
 from penstock.core.timestamps import parse_timestamp
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One InferenceService. weights: revision -> share, from its status."""
+    """One InferenceService. weights: the share of each side, from its status. sides: of each engine
+    pod that is there, ready or not."""
 
     namespace: str
     name: str
     served_name: str
     created_s: int
-    weights: Mapping[str, int]
+    weights: Mapping[Side, int]
     endpoints: tuple[Endpoint, ...]
+    objectives: Objectives | None = None
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    sticky_by: StickyBy = "None"
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there is anything to compare."""
+        return len(set(self.sides.values())) > 1
 
     @property
     def key(self) -> str:
@@ -140,28 +153,59 @@ class Fleet:
 
 def build(services: Iterable[Object], pods: Iterable[Object]) -> Snapshot:
     """InferenceServices and engine pods, as the API server has them -> the picture."""
-    engines: dict[Key, list[Endpoint]] = {}
+    engines: dict[Key, list[Object]] = {}
     for pod in pods:
-        endpoint = _endpoint(pod)
-        if endpoint is not None:
-            metadata = pod["metadata"]
-            key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
-            engines.setdefault(key, []).append(endpoint)
+        metadata = pod["metadata"]
+        key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
+        engines.setdefault(key, []).append(pod)
     drawn = [_service(body, engines) for body in services]
     return Snapshot(tuple(sorted(drawn, key=lambda service: (service.created_s, service.key))))
 
 
-def _service(body: Object, engines: Mapping[Key, list[Endpoint]]) -> Service:
-    metadata, status = body["metadata"], body.get("status", {})
+def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
+    metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
     namespace, name = metadata["namespace"], metadata["name"]
+    pods = engines.get((namespace, name), [])
+    endpoints = [endpoint for pod in pods if (endpoint := _endpoint(pod)) is not None]
     return Service(
         namespace=namespace,
         name=name,
-        served_name=status.get("servedName") or body["spec"]["model"].get("servedName") or name,
+        served_name=status.get("servedName") or spec["model"].get("servedName") or name,
         created_s=int(parse_timestamp(metadata["creationTimestamp"])),
-        weights={t["revision"]: t["weight"] for t in status.get("traffic", [])},
-        endpoints=tuple(sorted(engines.get((namespace, name), []), key=lambda e: e.pod)),
+        weights={
+            Side(target["revision"], target.get("cohort", "")): target["weight"]
+            for target in status.get("traffic", [])
+        },
+        endpoints=tuple(sorted(endpoints, key=lambda e: e.pod)),
+        objectives=_objectives(spec.get("objectives")),
+        sides={_name(pod): _side(pod) for pod in pods},
+        sticky_by=_sticky_by(spec),
     )
+
+
+def _sticky_by(spec: Object) -> StickyBy:
+    """A word that this gateway does not know keeps nothing."""
+    wanted = spec.get("rollout", {}).get("canary", {}).get("stickyBy", "None")
+    return next((by for by in STICKY_BY if by == wanted), "None")
+
+
+def _objectives(wanted: Object | None) -> Objectives | None:
+    if wanted is None:
+        return None
+    return Objectives(
+        ttft_s=parse_duration_s(wanted["ttft"]),
+        tpot_s=parse_duration_s(wanted["tpot"]),
+        attainment=wanted["attainment"],
+    )
+
+
+def _name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _side(pod: Object) -> Side:
+    labels = pod["metadata"]["labels"]
+    return Side(labels.get(REVISION_LABEL, ""), labels.get(COHORT_LABEL, ""))
 
 
 def _endpoint(pod: Object) -> Endpoint | None:
@@ -174,10 +218,12 @@ def _endpoint(pod: Object) -> Endpoint | None:
     if not ip or port is None:
         return None
     host = f"[{ip}]" if ":" in ip else ip
+    side = _side(pod)
     return Endpoint(
-        pod=f"{metadata['namespace']}/{metadata['name']}",
+        pod=_name(pod),
         address=f"{host}:{port}",
-        revision=metadata["labels"].get(REVISION_LABEL, ""),
+        revision=side.revision,
+        cohort=side.cohort,
     )
 
 

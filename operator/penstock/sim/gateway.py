@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from penstock.core.admission import Admission, AdmissionSpec, EngineLoad, Waiting
-from penstock.core.routing import Endpoint, Pick, pick
+from penstock.core.routing import Endpoint, Pick, Side, pick
 from penstock.core.signals import GatewayReading
 from penstock.core.tally import Tally
 from penstock.sim.clock import Clock
@@ -13,7 +13,7 @@ from penstock.sim.request import Request
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 REVISION = "stable"
-WEIGHTS = {REVISION: 100}
+WEIGHTS = {Side(REVISION): 100}
 # What an output is believed to be before one has ended, and how much of a belief one more leaves.
 FIRST_OUTPUT_TOKENS, MEMORY = 256.0, 0.98
 # A request is sent at most so often: to another engine when one crashed before its first token.

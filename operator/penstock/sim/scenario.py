@@ -11,7 +11,7 @@ from penstock.core.admission import AdmissionSpec, Policy
 from penstock.core.rule import Bounds, Objectives
 from penstock.sim.faults import Fault
 from penstock.sim.metrics import MetricsSpec
-from penstock.sim.profile import Profile, Record, profiles
+from penstock.sim.profile import Profile, Record, profile
 from penstock.sim.traces.source import Trace
 from penstock.sim.workload.generate import Closed, Diurnal, Rate, Stages
 
@@ -38,19 +38,21 @@ class Service(Record):
 
     @model_validator(mode="after")
     def _is_possible(self) -> "Service":
-        if self.profile not in profiles():
-            raise ValueError(f"no profile {self.profile!r}; there are: {', '.join(profiles())}")
+        try:
+            profile(self.profile)
+        except (OSError, yaml.YAMLError) as error:
+            raise ValueError(f"profile {self.profile}: {error}") from error
         if self.min_replicas > self.max_replicas:
             raise ValueError("min_replicas must not be above max_replicas")
         return self
 
     @property
     def engine(self) -> Profile:
-        profile = profiles()[self.profile]
+        engine = profile(self.profile)
         if self.startup_s is None:
-            return profile
-        start_up = profile.start_up.with_median(self.startup_s)
-        return profile.model_copy(update={"start_up": start_up})
+            return engine
+        start_up = engine.start_up.with_median(self.startup_s)
+        return engine.model_copy(update={"start_up": start_up})
 
     @property
     def objectives(self) -> Objectives:

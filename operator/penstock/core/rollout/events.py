@@ -13,10 +13,10 @@ from penstock.core.canary.verdict import Abort, Accept, Verdict
 from penstock.core.observed import Observed, ObservedPod, verdict_of
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.phases import Event, Phase
-from penstock.core.rollout.shares import Side
 from penstock.core.rollout.size import pods_for
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
 from penstock.core.service import CONTROL, SERVE
 from penstock.core.timestamps import parse_timestamp
 

@@ -7,10 +7,11 @@ pod; the canary's come on top. No side that is judged loses a pod while it is.
 from dataclasses import dataclass
 
 from penstock.core.observed import Observed, verdict_of
-from penstock.core.rollout.shares import Share, Side, split
+from penstock.core.rollout.shares import Share, split
 from penstock.core.rollout.size import Count, pods_for, replaced
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
 from penstock.core.service import CONTROL
 
 # Stable keeps a share even beside a canary and a control of half each: what is left when both fail.
