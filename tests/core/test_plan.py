@@ -12,9 +12,10 @@ from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
 from penstock.core.plan import plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout.phases import Phase, Strategy
-from penstock.core.rollout.shares import Share, Side
+from penstock.core.rollout.shares import Share
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rollout.state import Rejection, RolloutState
+from penstock.core.routing import Side
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ScalingSpec, ServiceSpec
 from penstock.core.status import render, traffic_of

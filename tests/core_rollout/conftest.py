@@ -9,7 +9,7 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
 from penstock.core.plan import Told, plan
 from penstock.core.revision import revision_of
-from penstock.core.rollout.shares import Side
+from penstock.core.routing import Side
 from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ScalingSpec, ServiceSpec
 from penstock.core.timestamps import timestamp
 
@@ -209,12 +209,12 @@ class World:
         since = len(self.phases)
         for _ in range(rounds):
             self.settle_pods()
+            before = self.rollout, self.traffic
             made = self.reconcile()
             self.now_s += each_s
-            if made.rollout.is_calm and made.is_empty and self.traffic == made.shares:
-                self.settle_pods()
-                if self.reconcile().is_empty and not self.waits():
-                    return self.phases[since:]
+            is_done = made.is_empty and (made.rollout, made.shares) == before
+            if is_done and made.rollout.is_calm and not self.waits():
+                return self.phases[since:]
         raise AssertionError(f"not calm: {self.phases[since:]}, {self.rollout}")
 
     def waits(self):

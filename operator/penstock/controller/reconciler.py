@@ -19,6 +19,7 @@ from penstock.adapters.kube import (
     Resource,
 )
 from penstock.api.convert import SHAPING, InvalidService, to_core
+from penstock.controller.judge import Judgement
 from penstock.core import conditions
 from penstock.core import status as statuses
 from penstock.core.history import Revision
@@ -50,11 +51,13 @@ class Reconciler:
         *,
         services: Callable[[], Mapping[Key, Object]],
         scaling: Callable[[Key], ScalingReport | None],
+        judgement: Callable[[Key, str | None], Judgement | None],
     ) -> None:
         self._kube = kube
         self._image = engine_image
         self._services = services
         self._scaling = scaling
+        self._judgement = judgement
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._rejections: dict[tuple[str, str], tuple[str, str]] = {}  # (uid, revision) -> why
 
@@ -85,8 +88,10 @@ class Reconciler:
             return None
         observed = await self._observe(body, spec, now_s)
         scaling = self._scaling(key) or ScalingReport.of(before)
+        said = self._judgement(key, observed.rollout.revision if observed.rollout else None)
         told = Told(
             desired=scaling.desired if scaling else None,
+            verdict=said.verdict if said else None,
             command=commands.read(body["metadata"].get("annotations", {}).get(commands.ANNOTATION)),
         )
         forbidden = None
@@ -100,7 +105,8 @@ class Reconciler:
             observed = replace(observed, refusal=conditions.forbidden(spec, str(error)))
         planned = plan(spec, observed, self._image, now_s, told)
         await self._adjust(spec, planned)
-        after = statuses.render(spec, observed, planned, scaling, before, now)
+        evidence = said.evidence if said else None
+        after = statuses.render(spec, observed, planned, scaling, before, now, evidence)
         await self._write_status(key, body, before, after)
         if forbidden is not None:
             raise forbidden  # it may be allowed later

@@ -44,3 +44,26 @@ def stale(known: Iterable[Revision], in_use: Collection[str], limit: int) -> tup
     """The oldest of those that are not in use, beyond `limit`."""
     spare = sorted((e for e in known if e.revision not in in_use), key=lambda e: e.number)
     return tuple(spare[: max(0, len(spare) - limit)])
+
+
+def changes(before: Object, after: Object) -> tuple[str, ...]:
+    """Paths of the fields that differ, such as engine.maxModelLen."""
+    found: list[str] = []
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += (f"{name}.{path}" for path in changes(old, new))
+        elif old != new:
+            found.append(name)
+    return tuple(found)
+
+
+def way_back(spec: Object, shape: Object, shaping: Collection[str]) -> list[Object]:
+    """A JSON patch that gives a spec this shape and leaves the rest of it as it is."""
+    patch: list[Object] = []
+    for name in shaping:
+        if name in shape:
+            patch.append({"op": "add", "path": f"/spec/{name}", "value": shape[name]})
+        elif name in spec:
+            patch.append({"op": "remove", "path": f"/spec/{name}"})
+    return patch

@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass
 
 from penstock.core.history import Revision
-from penstock.core.rollout.shares import Share, Side
+from penstock.core.rollout.shares import Share
 from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
 from penstock.core.service import (
     COHORT_LABEL,
     ENGINE_CONTAINER,

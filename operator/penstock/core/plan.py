@@ -17,11 +17,12 @@ from penstock.core.observed import Observed, ObservedDeployment, ObservedPod, ve
 from penstock.core.revision import revision_of
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import Seen
-from penstock.core.rollout.shares import Share, Side
+from penstock.core.rollout.shares import Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
 from penstock.core.rollout.wake import wake_s
+from penstock.core.routing import Side
 from penstock.core.service import Object, ServiceSpec
 from penstock.core.strategic_merge import covers
 

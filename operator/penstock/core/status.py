@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from penstock.core.conditions import Condition, conditions
 from penstock.core.observed import Observed
 from penstock.core.plan import Plan
-from penstock.core.rollout.shares import Share, Side
+from penstock.core.rollout.shares import Share
 from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object, ServiceSpec
 

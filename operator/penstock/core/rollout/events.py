@@ -13,10 +13,10 @@ from penstock.core.canary.verdict import Abort, Accept, Verdict
 from penstock.core.observed import Observed, ObservedPod, verdict_of
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.phases import Event, Phase
-from penstock.core.rollout.shares import Side
 from penstock.core.rollout.size import pods_for
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
 from penstock.core.service import CONTROL, SERVE
 from penstock.core.timestamps import parse_timestamp
 
@@ -136,10 +136,17 @@ def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
             if not _is_left(seen.observed, kept):
                 yield "PodsGone", "the old pods are gone"
         case "Promoting" | "RollingBack":
-            if seen.now_s >= routes_moved_s(state, seen):
+            if seen.now_s >= routes_moved_s(state, seen) and not _is_needed(state, seen):
                 yield "RoutesMoved", "every gateway obeys the new weights"
         case "Stable" | "Judging" | "Paused" | "Rejected":
             pass
+
+
+def _is_needed(state: RolloutState, seen: Seen) -> bool:
+    """Whether the new revision is rolled back, and is all that serves."""
+    observed = seen.observed
+    is_back = observed.ready(state.stable) > 0 or not observed.ready(state.revision)
+    return state.phase == "RollingBack" and not is_back
 
 
 def routes_moved_s(state: RolloutState, seen: Seen) -> float:

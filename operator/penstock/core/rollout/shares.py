@@ -3,13 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class Side:
-    """Pods that get traffic together: those of a revision, or those of it that are a control."""
-
-    revision: str
-    cohort: str = ""
+from penstock.core.routing import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ pod; the canary's come on top. No side that is judged loses a pod while it is.
 from dataclasses import dataclass
 
 from penstock.core.observed import Observed, verdict_of
-from penstock.core.rollout.shares import Share, Side, split
+from penstock.core.rollout.shares import Share, split
 from penstock.core.rollout.size import Count, pods_for, replaced
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
 from penstock.core.service import CONTROL
 
 # Stable keeps a share even beside a canary and a control of half each: what is left when both fail.
@@ -127,7 +128,11 @@ class _View:
         return Targets(pods, self._whole(self.new) or self._stable_shares(100))
 
     def rolling_back(self) -> Targets:
-        return Targets({**self._stable_pods(), self.new: None}, self._stable_shares(100))
+        """All of the traffic to stable, as soon as it can take any."""
+        pods = {**self._stable_pods(), self.new: None}
+        if not self.observed.ready(self.state.stable):
+            return Targets(pods, self._whole(self.new) or self._stable_shares(100))
+        return Targets(pods, self._stable_shares(100))
 
     def replacing(self, new: Side) -> Targets:
         """Pods of one revision for those of all others; weights follow."""
