@@ -186,10 +186,11 @@ class EngineMachine(RuleBasedStateMachine):
                 s.request_id: sampled(s, num_guessed, end_at) for s in self.step.sequences
             }
 
-    @rule(fail=st.integers(0, 9))
+    @rule(fail=st.integers(0, 9), duration_s=st.sampled_from([0.0, 0.1, 9.0]))
     @precondition(lambda self: self.step is not None)
-    def complete(self, fail: int) -> None:
+    def complete(self, fail: int, duration_s: float = 0.1) -> None:
         assert self.step is not None
+        self.now += duration_s
         if fail == 0:
             for event in self.scheduler.fail(
                 [self.step.sequences[0].request_id], "step_failed", 0.0

@@ -168,6 +168,7 @@ class Scheduler:
         if self._speculation is not None:
             num_tokens = step.num_tokens + sum(s.num_open_drafts for s in step.sequences)
             self._speculation.governor.timed(num_tokens, now - self._scheduled_s)
+        self._cache.timed(step, now - self._scheduled_s)
         events: list[TokenEvent] = []
         for scheduled in step.sequences:
             sequence = self._sequences.get(scheduled.request_id)
@@ -211,6 +212,7 @@ class Scheduler:
             prefill_tokens_pending=self._prefill_tokens_pending,
             evicted_blocks=self._cache.num_evicted_blocks,
             saved_blocks=self._cache.num_saved_blocks,
+            copy_choices=tuple(self._cache.copy_choices.items()),
             **counted,
         )
 
