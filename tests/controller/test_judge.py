@@ -97,7 +97,7 @@ class World:
         await self.judge.tick(self.now_s)
 
     def said(self):
-        return self.judge.judgement(KEY, NEW)
+        return self.judge.judgement(KEY, "uid-chat-b")
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def test_the_first_look_says_nothing_and_the_next_a_block(world):
     await world.block()
     assert isinstance(world.said().verdict, Continue)
     assert world.changed == [KEY]
-    assert world.judge.judgement(KEY, OLD) is None
+    assert world.judge.judgement(KEY, "uid-chat-a") is None
 
 
 async def test_a_slow_canary_is_aborted_beside_its_control_and_an_equal_one_is_not(world):
@@ -149,8 +149,9 @@ async def test_a_revision_that_is_tried_again_is_another_trial(world):
     for _ in range(4):
         await world.block()
     world.deployments[0] = child("chat-b2", NEW)
+    assert world.judge.judgement(KEY, "uid-chat-b2") is None
     await world.block()
-    assert world.said() is None
+    assert world.judge.judgement(KEY, "uid-chat-b2") is None
     assert world.judge._open[KEY].trial.state.judged_s == 0
 
 
