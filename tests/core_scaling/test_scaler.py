@@ -137,13 +137,14 @@ class World:
     objectives = None
     provisioned = 1
     has_engine = True
+    accelerator = None
     reported = None
 
     def __init__(self, engine_port, scraper):
         self.engine_address = f"127.0.0.1:{engine_port}"
         self.scraper = scraper
         self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
-        self.gateways, self.changed = [], []
+        self.gateways, self.changed, self.quotas = [], [], []
         self.begin_anew()
 
     def begin_anew(self):
@@ -153,6 +154,7 @@ class World:
             Observer(self.scraper, lambda: self.gateways),
             Sizer(Memory(self.kube), self.recorder),
             targets=self.targets,
+            quotas=lambda: self.quotas,
             changed=self.changed.append,
         )
 
@@ -160,7 +162,7 @@ class World:
         spec = replace(SPEC, mode=self.mode, objectives=self.objectives)
         view = PodView("p", "Ready", 100.0, 107.0, None)
         pods = ((view, self.engine_address),) if self.has_engine else ()
-        service = replace(SERVICE, scaling=spec)
+        service = replace(SERVICE, scaling=spec, accelerator=self.accelerator)
         return [ScaleTarget(service, self.provisioned, pods, self.reported)]
 
     async def tick(self, times=1):
@@ -246,6 +248,33 @@ async def test_lost_metrics_hold_and_are_news_only_when_they_last(world):
 
     assert world.changed == [KEY]
     assert world.scaler.report(KEY).reason_code == "MetricsMissing"
+
+
+async def test_a_quota_holds_back_what_it_does_not_leave(world):
+    """Two of six accelerators, of which another workload has four."""
+    world.accelerator = ("nvidia.com/gpu", 2)
+    world.engine.usage = 1.0
+    world.quotas = [quota(hard=6, used=6)]
+
+    await world.tick()
+
+    report = world.scaler.report(KEY)
+    assert (report.desired, report.reason_code) == (1, "OverBudget")
+    assert report.reason == "1 of 2 wanted replicas: there are 2 accelerators"
+    assert report.trail[-1] == ("budget", 1, report.reason)
+
+    world.quotas = [quota(hard=8, used=6)]
+    await world.tick()
+    assert world.scaler.report(KEY).desired == 2
+
+
+def quota(hard, used):
+    name = "requests.nvidia.com/gpu"
+    return {
+        "metadata": {"namespace": "default", "name": "gpus"},
+        "spec": {"hard": {name: str(hard)}},
+        "status": {"hard": {name: str(hard)}, "used": {name: str(used)}},
+    }
 
 
 @pytest.fixture

@@ -59,6 +59,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
             queue_target=scaling.queue_target,
             scale_down_delay_s=parse_duration_s(scaling.scale_down_delay),
             objectives=_objectives(spec.objectives),
+            priority=scaling.priority,
         ),
         external_replicas=1 if spec.replicas is None else spec.replicas,
         rollout=_rollout(spec.rollout),

@@ -279,6 +279,16 @@ class Scaling(Model):
         description="How long fewer replicas must have been enough before one is removed.",
         max_length=20,
     )
+    priority: int = Field(
+        default=0,
+        description=(
+            "Who goes first when a ResourceQuota leaves fewer accelerators than the services of the "
+            "namespace want: higher first, after everybody's minReplicas. Services of one priority "
+            "share evenly."
+        ),
+        ge=-1_000_000,
+        le=1_000_000,
+    )
 
 
 class Drain(Model):

@@ -13,7 +13,7 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.adapters.clock import steady
-from penstock.adapters.kube import PODS, Kube, Object, load_configuration
+from penstock.adapters.kube import PODS, RESOURCE_QUOTAS, Kube, Object, load_configuration
 from penstock.adapters.scrape import Scraper
 from penstock.adapters.watch import Mirror
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
@@ -133,6 +133,7 @@ class Leader:
             selector=f"app.kubernetes.io/name={GATEWAY}",
             changed=lambda _: None,
         )
+        self._quotas = Mirror(kube, RESOURCE_QUOTAS, changed=lambda _: None)
         observer = Observer(
             self._scraper, lambda: self._gateways if self._gateways.synced.is_set() else None
         )
@@ -140,6 +141,7 @@ class Leader:
             observer,
             Sizer(Memory(kube), recorder),
             targets=self._targets,
+            quotas=lambda: self._quotas,
             changed=lambda key: self._queue.add(key),
         )
         self._judge = Judge(
@@ -166,6 +168,7 @@ class Leader:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
+                group.create_task(self._quotas.run())
                 group.create_task(self._scaler.run())
                 group.create_task(self._judge.run())
                 group.create_task(self._resync())

@@ -1,11 +1,13 @@
 """What the scaler looks at, from the API server's objects as they are known here."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
 from penstock.core.observed import ObservedDeployment, ObservedPod
+from penstock.core.quotas import Pool, pool_of
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
 from penstock.core.signals import PodPhase, PodView
@@ -70,6 +72,15 @@ def scale_targets(
             )
         )
     return targets
+
+
+def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
+    """What the pods of all services have."""
+    held: Counter[Pool] = Counter()
+    for target in targets:
+        if (pool := pool_of(target.service)) is not None and target.service.accelerator:
+            held[pool] += len(target.pods) * target.service.accelerator[1]
+    return held
 
 
 def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:

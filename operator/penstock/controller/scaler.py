@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from penstock.adapters.clock import monotonic, wall
-from penstock.controller.fleet import Key, ScaleTarget
+from penstock.adapters.kube import Object
+from penstock.controller.fleet import Key, ScaleTarget, accelerators_held
 from penstock.controller.observer import Observer
 from penstock.controller.sizer import Sizer
-from penstock.core import scaling
+from penstock.core import quotas, scaling
 from penstock.core.rule import Decision
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.signals import Observation
@@ -26,7 +27,8 @@ NEWS_AFTER_TICKS = 5
 class Scaler:
     """Decides for every target every two seconds; `changed` is called when the report changes.
 
-    Services with objectives are sized for them; the others follow their KV caches and queues.
+    Services with objectives are sized for them; the others follow their KV caches and queues. Where
+    a quota does not suffice for all, they share it.
     """
 
     def __init__(
@@ -35,11 +37,13 @@ class Scaler:
         sizer: Sizer,
         *,
         targets: Callable[[], list[ScaleTarget]],
+        quotas: Callable[[], Iterable[Object]],
         changed: Callable[[Key], None],
     ) -> None:
         self._observer = observer
         self._sizer = sizer
         self._targets = targets
+        self._quotas = quotas
         self._changed = changed
         self._states: dict[Key, scaling.ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
@@ -64,15 +68,19 @@ class Scaler:
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
         self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
         seen = await self._observer.look([self._as_seen(target) for target in targets])
-        await asyncio.gather(*(self._scale(t, seen[t.service.key]) for t in targets))
+        decisions = await asyncio.gather(*(self._decided(t, seen[t.service.key]) for t in targets))
+        made = [(t, d) for t, d in zip(targets, decisions, strict=True) if d is not None]
+        limits = quotas.budgets(self._quotas(), accelerators_held(targets))
+        granted = quotas.within([(target.service, decision) for target, decision in made], limits)
+        for (target, _), decision in zip(made, granted, strict=True):
+            self._remember(target, decision)
 
-    async def _scale(self, target: ScaleTarget, seen: Observation) -> None:
+    async def _decided(self, target: ScaleTarget, seen: Observation) -> Decision | None:
         try:
-            decision = await self._decide(target, seen)
+            return await self._decide(target, seen)
         except KubeError as error:
             logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
-            return
-        self._remember(target, decision)
+            return None
 
     async def _decide(self, target: ScaleTarget, seen: Observation) -> Decision:
         key, spec = target.service.key, target.service.scaling

@@ -28,7 +28,8 @@ ScalingMode = Literal["Active", "Shadow", "External"]
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """What bounds and steers the number of replicas. objectives: None where the KV cache does."""
+    """What bounds and steers the number of replicas. objectives: None where the KV cache does.
+    priority: where accelerators do not suffice for all services, higher first."""
 
     mode: ScalingMode
     min_replicas: int
@@ -37,6 +38,7 @@ class ScalingSpec:
     queue_target: int
     scale_down_delay_s: float
     objectives: Objectives | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

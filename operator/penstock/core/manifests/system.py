@@ -30,6 +30,7 @@ OPERATOR_RULES: list[Object] = [
         "verbs": ["list", "watch", "create", "delete"],
     },
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {
         "apiGroups": ["apiextensions.k8s.io"],
