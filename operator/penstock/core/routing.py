@@ -43,6 +43,15 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
+class PickedSide:
+    """endpoints: at least one, all of the side. draw: uniform in [0, 1) whichever side it is."""
+
+    side: Side
+    endpoints: tuple[Endpoint, ...]
+    draw: float
+
+
+@dataclass(frozen=True, slots=True)
 class NoEndpoint:
     """all_tried: there are engines, and each of them has failed this request already."""
 
@@ -83,13 +92,32 @@ def pick(
     ejected: Collection[str] = (),
     key: bytes | None = None,
 ) -> Pick | NoEndpoint:
-    """The engine for one request.
+    """The engine for one request: the least loaded of its side. load: pod -> tokens in flight, none
+    when absent. The others as `pick_side` has them."""
+    chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
+    if isinstance(chosen, NoEndpoint):
+        return chosen
+    engines, draw = chosen.endpoints, chosen.draw
+    least = min(load.get(e.pod, 0) for e in engines)
+    idlest = [e for e in engines if load.get(e.pod, 0) == least]
+    return Pick(idlest[int(draw * len(idlest))])
+
+
+def pick_side(
+    endpoints: Sequence[Endpoint],
+    weights: Mapping[Side, int],
+    draw: float,
+    exclude: Collection[str] = (),
+    *,
+    ejected: Collection[str] = (),
+    key: bytes | None = None,
+) -> PickedSide | NoEndpoint:
+    """The engines of one side that may take a request.
 
     weights: share of the traffic; a side without one gets nothing, and the share of one without
-    engines falls to the others. draw: uniform in [0, 1). load: pod -> tokens in flight, none when
-    absent. exclude, ejected: pods. key: what is alike in requests that stay on one side; None: each
-    goes where its draw says. When only ejected engines are left they are used: a failing engine is
-    better than none.
+    engines falls to the others. draw: uniform in [0, 1). exclude, ejected: pods. key: what is alike
+    in requests that stay on one side; None: each goes where its draw says. When only ejected engines
+    are left they are used: a failing engine is better than none.
     """
     serving = [e for e in endpoints if weights.get(e.side, 0) > 0]
     if not serving:
@@ -101,15 +129,12 @@ def pick(
     present = {e.side for e in able}
     shares = [(side, weight) for side, weight in weights.items() if side in present]
     if len(shares) == 1:
-        side = shares[0][0]
-    elif key is None:
+        return PickedSide(shares[0][0], tuple(able), draw)
+    if key is None:
         side, draw = _drawn(shares, draw)
     else:
         side = _kept(shares, key)
-    engines = [e for e in able if e.side == side]
-    least = min(load.get(e.pod, 0) for e in engines)
-    idlest = [e for e in engines if load.get(e.pod, 0) == least]
-    return Pick(idlest[int(draw * len(idlest))])
+    return PickedSide(side, tuple(e for e in able if e.side == side), draw)
 
 
 def _drawn(shares: Sequence[tuple[Side, int]], draw: float) -> tuple[Side, float]:
