@@ -263,6 +263,24 @@ SPEC_ACCEPTED_BY_POSITION = MetricSpec(
     "Accepted tokens per draft position.",
     (*LABELS, "position"),
 )
+FLOPS = MetricSpec(
+    "vllm:estimated_flops_per_gpu_total",
+    "counter",
+    "Estimated number of floating point operations per GPU (for Model Flops Utilization "
+    "calculations).",
+)
+READ_BYTES = MetricSpec(
+    "vllm:estimated_read_bytes_per_gpu_total",
+    "counter",
+    "Estimated number of bytes read from memory per GPU (for Model Flops Utilization "
+    "calculations).",
+)
+WRITTEN_BYTES = MetricSpec(
+    "vllm:estimated_write_bytes_per_gpu_total",
+    "counter",
+    "Estimated number of bytes written to memory per GPU (for Model Flops Utilization "
+    "calculations).",
+)
 PREFILL_TOKENS_PENDING = MetricSpec(
     "penstock:prefill_tokens_pending",
     "gauge",
@@ -302,6 +320,7 @@ METRICS: tuple[MetricSpec, ...] = (
     REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
+    FLOPS, READ_BYTES, WRITTEN_BYTES,
     KV_EXHAUSTED, PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
 )  # fmt: skip
 

@@ -72,8 +72,11 @@ def without_drafts(model_dir: Path, temperature: float) -> dict[str, list[int]]:
     return generate(model_dir, None, temperature=temperature)[0]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.4])
-@pytest.mark.parametrize("limits", [{}, {"num_blocks": 16}, {"max_num_batched_tokens": 7}], ids=str)
+@pytest.mark.parametrize(
+    ("limits", "temperature"),
+    [({}, 0.0), ({}, 0.4), ({"num_blocks": 16}, 0.4), ({"max_num_batched_tokens": 7}, 0.0)],
+    ids=str,
+)
 @pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "itself"])
 def test_the_same_tokens_come_with_and_without_drafts(
     qwen3_dir: Path, small_dir: Path, method: str, limits: dict[str, int], temperature: float

@@ -32,7 +32,8 @@ NOTHING = Sampled()
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
-    run at once. adapter_patience_s: how long others may go first because their adapter runs."""
+    run at once. adapter_patience_s: how long others may go first because their adapter runs.
+    window_tokens: how far back a token sees, itself included; None: some layer sees all."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -46,11 +47,14 @@ class SchedulerConfig:
     num_host_blocks: int = 0
     max_adapters: int = 0
     adapter_patience_s: float = 1.0
+    window_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.window_tokens is not None and self.window_tokens < 1:
+            raise ValueError("a token sees at least itself")
         if self.max_num_tokens < 2:
             raise ValueError("a sequence needs room for a prompt token and a generated one")
 
@@ -70,6 +74,7 @@ class Scheduler:
         self._cache = KVCache(
             BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
             config.num_host_blocks,
+            config.window_tokens,
         )
         if speculation is None and config.speculation is not None:
             speculation = Speculation(config.speculation)
@@ -212,8 +217,7 @@ class Scheduler:
     def check(self) -> None:
         """Raises AssertionError when the books do not balance. Between steps only."""
         sequences = self._sequences.values()
-        self._cache.pool.check(sequence.block_table for sequence in sequences)
-        self._cache.check()
+        self._cache.check(list(sequences))
         assert len(self._running_adapters()) <= self.config.max_adapters
         running = {sequence.request_id for sequence in self._running}
         waiting = {sequence.request_id for sequence in self._waiting.line}
@@ -346,6 +350,8 @@ class Scheduler:
         if self.config.prefix_caching:
             self._cache.publish(sequence, num_computed_tokens)
         self._set_num_computed(sequence, num_computed_tokens)
+        if self.config.window_tokens is not None:
+            self._cache.release_unseen(sequence)
 
     def _append(
         self, sequence: Sequence, scheduled: ScheduledSequence, sampled: Sampled, now: float

@@ -61,6 +61,7 @@ class Moment:
 
 # What every life has, however many writes of the status fall together.
 _OCCUR = {
+    "patch controllerrevisions": 2,
     "create pods": 2,  # a preflight of each revision
     "patch deployments": 2,
     "patch deployments/scale": 2,

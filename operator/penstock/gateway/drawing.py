@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from penstock.adapters.clock import parse_timestamp
 from penstock.adapters.kube import Object
 from penstock.adapters.watch import Key
 from penstock.core.quantity import parse_duration_s
@@ -10,6 +9,7 @@ from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.core.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.core.stickiness import STICKY_BY, StickyBy
+from penstock.core.timestamps import parse_timestamp
 from penstock.gateway.snapshot import Service, Snapshot
 
 

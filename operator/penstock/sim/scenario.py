@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, model_validator
@@ -35,6 +35,7 @@ class Service(Record):
     admission: Policy = "deadline"
     max_queued: int = Field(default=1024, ge=1)
     max_wait_s: float = Field(default=60.0, gt=0)
+    priority: int = 0
 
     @model_validator(mode="after")
     def _is_possible(self) -> "Service":
@@ -70,7 +71,8 @@ class Service(Record):
 
 
 class Scenario(Record):
-    """quotas: GPUs by kind that all services share. After duration_s nothing arrives any more, and
+    """quotas: GPUs by kind that all services share: each takes what is free when it wants more, or by
+    priority. After duration_s nothing arrives any more, and
     what is under way may end within tail_s; replicas count until duration_s."""
 
     name: str
@@ -81,6 +83,7 @@ class Scenario(Record):
     metrics: MetricsSpec = MetricsSpec()
     faults: tuple[Fault, ...] = ()
     quotas: dict[str, int] = Field(default_factory=dict)
+    sharing: Literal["FirstCome", "Priority"] = "FirstCome"
 
     def with_each(self, **changes: Any) -> "Scenario":
         """The same with other settings of every service; None leaves one as it is."""

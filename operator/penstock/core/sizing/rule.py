@@ -3,9 +3,11 @@
     look -> learn -> capacity of a replica -> demand to the horizon -> need -> up | down | hold
 
 The need is the smallest number that takes in, at every horizon up to the time a new pod needs, all
-work but a small share, when requests may wait as long as their TTFT allows:
+work but a small share, when requests may wait as long as their TTFT allows; and that keeps the tokens
+of all but a small share as close together as TPOT asks, whatever bursts there are by then:
 
     replicas >= (level * headroom(T) * T + backlog) / (busy * (T + slack))      for all T
+    replicas >= level * headroom of bursts / busy in time
 
 Up follows the need at once. Where requests wait though all replicas are there, arrivals say too
 little (in a closed loop they are what the replicas can take), and the queue itself asks. Down needs
@@ -17,10 +19,11 @@ from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
 from penstock.core.signals import GatewayReading, Missing, Observation
-from penstock.core.sizing.capacity import Capacity, Room, capacity, work_s
-from penstock.core.sizing.demand import HORIZONS_S, Demand
+from penstock.core.sizing.capacity import Capacity, Mix, Room, capacity, settling_s, work_s
+from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
 from penstock.core.sizing.startup import StartUp
+from penstock.core.sizing.surprise import HORIZONS_S
 from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
@@ -28,6 +31,8 @@ MAX_FITS = 8
 # A queue that has not gone for so long does not go by itself: what came too early for replicas that
 # were starting is served by then, or has been shed by the gateway (60 s).
 PRESSED_S = 75.0
+# Shorter bursts are lost among the iterations; what lasts longer is a new level.
+SHORTEST_BURST_S, LONGEST_BURST_S = 10.0, 320.0
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -50,17 +55,17 @@ class SizingState:
 @dataclass(frozen=True, slots=True)
 class Sizing:
     """prior: of the iteration time, from `penstock calibrate` or a table; what engines report
-    corrects it. startup_s: believed until the first pod has started. loss_up and loss_down: of the
-    requests that may fail the objectives, the share that may come too early for the replicas there
-    are. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an engine.
-    backlog: the share of waiting work that new pods are to take over; in deadline order what is
-    late already waits for a quieter moment."""
+    corrects it. startup_s: believed until the first pod has started. loss: of the requests that may
+    fail the objectives, the share that may come too early for the replicas there are, by each margin
+    for itself. caution: how much of that a smaller number may lose. calm_s: for how long a smaller
+    number must have been enough. max_num_seqs: of an engine. backlog: the share of waiting work that
+    new pods are to take over; in deadline order what is late already waits for a quieter moment."""
 
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss_up: float = 1.0
-    loss_down: float = 0.5
+    loss: float = 1.0
+    caution: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
     period_s: float = 2.0
@@ -71,7 +76,7 @@ class Sizing:
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> tuple[Decision, SizingState]:
-        state = self._look(seen, state)
+        state = self._look(objectives, seen, state)
         blind = self._blindness(seen, state)
         if blind is not None:
             desired = bounds.clip(seen.provisioned)
@@ -80,7 +85,7 @@ class Sizing:
             return decision, replace(state, calm_s=None)
         need = _Need(self, objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
-        wanted, note = need.replicas(self.loss_up, need.horizon_s)
+        wanted, note = need.replicas(self.loss, need.horizon_s)
         trail.append(TrailEntry("need", wanted, note))
         state, queue = self._queue(seen, state)
         if queue is not None and queue.replicas > wanted:
@@ -91,7 +96,8 @@ class Sizing:
         if wanted > current:
             desired, code = wanted, "ScaleUp"
         else:
-            fewer, note = need.replicas(self.loss_down, 2 * need.horizon_s + self.calm_s)
+            ahead_s = 2 * need.horizon_s + self.calm_s
+            fewer, note = need.replicas(self.caution * self.loss, ahead_s)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
             if fewer < current and current > bounds.min_replicas and not _is_pressed(seen, state):
@@ -108,7 +114,7 @@ class Sizing:
         reason = "; ".join(told if clipped == desired else [*told, note])
         return Decision(clipped, reason, code, tuple(trail)), replace(state, calm_s=calm_s)
 
-    def _look(self, seen: Observation, state: SizingState) -> SizingState:
+    def _look(self, objectives: Objectives, seen: Observation, state: SizingState) -> SizingState:
         fit = state.fit
         pairs = list(state.readings.pairs(seen))
         for index in range(min(MAX_FITS, len(pairs))):
@@ -123,7 +129,8 @@ class Sizing:
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
             )
-            demand = demand.after(seen.now_s, arrived_s, request_s)
+            burst_s = _burst_s(fit.model, mix, objectives)
+            demand = demand.after(seen.now_s, arrived_s, request_s, burst_s)
         return replace(
             state,
             fit=fit,
@@ -166,6 +173,11 @@ class Sizing:
         return is_settled and seen.now_s - calm_s >= self.calm_s and (current > 1 or _is_idle(seen))
 
 
+def _burst_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
+    settled_s = settling_s(model, mix, objectives)
+    return min(max(settled_s, SHORTEST_BURST_S), LONGEST_BURST_S)
+
+
 def _is_pressed(seen: Observation, state: SizingState) -> bool:
     return state.pressed_s is not None and seen.now_s - state.pressed_s >= PRESSED_S / 3
 
@@ -197,6 +209,7 @@ class _Need:
         )
         self._mix, self._demand = mix, state.demand
         self._may_fail = 1 - objectives.attainment
+        self._burst_s = _burst_s(model, mix, objectives)
         self.capacity: Capacity = capacity(
             model, mix, Room(kv_tokens, rule.max_num_seqs), objectives
         )
@@ -220,20 +233,21 @@ class _Need:
         share: of the requests that may fail.
         """
         loss = share * self._may_fail
-        request_s, level = self.capacity.work_s, self._demand.level
-        most, at_s, why = 0.0, 0.0, 1.0
+        found, level = self.capacity, self._demand.level
+        request_s = found.work_s
+        headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
+        most = level * headroom / (found.in_time * request_s)
+        why = f"bursts {headroom - 1:.0%} above it in {longest_s:.0f} s"
         for horizon_s in (*(h for h in HORIZONS_S if h < longest_s), longest_s):
             headroom = self._demand.headroom(horizon_s, loss, request_s)
             work = level * headroom * horizon_s
             if horizon_s >= min(longest_s, self.horizon_s):
                 work += self._backlog_s
-            needed = work / (self.capacity.busy * (horizon_s + self._slack_s))
+            needed = work / (found.kept_up * request_s * (horizon_s + self._slack_s))
             if needed > most:
-                most, at_s, why = needed, horizon_s, headroom
-        note = (
-            f"{level / request_s:.2f} requests/s, and {why - 1:.0%} more within {at_s:.0f} s, "
-            f"need {most:.2f}"
-        )
+                most = needed
+                why = f"{headroom - 1:.0%} more within {horizon_s:.0f} s"
+        note = f"{level / request_s:.2f} requests/s, and {why}, need {most:.2f}"
         return -int(-most // 1), note
 
     def _waiting_s(self, seen: Observation) -> float:
