@@ -4,11 +4,11 @@ engines of sides with traffic -> not tried, not ejected -> a side by weight
   -> its least loaded engine
 """
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import NamedTuple
+
+from penstock.core.weights import drawn, kept
 
 # Connect failures in a row that put an engine aside, and for how long at first and at most. Envoy's
 # outlier detection has the same shape with 5 and 30 s; here a dead engine refuses at once.
@@ -131,38 +131,10 @@ def pick_side(
     if len(shares) == 1:
         return PickedSide(shares[0][0], tuple(able), draw)
     if key is None:
-        side, draw = _drawn(shares, draw)
+        side, draw = drawn(shares, draw)
     else:
-        side = _kept(shares, key)
+        side = kept(shares, key)
     return PickedSide(side, tuple(e for e in able if e.side == side), draw)
-
-
-def _drawn(shares: Sequence[tuple[Side, int]], draw: float) -> tuple[Side, float]:
-    """A side in proportion to its weight, and what is left of the draw: uniform again."""
-    point = draw * sum(weight for _, weight in shares)
-    for side, weight in shares[:-1]:
-        if point < weight:
-            return side, point / weight
-        point -= weight
-    side, weight = shares[-1]
-    return side, min(point / weight, 1 - 2**-53)  # rounding may carry the point past the end
-
-
-def _kept(shares: Iterable[tuple[Side, int]], key: bytes) -> Side:
-    """A side in proportion to its weight, the same for the same key.
-
-    Weighted rendezvous hashing: each side has an exponential draw of its own at the rate of its
-    weight, and the first one wins. So a weight that grows only draws keys in, and one that shrinks
-    only lets keys go.
-    """
-
-    def arrival(share: tuple[Side, int]) -> float:
-        side, weight = share
-        text = "\0".join(side).encode()
-        digest = blake2b(key, digest_size=8, person=blake2b(text, digest_size=16).digest())
-        return -math.log((int.from_bytes(digest.digest()) + 1) / 2**64) / weight
-
-    return min(shares, key=arrival)[0]
 
 
 def _ejection_s(failures: int) -> float:

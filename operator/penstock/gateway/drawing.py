@@ -1,27 +1,65 @@
 """Objects of the API server -> the picture that requests are sent by."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from penstock.adapters.kube import Object
 from penstock.adapters.watch import Key
 from penstock.core.quantity import parse_duration_s
+from penstock.core.route import Match, RouteRule, Shadow
 from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.core.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.core.stickiness import STICKY_BY, StickyBy
 from penstock.core.timestamps import parse_timestamp
-from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot import Route, Service, Snapshot
+
+ClaimT = TypeVar("ClaimT", Service, Route)
 
 
-def build(services: Iterable[Object], pods: Iterable[Object]) -> Snapshot:
-    """InferenceServices and engine pods, as the API server has them -> the picture."""
+def build(
+    services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
+) -> Snapshot:
+    """InferenceServices, engine pods and ModelRoutes, as the API server has them -> the picture."""
     engines: dict[Key, list[Object]] = {}
     for pod in pods:
         metadata = pod["metadata"]
         key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
         engines.setdefault(key, []).append(pod)
     drawn = [_service(body, engines) for body in services]
-    return Snapshot(tuple(sorted(drawn, key=lambda service: (service.created_s, service.key))))
+    return Snapshot(_oldest_first(drawn), _oldest_first(map(_route, routes)))
+
+
+def _oldest_first(claims: Iterable[ClaimT]) -> tuple[ClaimT, ...]:
+    return tuple(sorted(claims, key=lambda claim: (claim.created_s, claim.key)))
+
+
+def _route(body: Object) -> Route:
+    metadata, spec = body["metadata"], body["spec"]
+    return Route(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        served_name=spec["modelName"],
+        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
+        rules=tuple(map(_rule, spec["rules"])),
+    )
+
+
+def _rule(rule: Object) -> RouteRule:
+    match = rule.get("match", {})
+    return RouteRule(
+        match=Match(
+            tuple((header["name"], header["value"]) for header in match.get("headers", [])),
+            frozenset(match.get("users", [])),
+        ),
+        backends=tuple((b["service"], b.get("weight", 100)) for b in rule["backends"]),
+        sticky_by=_sticky_by(rule),
+        sticky_header=rule.get("stickyHeader"),
+        shadows=tuple(
+            Shadow(s["service"], s.get("revision"), s.get("percent", 100))
+            for s in rule.get("shadows", [])
+        ),
+    )
 
 
 def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
@@ -41,13 +79,13 @@ def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
         endpoints=tuple(sorted(endpoints, key=lambda e: e.pod)),
         objectives=_objectives(spec.get("objectives")),
         sides={_name(pod): _side(pod) for pod in pods},
-        sticky_by=_sticky_by(spec),
+        sticky_by=_sticky_by(spec.get("rollout", {}).get("canary", {})),
     )
 
 
-def _sticky_by(spec: Object) -> StickyBy:
+def _sticky_by(settings: Object) -> StickyBy:
     """A word that this gateway does not know keeps nothing."""
-    wanted = spec.get("rollout", {}).get("canary", {}).get("stickyBy", "None")
+    wanted = settings.get("stickyBy", "None")
     return next((by for by in STICKY_BY if by == wanted), "None")
 
 

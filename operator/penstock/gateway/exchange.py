@@ -10,6 +10,7 @@ event, or a 503 of an engine that drains. Every other answer, a 500 too, is the 
 passed on as it is and not tried again, for the request may be what breaks engines.
 """
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -21,8 +22,9 @@ from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
 from penstock.gateway.openai import Call, Refused, cut_event, parse
 from penstock.gateway.search import RETRY_AFTER_S, Search
+from penstock.gateway.shadows import Copy
 from penstock.gateway.shared import Shared
-from penstock.gateway.snapshot import Ambiguous, Service, Unknown
+from penstock.gateway.target import Target, resolve
 from penstock.gateway.ticket import Ticket
 from penstock.gateway.upstream import (
     NOT_FOR_ENGINES,
@@ -70,10 +72,11 @@ class Exchange:
         call = parse(body)
         with Guard(receive, self._settings.total_timeout_s, self._shared.guards) as guard:
             guard.allow(Phase.WAITING, self._settings.total_timeout_s)
-            await self._serve(call, guard)
+            await self._serve(call, headers, guard)
 
-    async def _serve(self, call: Call, guard: Guard) -> None:
-        service = await self._resolve(call.model)
+    async def _serve(self, call: Call, given: Mapping[bytes, bytes], guard: Guard) -> None:
+        target = await self._resolve(call, given)
+        service = target.service
         self._service = service.key
         self._metrics.requests.labels(service.key).inc()
         ticket = self._ticket = self._shared.accounts.arrived(
@@ -99,6 +102,8 @@ class Exchange:
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
                     answer = await self._attempt(endpoint, headers, body, guard)
                 if isinstance(answer, Answer):
+                    if target.shadows:
+                        self._copy(call, target, headers)
                     await self._pass_on(answer, guard, ticket)
                     return
             failure = answer
@@ -109,24 +114,21 @@ class Exchange:
             raise Refused(503, "no engine takes requests", retry_after_s=RETRY_AFTER_S)
         raise Refused(502, "the engines that were tried did not answer")
 
-    async def _resolve(self, model: str) -> Service:
+    async def _resolve(self, call: Call, headers: Mapping[bytes, bytes]) -> Target:
         fleet = self._shared.fleet
         if not fleet.is_synced:
             await fleet.wait(self._settings.wait_for_endpoint_s)
         if not fleet.is_synced:
             raise Refused(503, "no engine is known yet", retry_after_s=RETRY_AFTER_S)
-        match fleet.snapshot.resolve(model):
-            case Service() as service:
-                return service
-            case Ambiguous(choices):
-                names = ", ".join(choices)
-                message = (
-                    f"the model `{model}` is served in more than one namespace: use one of {names}"
-                )
-                raise Refused(400, message, param="model", code="model_ambiguous")
-            case Unknown():
-                message = f"the model `{model[:200]}` does not exist"
-                raise Refused(404, message, param="model", code="model_not_found")
+        return resolve(fleet.snapshot, call, headers)
+
+    def _copy(self, call: Call, target: Target, headers: Mapping[str, str]) -> None:
+        """To the shadows, as soon as nothing else is to be done."""
+        loop = asyncio.get_running_loop()
+        copy = Copy(call, self._path(), headers)
+        snapshot, namespace = self._shared.fleet.snapshot, target.service.namespace
+        for shadow in target.shadows:
+            loop.call_soon(self._shared.shadows.send, copy, shadow, snapshot, namespace)
 
     @contextlib.contextmanager
     def _working_on(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
@@ -141,12 +143,10 @@ class Exchange:
     async def _attempt(
         self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes, guard: Guard
     ) -> Answer | Failure:
-        path, query = self._scope["path"], self._scope.get("query_string", b"")
-        target = f"{path}?{query.decode('latin-1')}" if query else path
         loads = self._shared.loads
         try:
             answer = await self._shared.upstream.open(
-                endpoint.address, target, headers, body, guard
+                endpoint.address, self._path(), headers, body, guard
             )
         except AttemptFailed as failed:
             if failed.failure is Failure.CONNECT:
@@ -217,6 +217,10 @@ class Exchange:
             self._ticket.close(self._reply.status)
         code = str(self._reply.status)
         self._metrics.responses.labels(self._service, self._revision, code).inc()
+
+    def _path(self) -> str:
+        path, query = self._scope["path"], self._scope.get("query_string", b"")
+        return f"{path}?{query.decode('latin-1')}" if query else path
 
     def _upstream_headers(self) -> dict[str, str]:
         headers = {

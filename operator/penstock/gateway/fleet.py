@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube
+from penstock.adapters.kube import INFERENCE_SERVICES, MODEL_ROUTES, PODS, Kube
 from penstock.adapters.watch import Key, Mirror
 from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway.drawing import build
@@ -52,15 +52,16 @@ class Fleet:
         def draw() -> None:
             nonlocal is_due
             is_due = False
-            if services.synced.is_set() and pods.synced.is_set():
-                self.publish(build(services, pods))
+            if all(mirror.synced.is_set() for mirror in (services, pods, routes)):
+                self.publish(build(services, pods, routes))
 
         selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
         services = Mirror(kube, INFERENCE_SERVICES, namespace=namespace, changed=changed)
         pods = Mirror(kube, PODS, namespace=namespace, selector=selector, changed=changed)
+        routes = Mirror(kube, MODEL_ROUTES, namespace=namespace, changed=changed)
         async with asyncio.TaskGroup() as group:
-            group.create_task(services.run())
-            group.create_task(pods.run())
-            await services.synced.wait()
-            await pods.synced.wait()
+            for mirror in (services, pods, routes):
+                group.create_task(mirror.run())
+            for mirror in (services, pods, routes):
+                await mirror.synced.wait()
             draw()  # also when there is nothing yet

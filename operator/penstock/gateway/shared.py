@@ -9,6 +9,7 @@ from penstock.gateway.lines import Lines
 from penstock.gateway.load import Loads, RetryBudget
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.shadows import Shadows
 from penstock.gateway.upstream import Upstream
 
 
@@ -23,9 +24,11 @@ class Shared:
     accounts: Accounts = field(default_factory=Accounts)
     guards: set[Guard] = field(default_factory=set)
     lines: Lines = field(init=False)
+    shadows: Shadows = field(init=False)
     waiting: int = 0
     is_draining: bool = False
 
     def __post_init__(self) -> None:
+        self.shadows = Shadows(self.settings, self.metrics)
         self.lines = Lines(self.settings, self.loads.ejected)
         self.fleet.listeners.append(self.lines.follow)
