@@ -126,7 +126,7 @@ def draw_many(setting: Setting, num_draws: int, first_seed: int) -> tuple[list[i
     output = [*setting.output, *drafts]
     rows = torch.tensor(setting.logits[: 1 + len(drafts)])
     sequences = [_scheduled(setting, drafts, first_seed + index) for index in range(num_draws)]
-    results = sample(rows.repeat(num_draws, 1), sequences)
+    results = sample(rows.repeat(num_draws, 1), sequences).results()
     last = [r.token_ids[-1] for r in results if len(r.token_ids) == len(rows)]
     counts = torch.bincount(torch.tensor(last, dtype=torch.int64), minlength=VOCAB_SIZE).tolist()
     return counts, exact(setting.logits[len(drafts)], setting.sampling, setting.prompt, output)
