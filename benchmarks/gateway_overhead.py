@@ -60,9 +60,10 @@ async def gateway(engine_port: int) -> None:
     """The real gateway, with a fleet of one engine that nobody has to watch."""
     from penstock.core.routing import Endpoint, Side
     from penstock.gateway.app import Gateway
-    from penstock.gateway.fleet import Fleet, Service, Snapshot
+    from penstock.gateway.fleet import Fleet
     from penstock.gateway.server import run, server_for
     from penstock.gateway.settings import GatewaySettings
+    from penstock.gateway.snapshot import Service, Snapshot
     from penstock.gateway.upstream import Upstream
 
     settings = GatewaySettings(host="127.0.0.1", port=0)

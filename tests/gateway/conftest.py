@@ -16,9 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.fleet import Fleet, Service, Snapshot
+from penstock.gateway.fleet import Fleet
 from penstock.gateway.server import run, server_for
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.upstream import Upstream
 
 CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]

@@ -4,7 +4,8 @@ import pytest
 
 from penstock.core.routing import Endpoint
 from penstock.core.rule import Objectives
-from penstock.gateway.fleet import Ambiguous, Service, Snapshot, Unknown, build
+from penstock.gateway.drawing import build
+from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
 
 
 def inference_service(name="chat", namespace="default", created=0, served=None, status=None):

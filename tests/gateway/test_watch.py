@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from penstock.adapters.kube import INFERENCE_SERVICES, NAMESPACES, PODS, connect
-from penstock.api.crdgen import inference_service_crd
+from penstock.adapters.kube import INFERENCE_SERVICES, MODEL_ROUTES, NAMESPACES, PODS, connect
+from penstock.api.crdgen import crds
 from penstock.core.routing import Side
 from penstock.errors import NotFound, Transient
 from penstock.gateway.fleet import Fleet
+from penstock.gateway.snapshot import Route, Unknown
 from penstock.local import cluster as clusters
 
 pytestmark = pytest.mark.cluster
@@ -26,6 +27,12 @@ SERVICE = {
     "kind": "InferenceService",
     "metadata": {"name": "chat"},
     "spec": {"model": {"uri": "file:///models/none"}},
+}
+ROUTE = {
+    "apiVersion": "serving.penstock.dev/v1alpha1",
+    "kind": "ModelRoute",
+    "metadata": {"name": "any"},
+    "spec": {"modelName": "chat-any", "rules": [{"backends": [{"service": "chat"}]}]},
 }
 # Bound to a node that does not exist: no agent runs it, and its status is ours to write.
 POD = {
@@ -47,7 +54,7 @@ def pod_status(ready, ip="127.0.0.9"):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A control plane of its own, with the InferenceService kind."""
+    """A control plane of its own, with our kinds."""
     cluster = clusters.up("test-gateway-watch", say=lambda _: None)
     try:
         asyncio.run(install_kind(cluster))
@@ -58,10 +65,12 @@ def cluster():
 
 async def install_kind(cluster):
     async with await connect(cluster.kubeconfig) as kube, asyncio.timeout(30):
-        await kube.apply(inference_service_crd(), manager="test")
+        for crd in crds():
+            await kube.apply(crd, manager="test")
         while True:
             with contextlib.suppress(NotFound, Transient):
                 await kube.list(INFERENCE_SERVICES)
+                await kube.list(MODEL_ROUTES)
                 return
             await asyncio.sleep(0.1)
 
@@ -181,6 +190,11 @@ async def test_pods_and_traffic_are_followed(cluster):
                 await until(lambda expected=expected: addresses() == expected)
             await kube.delete(PODS, namespace, "chat-0", grace_s=30)
             await until(lambda: addresses() == [])  # terminating is enough
+            route = copy.deepcopy(ROUTE)
+            await kube.create(MODEL_ROUTES, namespace, route)
+            await until(lambda: isinstance(fleet.snapshot.resolve("chat-any"), Route))
+            await kube.delete(MODEL_ROUTES, namespace, "any")
+            await until(lambda: fleet.snapshot.resolve("chat-any") == Unknown())
             await kube.delete(INFERENCE_SERVICES, namespace, "chat")
             await until(lambda: addresses() is None)
         finally:

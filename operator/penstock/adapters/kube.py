@@ -66,6 +66,7 @@ ROLES = Resource("rbac.authorization.k8s.io/v1", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "rolebindings")
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
+MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
 
 KINDS = {
     "ConfigMap": CONFIG_MAPS,
@@ -83,6 +84,7 @@ KINDS = {
     "RoleBinding": ROLE_BINDINGS,
     "CustomResourceDefinition": CRDS,
     "InferenceService": INFERENCE_SERVICES,
+    "ModelRoute": MODEL_ROUTES,
     "Event": EVENTS,
 }
 

@@ -4,11 +4,11 @@ engines of sides with traffic -> not tried, not ejected -> a side by weight
   -> its least loaded engine
 """
 
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from typing import NamedTuple
+
+from penstock.core.weights import drawn, kept
 
 # Connect failures in a row that put an engine aside, and for how long at first and at most. Envoy's
 # outlier detection has the same shape with 5 and 30 s; here a dead engine refuses at once.
@@ -40,6 +40,15 @@ class Endpoint:
 @dataclass(frozen=True, slots=True)
 class Pick:
     endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class PickedSide:
+    """endpoints: at least one, all of the side. draw: uniform in [0, 1) whichever side it is."""
+
+    side: Side
+    endpoints: tuple[Endpoint, ...]
+    draw: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +92,32 @@ def pick(
     ejected: Collection[str] = (),
     key: bytes | None = None,
 ) -> Pick | NoEndpoint:
-    """The engine for one request.
+    """The engine for one request: the least loaded of its side. load: pod -> tokens in flight, none
+    when absent. The others as `pick_side` has them."""
+    chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
+    if isinstance(chosen, NoEndpoint):
+        return chosen
+    engines, draw = chosen.endpoints, chosen.draw
+    least = min(load.get(e.pod, 0) for e in engines)
+    idlest = [e for e in engines if load.get(e.pod, 0) == least]
+    return Pick(idlest[int(draw * len(idlest))])
+
+
+def pick_side(
+    endpoints: Sequence[Endpoint],
+    weights: Mapping[Side, int],
+    draw: float,
+    exclude: Collection[str] = (),
+    *,
+    ejected: Collection[str] = (),
+    key: bytes | None = None,
+) -> PickedSide | NoEndpoint:
+    """The engines of one side that may take a request.
 
     weights: share of the traffic; a side without one gets nothing, and the share of one without
-    engines falls to the others. draw: uniform in [0, 1). load: pod -> tokens in flight, none when
-    absent. exclude, ejected: pods. key: what is alike in requests that stay on one side; None: each
-    goes where its draw says. When only ejected engines are left they are used: a failing engine is
-    better than none.
+    engines falls to the others. draw: uniform in [0, 1). exclude, ejected: pods. key: what is alike
+    in requests that stay on one side; None: each goes where its draw says. When only ejected engines
+    are left they are used: a failing engine is better than none.
     """
     serving = [e for e in endpoints if weights.get(e.side, 0) > 0]
     if not serving:
@@ -101,43 +129,12 @@ def pick(
     present = {e.side for e in able}
     shares = [(side, weight) for side, weight in weights.items() if side in present]
     if len(shares) == 1:
-        side = shares[0][0]
-    elif key is None:
-        side, draw = _drawn(shares, draw)
+        return PickedSide(shares[0][0], tuple(able), draw)
+    if key is None:
+        side, draw = drawn(shares, draw)
     else:
-        side = _kept(shares, key)
-    engines = [e for e in able if e.side == side]
-    least = min(load.get(e.pod, 0) for e in engines)
-    idlest = [e for e in engines if load.get(e.pod, 0) == least]
-    return Pick(idlest[int(draw * len(idlest))])
-
-
-def _drawn(shares: Sequence[tuple[Side, int]], draw: float) -> tuple[Side, float]:
-    """A side in proportion to its weight, and what is left of the draw: uniform again."""
-    point = draw * sum(weight for _, weight in shares)
-    for side, weight in shares[:-1]:
-        if point < weight:
-            return side, point / weight
-        point -= weight
-    side, weight = shares[-1]
-    return side, min(point / weight, 1 - 2**-53)  # rounding may carry the point past the end
-
-
-def _kept(shares: Iterable[tuple[Side, int]], key: bytes) -> Side:
-    """A side in proportion to its weight, the same for the same key.
-
-    Weighted rendezvous hashing: each side has an exponential draw of its own at the rate of its
-    weight, and the first one wins. So a weight that grows only draws keys in, and one that shrinks
-    only lets keys go.
-    """
-
-    def arrival(share: tuple[Side, int]) -> float:
-        side, weight = share
-        text = "\0".join(side).encode()
-        digest = blake2b(key, digest_size=8, person=blake2b(text, digest_size=16).digest())
-        return -math.log((int.from_bytes(digest.digest()) + 1) / 2**64) / weight
-
-    return min(shares, key=arrival)[0]
+        side = kept(shares, key)
+    return PickedSide(side, tuple(e for e in able if e.side == side), draw)
 
 
 def _ejection_s(failures: int) -> float:

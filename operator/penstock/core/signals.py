@@ -4,9 +4,10 @@ Counters and histograms grow from the start of whoever counts, as Prometheus has
 in between is the difference of two looks. A number that cannot be had is a `Missing`, never zero.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 PodPhase = Literal["Starting", "Ready", "Draining"]
 
@@ -119,6 +120,9 @@ class GatewayReading:
     tpot_s: Histogram
 
 
+ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """created_s and ready_s on the clock of `Observation.now_s`; reading: None until it is Ready."""
@@ -157,3 +161,30 @@ class Observation:
     @property
     def missing(self) -> tuple[Missing, ...]:
         return tuple(pod.reading for pod in self.ready if isinstance(pod.reading, Missing))
+
+    def fresh(self, most_s: float) -> "Observation":
+        """The same, with what is older than that missing: it says how things were."""
+        since_s = self.now_s - most_s
+        if not any(reading.at_s < since_s for reading in self._dated()):
+            return self
+        gateway = self.gateway
+        if isinstance(gateway, GatewayReading):
+            gateway = _unless_old("gateway", gateway, since_s)
+        pods = tuple(
+            replace(pod, reading=_unless_old(pod.name, pod.reading, since_s))
+            if isinstance(pod.reading, EngineReading)
+            else pod
+            for pod in self.pods
+        )
+        return replace(self, pods=pods, gateway=gateway)
+
+    def _dated(self) -> Iterator[EngineReading | GatewayReading]:
+        if isinstance(self.gateway, GatewayReading):
+            yield self.gateway
+        yield from self.readings
+
+
+def _unless_old(who: str, reading: ReadingT, since_s: float) -> ReadingT | Missing:
+    if reading.at_s >= since_s:
+        return reading
+    return Missing(who, f"its numbers are {since_s - reading.at_s:.0f} s too old")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from penstock.adapters.clock import monotonic, wall
 from penstock.core.feed import VERSION, Feed
 from penstock.gateway.account import Account
-from penstock.gateway.fleet import Service
+from penstock.gateway.snapshot import Service
 from penstock.gateway.ticket import Ticket
 
 

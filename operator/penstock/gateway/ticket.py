@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from penstock.adapters.clock import monotonic
 from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
+from penstock.gateway.seat import Seat
 
 
 class Ticket:
@@ -19,6 +20,7 @@ class Ticket:
         self._is_stream = is_stream
         self._count = AnswerCount(is_stream=is_stream, overhead=2 if is_chat else 1)
         self._pod: str | None = None
+        self._seat: Seat | None = None
         self._is_lost = self._is_excused = False
         # From here on it is the engine's time: what another one lost before is not laid to this one.
         self._since_s = came_s
@@ -38,9 +40,11 @@ class Ticket:
             self._account.queued.discard(self)
 
     @contextlib.contextmanager
-    def sent(self, pod: str) -> Iterator[None]:
-        """pod: of the engine, "namespace/name"."""
-        self._pod = pod
+    def sent(self, pod: str, seat: Seat | None) -> Iterator[None]:
+        """pod: of the engine, "namespace/name". seat: what the request has of it, if that is kept."""
+        self._pod, self._seat = pod, seat
+        if seat is not None and not self._is_stream:
+            seat.presume()
         self._account.in_flight.add(self)
         try:
             yield
@@ -48,12 +52,16 @@ class Ticket:
             self._account.in_flight.discard(self)
             if not self.has_begun:
                 self._since_s = monotonic()
+            if seat is not None:
+                self._leave(seat)
 
     def answered(self, chunk: bytes) -> None:
         """More of the answer came from the engine."""
         self._last_s = monotonic()
         if not self.has_begun:
             self.has_begun, self._first_s = True, self._last_s
+            if self._seat is not None and self._is_stream:
+                self._seat.began(self._first_s)
         self._count.feed(chunk)
 
     def lose(self) -> None:
@@ -80,6 +88,12 @@ class Ticket:
                 account.told(self._body_bytes, self._count.prompt_tokens)
             self._time()
             self._judge()
+
+    def _leave(self, seat: Seat) -> None:
+        steps = self._count.output_tokens - 1
+        if self._is_stream and self.has_begun and steps > 0:
+            seat.answered(steps, self._last_s - self._first_s)
+        seat.left()
 
     def _time(self) -> None:
         """Of streams alone: the first byte of a whole answer is its last."""

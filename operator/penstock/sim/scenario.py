@@ -65,7 +65,9 @@ class Service(Record):
 
     @property
     def admission_spec(self) -> AdmissionSpec:
-        return AdmissionSpec(self.admission, self.ttft_s, self.max_queued, self.max_wait_s)
+        return AdmissionSpec(
+            self.admission, self.ttft_s, self.max_queued, self.max_wait_s, self.tpot_s
+        )
 
 
 class Scenario(Record):

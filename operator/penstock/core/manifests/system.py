@@ -46,7 +46,11 @@ LEASE_RULES: list[Object] = [
     }
 ]
 GATEWAY_RULES: list[Object] = [
-    {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": [GROUP],
+        "resources": ["inferenceservices", "modelroutes"],
+        "verbs": ["list", "watch"],
+    },
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
 ]
 
