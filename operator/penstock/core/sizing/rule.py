@@ -75,7 +75,7 @@ class Sizing:
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss: float = 4.0
+    loss: float = 2.0
     caution: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
