@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from penstock_engine.core.step import Moves, ScheduledSequence
-from penstock_engine.decode_graphs import SIZES, DecodeBuffers, DecodeGraphs, padded_size
+from penstock_engine.decode_graphs import DecodeBuffers, DecodeGraphs
+from penstock_engine.graph_sizes import most_rows
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.attention import Span, StepAttention
@@ -113,7 +114,7 @@ class PagedModel:
         recorder = operations(self.device).recorder
         if recorder is None or self._stages is not None or not self.decoder.has_fixed_launches:
             return None
-        max_rows = padded_size(config.max_num_seqs) or SIZES[-1]
+        max_rows = most_rows(config.max_num_seqs)
         buffers = DecodeBuffers(max_rows, config.max_model_len, config.block_size, self.device)
         forward = partial(self.decoder, caches=self._caches)
         return DecodeGraphs(forward, buffers, max_rows, recorder())

@@ -142,9 +142,8 @@ def test_the_same_tokens_come_with_and_without_a_head(
     drafted, stats = generate(qwen3_dir, head_dir, temperature=temperature, **limits)
     assert drafted == plain
     assert stats.draft_tokens > 0
-    num_right = sum(stats.drafts_right_by_position)
-    if "trained" in head_dir.name and temperature == 0:
-        assert num_right > 0.08 * stats.draft_tokens
+    if "trained" in head_dir.name and temperature == 0 and not limits:
+        assert stats.drafts_right_by_position[0] > 0.1 * stats.drafts
 
 
 def test_its_guesses_are_those_of_the_paper(
