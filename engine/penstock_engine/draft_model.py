@@ -5,7 +5,7 @@ of its own. So whatever the large model finds in its prefix cache, the small one
 and preemption and sharing need no second set of books.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -18,12 +18,15 @@ class DraftModel:
     def __init__(self, model: PagedModel) -> None:
         self.model = model
 
-    def guess(self, sequences: Sequence[ScheduledSequence]) -> list[ScheduledSequence]:
+    def guess(
+        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None
+    ) -> list[ScheduledSequence]:
         """Fills the open drafts of sequences that are in row order, with its best tokens.
 
-        A guess is certain of itself: whether it is right, the large model's draw decides.
+        drawn: what placeholders among their tokens stand for. A guess is certain of itself:
+        whether it is right, the large model's draw decides.
         """
-        hidden = self.model.forward(sequences)
+        hidden = self.model.forward(sequences, drawn)
         ends = np.cumsum([sequence.num_tokens for sequence in sequences])
         asked = [
             (sequence, int(end) - 1)
@@ -46,7 +49,13 @@ class DraftModel:
             if rows:
                 for sequence, token in zip(growing, self._best(hidden[rows]), strict=True):
                     drafts[sequence.request_id].append(token)
-        return [_filled(s, tuple(drafts.get(s.request_id, ()))) for s in sequences]
+        return [s.with_drafts(tuple(drafts.get(s.request_id, ()))) for s in sequences]
+
+    def read(
+        self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor,
+        drawn: torch.Tensor | None, rows: Mapping[tuple[str, int], int],
+    ) -> None:  # fmt: skip
+        """Nothing to do: it has read the step's tokens itself."""
 
     def _best(self, hidden: torch.Tensor) -> list[int]:
         tokens: list[int] = self.model.logits(hidden).argmax(-1).tolist()
@@ -59,12 +68,4 @@ def _next(sequence: ScheduledSequence, drafts: Sequence[int]) -> ScheduledSequen
         start=sequence.end,
         token_ids=(drafts[-1],),
         num_open_drafts=sequence.num_open_drafts - 1,
-    )
-
-
-def _filled(sequence: ScheduledSequence, drafts: tuple[int, ...]) -> ScheduledSequence:
-    return sequence._replace(
-        token_ids=(*sequence.token_ids, *drafts),
-        num_drafts=len(drafts),
-        num_open_drafts=0,
     )

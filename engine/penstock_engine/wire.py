@@ -307,6 +307,14 @@ KV_EXHAUSTED = MetricSpec(
     "requests that gave theirs up to compute them again (recompute).",
     (*LABELS, "action"),
 )
+KV_COPY_CHOICES = MetricSpec(
+    "penstock:kv_copy_choices_total",
+    "counter",
+    "Choices between copying a block and computing it again, with host memory for KV blocks: of "
+    "evicted blocks save or drop, of prefixes found in the host restore or compute; because it is "
+    "cheaper by what steps have taken, because that is still unmeasured, or as a probe of the price.",
+    (*LABELS, "choice", "reason"),
+)
 DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
 )
@@ -350,6 +358,9 @@ ADAPTER_TOKENS = MetricSpec(
 ADAPTER_METRICS: tuple[MetricSpec, ...] = (
     LORA_INFO, LORA_RESIDENT, ADAPTER_REQUESTS, ADAPTER_TOKENS,
 )  # fmt: skip
+
+# Exposed only by an engine that has host memory for KV blocks; a series exists from its first choice.
+OFFLOADING_METRICS: tuple[MetricSpec, ...] = (KV_COPY_CHOICES,)
 
 # Exposed only by an engine that speculates, as vLLM does.
 SPECULATION_METRICS: tuple[MetricSpec, ...] = (

@@ -38,7 +38,7 @@ def test_more_is_provided_for_after_surprises() -> None:
     wild = watched([(300, 2.0), (300, 8.0)] * 6, 1)
     assert wild.headroom(120, 0.01, REQUEST_S) > 1.1 * calm.headroom(120, 0.01, REQUEST_S)
     bursts = [d.burst_headroom(120, 0.01, REQUEST_S, BURST_S) for d in (calm, wild)]
-    assert bursts[1] > 1.3 * bursts[0]
+    assert bursts[1] > 1.1 * bursts[0]
 
 
 def test_a_burst_counts_all_that_comes_in_it() -> None:

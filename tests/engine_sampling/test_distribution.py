@@ -12,6 +12,10 @@ def test_draws_follow_the_exact_distribution() -> None:
     assert passed, text
 
 
+def test_a_seed_draws_the_same_alone_and_in_a_batch_of_32() -> None:
+    assert campaign.num_seeds_that_differ(campaign.make_settings(32, seed=3)) == 0
+
+
 @pytest.mark.parametrize("wish", ["temperature", "presence_penalty", "logit_bias", "min_p"])
 def test_a_setting_that_were_ignored_would_be_found(wish: str) -> None:
     settings = [s for s in campaign.make_settings(300, seed=3) if wish in s.wishes]

@@ -1,19 +1,22 @@
 """Which blocks each sequence holds: reserving, sharing by content, giving back.
 
 A prefix is looked for on the device, and in the host tier where the device does not have it. A
-block whose contents are given up goes to the host tier, if there is one.
+block whose contents are given up goes to the host tier, if there is one. Either copy is made only
+where it costs less than to compute the block again (copying.py).
 
 Where every layer looks back through a window, a block that no token to come can see is given back,
 and of a prefix only what its next token sees has to be found.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
 from penstock_engine.core.blocks import BlockPool, extend_hashes
+from penstock_engine.core.copying import Choice, Copying
 from penstock_engine.core.host_tier import HostTier
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Moves
+from penstock_engine.core.step import Moves, Step
 
 # In a block table, in the place of a block that is not held because nothing looks at it.
 UNSEEN = 0
@@ -57,6 +60,7 @@ class KVCache:
         self._num_host_blocks = num_host_blocks
         self._window_tokens = window_tokens
         self._host = HostTier(num_host_blocks)
+        self._copying = Copying(pool.block_size)  # asked only where there are host blocks
         self._saves: list[tuple[int, int]] = []
         self._restores: list[tuple[int, int]] = []
         self._forks: list[tuple[int, int]] = []
@@ -67,7 +71,9 @@ class KVCache:
         None, with nothing changed, when there are too few free blocks.
         """
         hashes = self._known_hashes(sequence)
-        prefix = self._find(hashes)
+        prefix = self._find(hashes, in_host=True)
+        if prefix.slots and not self._copying.restores():
+            prefix = self._find(hashes, in_host=False)
         shared = [block for block in prefix.blocks if block is not None]
         num_new = self._num_blocks_for(sequence.num_tokens) - prefix.first - len(shared)
         blocks = self.pool.reserve(num_new, shared)
@@ -146,6 +152,16 @@ class KVCache:
         sequence.block_table = []
         sequence.num_unseen_blocks = 0
 
+    @property
+    def copy_choices(self) -> Mapping[Choice, int]:
+        """How often each was made; empty without a host tier."""
+        return self._copying.choices
+
+    def timed(self, step: Step, duration_s: float) -> None:
+        """How long a step took, with what it had to copy to and from the host."""
+        num_copies = len(step.moves.saves) + len(step.moves.restores)
+        self._copying.timed(step.num_tokens, num_copies, duration_s)
+
     def take_moves(self) -> Moves:
         """What has to be copied before the next step is computed."""
         moves = Moves(tuple(self._saves), tuple(self._restores), tuple(self._forks))
@@ -169,18 +185,20 @@ class KVCache:
     def _save_evicted(self) -> None:
         for block, block_hash in self.pool.take_evicted():
             self.num_evicted_blocks += 1
+            if not self._num_host_blocks or not self._copying.saves():
+                continue
             slot = self._host.keep(block_hash)
             if slot is not None:
                 self.num_saved_blocks += 1
                 self._saves.append((block, slot))
 
-    def _find(self, hashes: Many[bytes]) -> Prefix:
+    def _find(self, hashes: Many[bytes], *, in_host: bool) -> Prefix:
         """The longest prefix of which all is known that the token after it sees."""
         places: list[tuple[int | None, int | None]] = []
         num_known = first = end = 0  # num_known: in a row, the last of all
         for block_hash in hashes:
             block = self.pool.find(block_hash)
-            slot = self._host.find(block_hash) if block is None else None
+            slot = self._host.find(block_hash) if block is None and in_host else None
             places.append((block, slot))
             if block is not None or slot is not None:
                 num_known += 1

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock_engine.core.drafting import Drafter, NgramDrafter, SuffixDrafter, SuffixStores
+from penstock_engine.core.trend import DECAY, Trend
 
-Method = Literal["ngram", "suffix", "draft_model"]
+Method = Literal["ngram", "suffix", "draft_model", "eagle"]
+# Those for which the runner guesses, by the weights of a folder.
+BY_WEIGHTS = ("draft_model", "eagle")
 
-# Weight that an observation keeps after one more: about the last hundred count.
-DECAY = 0.99
 PROBE_STEPS = 50
 # Before so many drafts were judged, what is believed of them says little.
 MIN_DRAFTS = 16
@@ -25,7 +26,8 @@ MIN_DRAFTS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
-    """vLLM's names. prompt_lookup: of ngram; the rest of suffix. model: a folder, of draft_model."""
+    """vLLM's names. prompt_lookup: of ngram; min_token_prob: of suffix. model: a folder, of a small
+    model (draft_model) or of a head over the model's own states (eagle)."""
 
     method: Method
     num_speculative_tokens: int
@@ -41,8 +43,9 @@ class SpeculationConfig:
             raise ValueError("1 <= prompt_lookup_min <= prompt_lookup_max <= 16 must hold")
         if not 0 < self.suffix_decoding_min_token_prob <= 1:
             raise ValueError("suffix_decoding_min_token_prob must be above 0 and at most 1")
-        if (self.model is not None) != (self.method == "draft_model"):
-            raise ValueError("model must be given with method draft_model, and only there")
+        if (self.model is not None) != (self.method in BY_WEIGHTS):
+            methods = " or ".join(BY_WEIGHTS)
+            raise ValueError(f"model must be given with method {methods}, and only there")
 
 
 class Governor:
@@ -53,7 +56,7 @@ class Governor:
         self._judged = 0.0
         self._right = 0.0
         self._num_steps = 0
-        self._times = _Line()
+        self._times = Trend()
 
     def num_drafts(self, num_sequences: int) -> int:
         """Decided anew for each step; num_sequences: that will draw a token in it."""
@@ -70,7 +73,8 @@ class Governor:
         tokens = 0.0
         for drafts in range(self._max_drafts + 1):
             tokens += chance**drafts
-            rate = tokens / (fixed_s + per_token_s * num_sequences * (1 + drafts))
+            # Where only prompts are computed, those that end draw the first tokens.
+            rate = tokens / (fixed_s + per_token_s * max(1, num_sequences) * (1 + drafts))
             if rate > best_rate * (1 + 1e-9):
                 best, best_rate = drafts, rate
         return best
@@ -102,43 +106,13 @@ class Speculation:
         self.after_prompts = after_prompts
         self._stores = SuffixStores()
 
-    @property
-    def is_by_model(self) -> bool:
-        """Whether the runner guesses; the scheduler then only keeps room for it."""
-        return self.config.method == "draft_model"
-
     def drafter(self, cache_salt: str) -> Drafter | None:
-        """For one new sequence; None where a model guesses."""
+        """For one new sequence; None where the runner guesses: then there is only room kept."""
         match self.config.method:
             case "ngram":
                 return NgramDrafter(self.config.prompt_lookup_min, self.config.prompt_lookup_max)
             case "suffix":
                 store = self._stores.of(cache_salt)
                 return SuffixDrafter(store, self.config.suffix_decoding_min_token_prob)
-            case "draft_model":
+            case "draft_model" | "eagle":
                 return None
-
-
-class _Line:
-    """y = fixed + slope · x by least squares over decaying observations, neither below zero."""
-
-    def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
-
-    def add(self, x: float, y: float) -> None:
-        self._n = self._n * DECAY + 1
-        self._x = self._x * DECAY + x
-        self._y = self._y * DECAY + y
-        self._xx = self._xx * DECAY + x * x
-        self._xy = self._xy * DECAY + x * y
-
-    def fit(self) -> tuple[float, float] | None:
-        """(fixed, slope); None while all x are the same."""
-        spread = self._n * self._xx - self._x * self._x
-        if spread <= 1e-6 * self._n * self._xx or self._y <= 0:
-            return None
-        slope = max(0.0, (self._n * self._xy - self._x * self._y) / spread)
-        fixed = (self._y - slope * self._x) / self._n
-        if fixed < 0:
-            return 0.0, self._xy / self._xx
-        return fixed, slope

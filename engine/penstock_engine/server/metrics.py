@@ -91,6 +91,9 @@ class EngineMetrics:
         if config.enable_lora:
             specs += wire.ADAPTER_METRICS
             values |= {spec.name: () for spec in wire.ADAPTER_METRICS}
+        if sizing.num_host_blocks:
+            specs += wire.OFFLOADING_METRICS
+            values |= {spec.name: () for spec in wire.OFFLOADING_METRICS}
         self._metrics: dict[str, Any] = {
             spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
@@ -164,6 +167,10 @@ class EngineMetrics:
             gained = now_right - before_right
             self._of(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
             self._of(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
+        chosen_before = dict(before.copy_choices) if before else {}
+        for choice, count in stats.copy_choices:
+            gained = count - chosen_before.get(choice, 0)
+            self._of(wire.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason).inc(gained)
         if self._max_adapters:
             self._observe_adapters(stats)
         self._stats = stats

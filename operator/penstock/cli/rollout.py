@@ -157,11 +157,11 @@ def _print_evidence(found: list[Object]) -> None:
     for each in found:
         table.add_row(
             each["metric"],
-            _percent(each["effect"]),
+            _percent(each["effect"] if each["canarySamples"] else None),
             _percent(each.get("low")),
             _percent(each.get("high")),
             f"{each['canarySamples']:,} / {each['controlSamples']:,}",
-            f"{each['eValue']:,.2f}",
+            f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "over a million",
             "yes" if each["isWithin"] else "",
         )
     console.print(table)

@@ -31,19 +31,18 @@ JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The last word on one revision, and the evidence as the status has it."""
+    """The last word on one canary, and the evidence as the status has it."""
 
-    revision: str
+    deployment: str
     verdict: Verdict
     evidence: tuple[Object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A service whose canary is judged, as it is just now."""
+    """A service whose canary is judged, as it is just now. deployment: the uid of the canary's."""
 
     service: ServiceSpec
-    revision: str
     deployment: str
     sides: Sides
     faults: Faults
@@ -79,10 +78,10 @@ class Judge:
         self._open: dict[Key, _Open] = {}
         self._said: dict[Key, Judgement] = {}
 
-    def judgement(self, key: Key, revision: str | None) -> Judgement | None:
-        """What was last said of this revision."""
+    def judgement(self, key: Key, deployment: str) -> Judgement | None:
+        """What was last said of the canary with the Deployment of this uid."""
         said = self._said.get(key)
-        return said if said is not None and said.revision == revision else None
+        return said if said is not None and said.deployment == deployment else None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -104,7 +103,6 @@ class Judge:
         arms = self._arms(key)
         begun = self._open.get(key)
         if begun is None or begun.trial.deployment != case.deployment:
-            self._said.pop(key, None)
             self._open[key] = await self._begin(case, arms, now_s)
             return
         block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, case.faults)
@@ -116,7 +114,7 @@ class Judge:
             record = TRIAL.config_map(case.service, to_record(trial))
             await self._kube.apply(record, manager=MANAGER)
         self._open[key] = _Open(trial, arms, now_s, begun.is_kept)
-        self._said[key] = Judgement(case.revision, verdict, evidence(spec, state))
+        self._said[key] = Judgement(case.deployment, verdict, evidence(spec, state))
         logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
         self._changed(key)
 
@@ -174,7 +172,6 @@ def _case(
     control = [pod for pod in beside if pod.cohort == CONTROL] or beside
     return Case(
         service=service,
-        revision=revision,
         deployment=deployment,
         sides=Sides(_names(service, canary), _names(service, control)),
         faults=Faults(

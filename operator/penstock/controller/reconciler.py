@@ -51,7 +51,7 @@ class Reconciler:
         *,
         services: Callable[[], Mapping[Key, Object]],
         scaling: Callable[[Key], ScalingReport | None],
-        judgement: Callable[[Key, str | None], Judgement | None],
+        judgement: Callable[[Key, str], Judgement | None],
     ) -> None:
         self._kube = kube
         self._image = engine_image
@@ -88,7 +88,8 @@ class Reconciler:
             return None
         observed = await self._observe(body, spec, now_s)
         scaling = self._scaling(key) or ScalingReport.of(before)
-        said = self._judgement(key, observed.rollout.revision if observed.rollout else None)
+        canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
+        said = self._judgement(key, canary.uid) if canary else None
         told = Told(
             desired=scaling.desired if scaling else None,
             verdict=said.verdict if said else None,

@@ -1,6 +1,6 @@
 """How a service stands: conditions with reasons, from what is there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.core.observed import Observed, ObservedPod, verdict_of
@@ -50,6 +50,8 @@ def conditions(
 ) -> tuple[Condition, ...]:
     """In the order of cause and effect; Ready says the first that does not hold."""
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
+    if coming != plan.revision:  # the spec's revision was refused, not this one
+        observed = replace(observed, refusal=None)
     tree = (
         _spec_valid(spec, observed),
         _model_ready(observed, coming),

@@ -77,7 +77,7 @@ def traffic_of(status: Object) -> tuple[Share, ...]:
 
 def kept_evidence(state: RolloutState, previous: Object) -> list[Object]:
     """What was said before, until another rollout begins."""
-    if state.phase == "Starting":
+    if state.phase in ("Stopping", "Starting", "Replacing"):
         return []
     kept: list[Object] = (previous.get("rollout") or {}).get("evidence", [])
     return kept

@@ -23,8 +23,10 @@ def split(whole: int, by: Mapping[Side, int]) -> tuple[Share, ...]:
     total = sum(weighed.values())
     if not total:
         raise ValueError("nobody to split traffic over")
-    weights = {side: max(1, whole * n // total) for side, n in weighed.items()}
-    # What rounding left, or took too much: the largest has it.
+    weights = {side: whole * n // total for side, n in weighed.items()}
     largest = max(weighed, key=lambda side: (weighed[side], side))
-    weights[largest] += whole - sum(weights.values())
+    weights[largest] += whole - sum(weights.values())  # what rounding left
+    for side in weights:
+        if not weights[side] and weights[largest] > 1:
+            weights[side], weights[largest] = 1, weights[largest] - 1
     return tuple(Share(side, weight) for side, weight in weights.items() if weight > 0)

@@ -61,6 +61,10 @@ class Demand:
     def level(self) -> float:
         return self.history[-1].level if self.history else 0.0
 
+    def level_at(self, at_s: float) -> float:
+        """That was believed then, or as far back as is known."""
+        return _at(self.history, at_s).level if self.history else 0.0
+
     def after(self, now_s: float, work_s: float, request_s: float, burst_s: float) -> "Demand":
         """work_s: that arrived since the last look. request_s: the mean work of a request. burst_s: how
         long a burst must last to be felt."""

@@ -23,7 +23,7 @@ from penstock.core.sizing.capacity import Capacity, Mix, Room, capacity, settlin
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
 from penstock.core.sizing.startup import StartUp
-from penstock.core.sizing.surprise import HORIZONS_S
+from penstock.core.sizing.surprise import HEADROOMS, HORIZONS_S
 from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
@@ -33,6 +33,14 @@ MAX_FITS = 8
 PRESSED_S = 75.0
 # Shorter bursts are lost among the iterations; what lasts longer is a new level.
 SHORTEST_BURST_S, LONGEST_BURST_S = 10.0, 320.0
+# A growth is not taken back so soon, unless the load is down to what it was so long before, or there
+# are so many too many.
+HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
+# More is not asked for to be safe from more than so many times the level; fewer must be safe from the
+# most there is in HEADROOMS, so that they are not too few again at once.
+WORTH_ITS_PRICE = 1.45
+# Numbers that are older by so many looks are those of another time, whoever still gives them.
+STALE_S = 20.0
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -40,7 +48,8 @@ UNKNOWN_KV_TOKENS = 10**9
 @dataclass(frozen=True, slots=True)
 class SizingState:
     """All that is remembered. calm_s: since when one replica fewer has been enough. pressed_s: since
-    when requests wait though no replica is starting."""
+    when requests wait though no replica is starting. grew_s: when more were asked for last; grew_from:
+    the level before the growth of which that was a part."""
 
     fit: Fit
     startup: StartUp
@@ -49,22 +58,25 @@ class SizingState:
     demand: Demand = field(default_factory=Demand)
     calm_s: float | None = None
     pressed_s: float | None = None
+    grew_s: float | None = None
+    grew_from: float = 0.0
     turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
     """prior: of the iteration time, from `penstock calibrate` or a table; what engines report
-    corrects it. startup_s: believed until the first pod has started. loss: of the requests that may
-    fail the objectives, the share that may come too early for the replicas there are, by each margin
-    for itself. caution: how much of that a smaller number may lose. calm_s: for how long a smaller
-    number must have been enough. max_num_seqs: of an engine. backlog: the share of waiting work that
+    corrects it. startup_s: believed until the first pod has started. loss: how many times as many
+    requests as may fail the objectives may come too early for the replicas there are, by each margin
+    for itself; as replicas are whole and margins add up, fewer do. caution: what part of that a smaller
+    number may lose. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an
+    engine. backlog: the share of waiting work that
     new pods are to take over; in deadline order what is late already waits for a quieter moment."""
 
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss: float = 1.0
+    loss: float = 2.0
     caution: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
@@ -76,16 +88,17 @@ class Sizing:
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> tuple[Decision, SizingState]:
+        seen = seen.fresh(STALE_S)
         state = self._look(objectives, seen, state)
         blind = self._blindness(seen, state)
         if blind is not None:
-            desired = bounds.clip(seen.provisioned)
+            desired = bounds.clip(max(seen.provisioned, 0 if _is_idle(seen) else 1))
             entry = TrailEntry("blind", desired, blind)
             decision = Decision(desired, blind, "MetricsMissing", (entry,), valid=False)
             return decision, replace(state, calm_s=None)
         need = _Need(self, objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
-        wanted, note = need.replicas(self.loss, need.horizon_s)
+        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE)
         trail.append(TrailEntry("need", wanted, note))
         state, queue = self._queue(seen, state)
         if queue is not None and queue.replicas > wanted:
@@ -95,6 +108,7 @@ class Sizing:
         calm_s: float | None = None
         if wanted > current:
             desired, code = wanted, "ScaleUp"
+            state = _grown(seen, state)
         else:
             ahead_s = 2 * need.horizon_s + self.calm_s
             fewer, note = need.replicas(self.caution * self.loss, ahead_s)
@@ -103,7 +117,7 @@ class Sizing:
             if fewer < current and current > bounds.min_replicas and not _is_pressed(seen, state):
                 calm_s = seen.now_s if state.calm_s is None else state.calm_s
                 code = "ScaleDownDelayed"
-                if self._may_shrink(seen, current, calm_s):
+                if self._may_shrink(seen, state, current - fewer, calm_s):
                     desired, code = current - 1, "ScaleDown"
                     trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
         clipped = bounds.clip(desired)
@@ -120,7 +134,7 @@ class Sizing:
         for index in range(min(MAX_FITS, len(pairs))):
             window = Window.between(*pairs[(state.turn + index) % len(pairs)])
             fit = fit if window is None else fit.after(window)
-        traffic = state.traffic.after(state.readings, seen)
+        traffic = state.traffic.after(state.readings, seen, pairs)
         demand = state.demand
         mix = traffic.mix
         if mix is not None and not isinstance(seen.gateway, Missing):
@@ -167,10 +181,29 @@ class Sizing:
         note = f"{waiting} wait beside {running} that run, for {PRESSED_S:g} s: {more} more"
         return replace(state, pressed_s=seen.now_s), TrailEntry("queue", current + more, note)
 
-    def _may_shrink(self, seen: Observation, current: int, calm_s: float) -> bool:
-        """None starts, none is silent; and the last one goes only when there is nothing to do."""
-        is_settled = not seen.starting and not seen.missing
-        return is_settled and seen.now_s - calm_s >= self.calm_s and (current > 1 or _is_idle(seen))
+    def _may_shrink(
+        self, seen: Observation, state: SizingState, too_many: int, calm_s: float
+    ) -> bool:
+        """None starts, none is silent, and it has not just grown, unless for a crowd that is over: and the
+        last one goes only when there is nothing to do."""
+        if seen.starting or seen.missing or seen.now_s - calm_s < self.calm_s:
+            return False
+        is_held = _is_held(seen, state) and too_many < CROWD
+        return not is_held and (seen.provisioned > 1 or _is_idle(seen))
+
+
+def _grown(seen: Observation, state: SizingState) -> SizingState:
+    """More are asked for: another step of the same growth, or the first one of a new one."""
+    level = state.demand.level_at(seen.now_s - BEFORE_S)
+    is_same = state.grew_s is not None and seen.now_s - state.grew_s < HOLD_S
+    return replace(state, grew_s=seen.now_s, grew_from=state.grew_from if is_same else level)
+
+
+def _is_held(seen: Observation, state: SizingState) -> bool:
+    """It has grown not long ago, and what it grew for is still there: no crowd that came and went."""
+    if state.grew_s is None or seen.now_s - state.grew_s >= HOLD_S:
+        return False
+    return state.demand.level > state.grew_from
 
 
 def _burst_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
@@ -227,19 +260,22 @@ class _Need:
             f"{self._mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
         )
 
-    def replicas(self, share: float, longest_s: float) -> tuple[int, str]:
+    def replicas(
+        self, share: float, longest_s: float, most_headroom: float = HEADROOMS[-1]
+    ) -> tuple[int, str]:
         """The smallest number that holds at each horizon up to the longest, and why.
 
-        share: of the requests that may fail.
+        share: of the requests that may fail. most_headroom: whatever was seen.
         """
         loss = share * self._may_fail
         found, level = self.capacity, self._demand.level
         request_s = found.work_s
         headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
+        headroom = min(headroom, most_headroom)
         most = level * headroom / (found.in_time * request_s)
         why = f"bursts {headroom - 1:.0%} above it in {longest_s:.0f} s"
         for horizon_s in (*(h for h in HORIZONS_S if h < longest_s), longest_s):
-            headroom = self._demand.headroom(horizon_s, loss, request_s)
+            headroom = min(most_headroom, self._demand.headroom(horizon_s, loss, request_s))
             work = level * headroom * horizon_s
             if horizon_s >= min(longest_s, self.horizon_s):
                 work += self._backlog_s

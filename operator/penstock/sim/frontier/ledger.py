@@ -73,7 +73,7 @@ def _key(scenario: Scenario, policy: str, knobs: Knobs, seed: int) -> str:
 
 @cache
 def _source(policy: str) -> str:
-    """A digest of the package that the rule is in."""
-    module = sizing if policy == "penstock" else rules
-    paths = sorted(Path(inspect.getfile(module)).parent.glob("*.py"))
+    """A digest of the package that the rule is in; but for the registry, which is told by the knobs."""
+    package = Path(inspect.getfile(sizing if policy == "penstock" else rules)).parent
+    paths = sorted(path for path in package.glob("*.py") if path.name != "registry.py")
     return sha256("".join(path.read_text() for path in paths).encode()).hexdigest()[:12]
