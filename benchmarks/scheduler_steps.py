@@ -2,8 +2,9 @@
 
     python benchmarks/scheduler_steps.py [--steps 1000000] [--seed 0]
 
-A random engine life: sequences come with forks, adapters and priorities, steps run, fail, guess;
-after each move the scheduler's books are checked, and before each step what every block holds.
+A random engine life: sequences come with forks, adapters and priorities, steps run, fail, guess,
+and are scheduled one ahead or not; after each move the scheduler's books are checked, and before
+each step what every block holds.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.core.step import Sampled, ScheduledSequence, Step
+from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
 
 configs = st.builds(
     SchedulerConfig,
@@ -38,6 +39,7 @@ configs = st.builds(
     max_num_queued_seqs=st.integers(1, 8),
     policy=st.sampled_from(["fcfs", "priority"]),
     num_host_blocks=st.integers(0, 6),
+    window_tokens=st.none() | st.integers(1, 20),
     max_adapters=st.integers(1, 2),
     adapter_patience_s=st.sampled_from([0.0, 3.0]),
     speculation=st.none()
@@ -88,17 +90,19 @@ class Memory:
     """What blocks and host slots hold, token by token: moved as a runner would move it.
 
     A token's keys and values depend on all tokens before it and on the adapter, so this is what
-    is written for it, and what must lie in every position before the ones that a step computes.
+    is written for it, and what must lie in every position that the ones a step computes see.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.size = config.block_size
+        self.window_tokens = config.window_tokens
         self.device: list[list[object]] = [[None] * self.size for _ in range(config.num_blocks)]
         self.host: list[list[object]] = [[None] * self.size for _ in range(config.num_host_blocks)]
 
     def compute(
-        self, step: Step, sequences: dict[str, Sequence], num_guessed: int, end_at: int | None
+        self, step: Step, tokens_of: dict[str, list[int]], num_guessed: int, end_at: int | None
     ) -> None:
+        """tokens_of: all that are known or drawn by now, by id."""
         for block, slot in step.moves.saves:
             self.host[slot] = list(self.device[block])
         for slot, block in step.moves.restores:
@@ -107,12 +111,13 @@ class Memory:
             self.device[target] = list(self.device[source])
         for s in step.sequences:
             drafts = guessed_drafts(s, num_guessed, end_at)
-            tokens = [*sequences[s.request_id].tokens, *drafts]
+            tokens = [*tokens_of[s.request_id], *drafts]
             end = s.end - s.num_drafts + len(drafts)
             for position in range(s.start, end):
                 block, offset = divmod(position, self.size)
                 self.device[s.block_table[block]][offset] = self.meaning(s, tokens, position)
-            for position in range(end):
+            first = 0 if self.window_tokens is None else max(0, s.start - self.window_tokens + 1)
+            for position in range(first, end):
                 block, offset = divmod(position, self.size)
                 found = self.device[s.block_table[block]][offset]
                 assert found == self.meaning(s, tokens, position), "a block holds something else"
@@ -127,7 +132,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.scheduler = Scheduler(config)
         self.accepted: dict[str, Sequence] = {}
         self.ended: set[str] = set()
-        self.step: Step | None = None
+        self.open: list[tuple[Step, dict[str, Sampled]]] = []
         self.num_added = 0
         self.now = 0.0
         self.memory = Memory(config)
@@ -141,7 +146,7 @@ class EngineMachine(RuleBasedStateMachine):
         adapter=st.sampled_from(["", "", "x", "y", "z"]),
         num_forks=st.integers(0, 2),
     )
-    @precondition(lambda self: self.step is None)
+    @precondition(lambda self: len(self.open) < 2)
     def add(
         self, num_prompt_tokens: int, max_tokens: int, pattern: int, stop: bool, priority: int,
         adapter: str, num_forks: int,
@@ -171,31 +176,54 @@ class EngineMachine(RuleBasedStateMachine):
         self.end(request_id)
 
     @rule(end_at=st.none() | st.integers(0, 40), num_guessed=st.integers(0, 5))
-    @precondition(lambda self: self.step is None)
+    @precondition(lambda self: len(self.open) < 2)
     def schedule(self, end_at: int | None, num_guessed: int) -> None:
         self.now += 1
-        self.step = self.scheduler.schedule(self.now)
-        assert (self.step is None) == (not self.accepted), "work is waiting and nothing is done"
-        if self.step is not None:
-            self.check_step(self.step)
-            self.memory.compute(self.step, self.accepted, num_guessed, end_at)
-            self.results = {
-                s.request_id: sampled(s, num_guessed, end_at) for s in self.step.sequences
-            }
+        step = self.scheduler.schedule(self.now)
+        if not self.open:
+            assert (step is None) == (not self.accepted), "work is waiting and nothing is done"
+        if step is not None:
+            self.check_step(step)
+            self.memory.compute(step, self.tokens(), num_guessed, end_at)
+            results = {s.request_id: sampled(s, num_guessed, end_at) for s in step.sequences}
+            self.open.append((step, results))
 
-    @rule(fail=st.integers(0, 9))
-    @precondition(lambda self: self.step is not None)
-    def complete(self, fail: int) -> None:
-        assert self.step is not None
-        if fail == 0:
-            for event in self.scheduler.fail(
-                [self.step.sequences[0].request_id], "step_failed", 0.0
-            ):
+    @rule(fail=st.integers(0, 9), duration_s=st.sampled_from([0.0, 0.1, 9.0]))
+    @precondition(lambda self: self.open)
+    def complete(self, fail: int, duration_s: float = 0.1) -> None:
+        self.now += duration_s
+        step, results = self.open.pop(0)
+        first = step.sequences[0]
+        if fail == 0 and self.scheduler.is_alive(first):
+            for event in self.scheduler.fail([first.request_id], "step_failed", 0.0):
                 self.end(event.request_id)
-        for event in self.scheduler.complete(self.step, self.results, self.now):
+        for event in self.scheduler.complete(step, results, self.now):
             if event.finish_reason is not None:
                 self.end(event.request_id)
-        self.step = None
+
+    @rule(num_steps=st.integers(2, 12), end_at=st.none() | st.integers(0, 40))
+    @precondition(lambda self: self.accepted)
+    def go_ahead(self, num_steps: int, end_at: int | None) -> None:
+        """As a loop does whose runner takes a step before the one before it is waited for."""
+        for _ in range(num_steps):
+            if len(self.open) < 2:
+                self.schedule(end_at=end_at, num_guessed=1)
+                self.scheduler.check()
+            if self.open:
+                self.complete(fail=1)
+                self.scheduler.check()
+            if len(self.open) < 2:
+                self.schedule(end_at=end_at, num_guessed=1)
+                self.scheduler.check()
+
+    def tokens(self) -> dict[str, list[int]]:
+        """Of all sequences, with what an open step draws."""
+        tokens = {request_id: list(s.tokens) for request_id, s in self.accepted.items()}
+        for step, results in self.open:
+            for s in filter(self.scheduler.is_alive, step.sequences):
+                if s.is_sampled:
+                    tokens[s.request_id] += results[s.request_id].token_ids
+        return tokens
 
     def end(self, request_id: str) -> None:
         assert request_id not in self.ended, "a sequence ended twice"
@@ -209,12 +237,23 @@ class EngineMachine(RuleBasedStateMachine):
         num_open = sum(s.num_open_drafts for s in step.sequences)
         assert 0 < step.num_tokens + num_open <= config.max_num_batched_tokens
         written: set[tuple[int, int]] = set()
+        opened = {s.request_id: s for step, _ in self.open for s in step.sequences}
+        tokens = self.tokens()
         for s in step.sequences:
             sequence = self.accepted[s.request_id]
-            assert s.start == sequence.num_computed_tokens
+            before = opened.get(s.request_id)
+            if before is None:
+                assert s.start == sequence.num_computed_tokens
+            else:
+                assert s.start == before.end
+                assert before.num_all_drafts == s.num_all_drafts == 0, (
+                    "a guess of what may be wrong"
+                )
+                assert sequence.num_prompt_tokens + sequence.sampling.max_tokens > s.end
             end_known = s.end - s.num_drafts
-            assert list(s.token_ids) == [*sequence.tokens[s.start : end_known], *s.drafts]
-            assert s.is_sampled == (end_known == sequence.num_tokens)
+            known = sequence.tokens[s.start : end_known]
+            assert list(s.token_ids) == [*(known or TO_BE_DRAWN), *s.drafts]
+            assert s.is_sampled == (end_known == len(tokens[s.request_id]))
             end_drafted = s.end + s.num_open_drafts
             assert end_drafted < config.max_num_tokens
             assert len(s.block_table) * config.block_size >= end_drafted
@@ -236,11 +275,10 @@ class EngineMachine(RuleBasedStateMachine):
         """No starvation: without new arrivals, everything ends within a bounded number of steps."""
         if not hasattr(self, "scheduler"):
             return
-        if self.step is not None:
-            self.complete(fail=1)
         for _ in range(5_000):
-            self.schedule(end_at=None, num_guessed=2)
-            if self.step is None:
+            if len(self.open) < 2:
+                self.schedule(end_at=None, num_guessed=2)
+            if not self.open:
                 break
             self.complete(fail=1)
         assert not self.accepted

@@ -18,7 +18,9 @@ import torch
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.kernels.paged_batch import PagedBatch
 from penstock_engine.kernels.recording import Compute, Recorder
+from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.attention import StepAttention, pad_tables
+from penstock_engine.layers.drawn import put_drawn
 from penstock_engine.layers.paged_attention import PagedAttention
 
 # As many as vLLM has: padding costs at most a row in eight, or a few of very small batches.
@@ -48,8 +50,13 @@ class DecodeBuffers:
         self._lengths = torch.zeros(max_rows, dtype=torch.int32, device=device)
         self._tables = torch.zeros(max_rows, width, dtype=torch.int32, device=device)
 
-    def fill(self, sequences: Sequence[ScheduledSequence], size: int) -> None:
-        """sequences: of one token each, at most size. Rows behind them become padding."""
+    def fill(
+        self, sequences: Sequence[ScheduledSequence], size: int, drawn: torch.Tensor | None = None
+    ) -> None:
+        """sequences: of one token each, at most size. Rows behind them become padding.
+
+        drawn: what placeholders among the tokens stand for.
+        """
         numbers = np.zeros((3, size), dtype=np.int64)
         numbers[2] = NOWHERE
         lengths = np.zeros(size, dtype=np.int32)
@@ -60,9 +67,12 @@ class DecodeBuffers:
             lengths[row] = sequence.end
         used = [s.block_table[: -(-s.end // self._block_size)] for s in sequences]
         tables = pad_tables(used).astype(np.int32)
-        self._numbers[: 3 * size].copy_(torch.from_numpy(numbers).view(-1))
-        self._lengths[:size].copy_(torch.from_numpy(lengths))
-        self._tables[: len(sequences), : tables.shape[1]].copy_(torch.from_numpy(tables))
+        device = self._numbers.device
+        self._numbers[: 3 * size].copy_(send(torch.from_numpy(numbers).view(-1), device))
+        self._lengths[:size].copy_(send(torch.from_numpy(lengths), device))
+        self._tables[: len(tables), : tables.shape[1]].copy_(send(torch.from_numpy(tables), device))
+        if drawn is not None:
+            put_drawn(self._numbers[:size], drawn)
 
     def compute(self, forward: Forward, size: int) -> torch.Tensor:
         token_ids, positions, slots = self._numbers[: 3 * size].view(3, size)
@@ -83,15 +93,17 @@ class DecodeGraphs:
         self._record = recorder
         self._recorded: dict[int, Compute] = {}
 
-    def run(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor | None:
-        """Hidden states [sequences, hidden_size], which the next run overwrites.
+    def run(
+        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
+    ) -> torch.Tensor | None:
+        """Hidden states [sequences, hidden_size], which the next run overwrites. drawn: as of fill.
 
         None where the step is not of single tokens of the model itself, or of too many.
         """
         size = padded_size(len(sequences))
         if size is None or size > self._max_rows or not all(map(_is_plain, sequences)):
             return None
-        self._buffers.fill(sequences, size)
+        self._buffers.fill(sequences, size, drawn)
         if size not in self._recorded:
             self._recorded[size] = self._record(lambda: self._buffers.compute(self._forward, size))
         return self._recorded[size]()[: len(sequences)]

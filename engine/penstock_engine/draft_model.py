@@ -18,12 +18,15 @@ class DraftModel:
     def __init__(self, model: PagedModel) -> None:
         self.model = model
 
-    def guess(self, sequences: Sequence[ScheduledSequence]) -> list[ScheduledSequence]:
+    def guess(
+        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None
+    ) -> list[ScheduledSequence]:
         """Fills the open drafts of sequences that are in row order, with its best tokens.
 
-        A guess is certain of itself: whether it is right, the large model's draw decides.
+        drawn: what placeholders among their tokens stand for. A guess is certain of itself:
+        whether it is right, the large model's draw decides.
         """
-        hidden = self.model.forward(sequences)
+        hidden = self.model.forward(sequences, drawn)
         ends = np.cumsum([sequence.num_tokens for sequence in sequences])
         asked = [
             (sequence, int(end) - 1)

@@ -1,8 +1,15 @@
-"""The engine's one thread: inbox -> schedule -> run -> complete -> on_step."""
+"""The engine's one thread: inbox -> schedule -> launch -> wait -> complete -> on_step.
+
+Where the runner allows it, a step is launched before the one before it is waited for: while the
+device computes, this thread completes, reports and schedules.
+
+    schedule 1, launch 1, schedule 2, launch 2, wait for 1, complete 1, schedule 3, launch 3, ...
+"""
 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,7 +21,7 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import Sampled, ScheduledSequence, Step
 
 T = TypeVar("T")
 
@@ -25,21 +32,45 @@ logger = logging.getLogger(__name__)
 MAX_CONSECUTIVE_FAILURES = 3
 
 
-class StepRunner(Protocol):
-    def run(self, step: Step) -> dict[str, Sampled]:
-        """What each sequence of `step` draws, or is told of its prompt. Raises RunnerLost."""
+class Launched(Protocol):
+    def wait(self) -> dict[str, Sampled]:
+        """What each sequence of the step draws, or is told of its prompt. Raises RunnerLost."""
         ...
+
+
+class StepRunner(Protocol):
+    @property
+    def depth(self) -> int:
+        """Steps that may be launched before the first of them is waited for: 1 or 2."""
+        ...
+
+    def launch(self, step: Step) -> Launched:
+        """Begins to compute a step, behind those launched before. Raises RunnerLost."""
+        ...
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """results: to wait for; None: it has failed, or the step before it."""
+
+    step: Step
+    results: Launched | None
+    started_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What changed since the last report. num_scheduled_tokens 0: no forward pass was run."""
+    """What changed since the last report. num_scheduled_tokens 0: no forward pass was run.
+
+    sequences: what one was run of.
+    """
 
     events: list[TokenEvent]
     stats: SchedulerStats
     num_scheduled_tokens: int
     duration_s: float
     now: float
+    sequences: tuple[ScheduledSequence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +120,8 @@ class EngineLoop:
         self._is_stopping = False
         self._is_lost = False
         self._num_failures = 0
+        self._under_way: deque[_UnderWay] = deque()
+        self._landed_s = 0.0
         self._thread = threading.Thread(target=self._serve, name="engine-loop", daemon=True)
 
     @property
@@ -169,6 +202,7 @@ class EngineLoop:
         """Everything that has arrived; waits for something when there is nothing to compute."""
         events: list[TokenEvent] = []
         if not self._scheduler.has_work:
+            self._land_all()
             self._scheduler.check()
             self._take(self._inbox.get(), events)
         while not self._inbox.empty():
@@ -191,6 +225,7 @@ class EngineLoop:
             case _Abort(request_id):
                 event = self._scheduler.abort(request_id, self._clock())
             case _Call(function, done):
+                self._land_all()
                 _fulfil(done, function)
             case _Lost():
                 raise RunnerLost("the runner was lost between two steps")
@@ -200,44 +235,102 @@ class EngineLoop:
             events.append(event)
 
     def _step(self) -> None:
-        started = self._clock()
-        step = self._scheduler.schedule(started)
+        """Launches a step, if one can be scheduled, and completes one, if there are enough."""
+        step = self._scheduler.schedule(self._clock())
         if step is None:
+            self._land()
             return
-        sampled, failed = self._run(step)
-        now = self._clock()
-        events = self._scheduler.fail(failed, "step_failed", now)
-        events += self._scheduler.complete(step, sampled, now)
-        if failed:
-            self._scheduler.check()
-        self._report(events, step.num_tokens, started)
-        self._num_failures = self._num_failures + 1 if len(failed) == len(step.sequences) else 0
-        if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
-            raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
+        runner = self._runner
+        assert runner is not None, "a sequence was submitted to a suspended loop"
+        launched = self._launch(runner, step)
+        self._under_way.append(launched)
+        if launched.results is None:
+            self._land_all()
+        elif len(self._under_way) >= runner.depth:
+            self._land()
 
-    def _run(self, step: Step) -> tuple[dict[str, Sampled], list[str]]:
-        """Results and the requests that failed. A failed step is run again one by one."""
-        assert self._runner is not None, "a sequence was submitted to a suspended loop"
+    def _launch(self, runner: StepRunner, step: Step) -> _UnderWay:
+        started_s = self._clock()
         try:
-            return self._runner.run(step), []
+            return _UnderWay(step, runner.launch(step), started_s)
         except RunnerLost:
             raise
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.sequences))
-        if len(step.sequences) == 1:
-            return {}, [step.sequences[0].request_id]
+            return _UnderWay(step, None, started_s)
+
+    def _land_all(self) -> None:
+        while self._under_way:
+            self._land()
+
+    def _land(self) -> None:
+        """Completes the step that was launched first, if there is one."""
+        if not self._under_way:
+            return
+        first = self._under_way.popleft()
+        sampled, failed = self._results(first)
+        now = self._clock()
+        events = self._scheduler.fail(failed, "step_failed", now)
+        events += self._scheduler.complete(first.step, sampled, now)
+        if failed:
+            self._scheduler.check()
+        started_s = max(first.started_s, self._landed_s)
+        self._report(events, first.step.num_tokens, started_s, first.step.sequences)
+        self._landed_s = now
+        if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
+            raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
+        if self._under_way and self._under_way[0].results is None:
+            self._land()
+
+    def _results(self, first: _UnderWay) -> tuple[dict[str, Sampled], list[str]]:
+        """Results and the requests that failed. A failed step is run again one by one.
+
+        So is the one behind it, which took what that one drew.
+        """
+        if first.results is not None:
+            try:
+                sampled = first.results.wait()
+            except RunnerLost:
+                raise
+            except Exception:
+                logger.exception("a step of %d sequences failed", len(first.step.sequences))
+            else:
+                self._num_failures = 0
+                return sampled, []
+            for behind in self._under_way:
+                behind.results = None
+        return self._one_by_one(first.step)
+
+    def _one_by_one(self, step: Step) -> tuple[dict[str, Sampled], list[str]]:
+        """As of _results. What has ended meanwhile is not run: its blocks may be others' by now."""
+        assert self._runner is not None
         sampled: dict[str, Sampled] = {}
         failed: list[str] = []
-        for scheduled in step.sequences:
-            alone_sampled, alone_failed = self._run(Step((scheduled,)))
-            sampled |= alone_sampled
-            failed += alone_failed
+        alive = [s.known() for s in step.sequences if self._scheduler.is_alive(s)]
+        for scheduled in alive:
+            try:
+                sampled |= self._runner.launch(Step((scheduled,))).wait()
+            except RunnerLost:
+                raise
+            except Exception:
+                logger.exception("a step of one sequence failed")
+                failed.append(scheduled.request_id)
+        if alive:
+            self._num_failures = self._num_failures + 1 if len(failed) == len(alive) else 0
         return sampled, failed
 
-    def _report(self, events: list[TokenEvent], num_scheduled_tokens: int, started: float) -> None:
+    def _report(
+        self,
+        events: list[TokenEvent],
+        num_scheduled_tokens: int,
+        started: float,
+        sequences: tuple[ScheduledSequence, ...] = (),
+    ) -> None:
         now = self._clock()
         self._stats = self._scheduler.stats()
-        self._on_step(StepReport(events, self._stats, num_scheduled_tokens, now - started, now))
+        self._on_step(
+            StepReport(events, self._stats, num_scheduled_tokens, now - started, now, sequences)
+        )
 
     def _drain_inbox(self) -> None:
         """Sequences submitted to a loop that ends are failed with the rest."""

@@ -11,7 +11,9 @@ import torch
 from penstock_engine.core.step import Moves, ScheduledSequence
 from penstock_engine.decode_graphs import SIZES, DecodeBuffers, DecodeGraphs, padded_size
 from penstock_engine.kernels.operations import operations
+from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.attention import Span, StepAttention
+from penstock_engine.layers.drawn import put_drawn
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.kv_cache import KVCache
@@ -116,14 +118,17 @@ class PagedModel:
         """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
         for cache, host in zip_longest(_parts(self._caches), _parts(self._host_caches)):
             for block, slot in moves.saves:
-                host[:, slot].copy_(cache[:, block])
+                host[:, slot].copy_(cache[:, block], non_blocking=True)
             for slot, block in moves.restores:
-                cache[:, block].copy_(host[:, slot])
+                cache[:, block].copy_(host[:, slot], non_blocking=True)
             for source, target in moves.forks:
                 cache[:, target].copy_(cache[:, source])
 
-    def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
-        """sequences: in `row_order`. Writes their keys and values.
+    def forward(
+        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """sequences: in `row_order`. Writes their keys and values. drawn: int64 [rows], for which
+        placeholders among their tokens stand.
 
         Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,
         in the first stage. They last until the next call.
@@ -131,10 +136,12 @@ class PagedModel:
         if self.adapters is not None:
             self.adapters.select(sequences)
         if self._graphs is not None:
-            replayed = self._graphs.run(sequences)
+            replayed = self._graphs.run(sequences, drawn)
             if replayed is not None:
                 return replayed
         token_ids, positions, slots = self._stage(sequences)
+        if drawn is not None:
+            put_drawn(token_ids, drawn)
         attend = self._attention(sequences, slots)
         stages, hidden = self._stages, None
         if stages is not None and not stages.is_first:
@@ -190,7 +197,7 @@ class PagedModel:
                 staged[1] = np.arange(sequence.start, sequence.end)
                 staged[2] = np.array(sequence.block_table)[blocks] * self._block_size + offsets
             row += sequence.num_tokens
-        return torch.from_numpy(self._staging[:, :row]).to(self.device)
+        return send(torch.from_numpy(self._staging[:, :row]), self.device)
 
 
 def _parts(caches: Sequence[KVCache]) -> list[torch.Tensor]:

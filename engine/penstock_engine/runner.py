@@ -1,4 +1,4 @@
-"""Step -> drafts -> forward pass -> drawn tokens."""
+"""Step -> drafts -> forward pass -> drawn tokens, on their way to the host."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,16 +8,18 @@ import numpy as np
 import torch
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import Sampled, ScheduledSequence, Step, TokenLogprobs
+from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
 from penstock_engine.device import num_threads
 from penstock_engine.draft_model import DraftModel
+from penstock_engine.kernels.transfer import fetch, send
+from penstock_engine.layers.drawn import placeholder
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
 from penstock_engine.parallel.model import ParallelModel, SpreadAdapters
+from penstock_engine.pending import Asked, Pending
 from penstock_engine.runner_config import RunnerConfig
-from penstock_engine.sampling.logprobs import token_logprobs
-from penstock_engine.sampling.sampler import sample
+from penstock_engine.sampling.logprobs import Told
 
 WARM_UP_TOKENS = 16
 # Rows of logits of a prompt that exist at once: 150,000 tokens of vocabulary are 40 MB then.
@@ -25,13 +27,20 @@ PROMPT_LOGPROB_ROWS = 64
 
 
 class Runner:
-    """Owns the model, and the draft model if there is one. One thread at a time."""
+    """Owns the model, and the draft model if there is one. One thread at a time.
+
+    depth: steps that may be launched before the first of them is waited for. On the CPU, a launch
+    computes; and the ranks of a spread model are told tokens, which only the host could do.
+    """
 
     def __init__(
         self, model: PagedModel | ParallelModel, draft_model: DraftModel | None = None
     ) -> None:
         self._model = model
         self._draft_model = draft_model
+        self._last: Pending | None = None
+        is_apart = isinstance(model, PagedModel) and model.device != "cpu"
+        self.depth = 2 if is_apart else 1
 
     @classmethod
     def load(
@@ -77,17 +86,28 @@ class Runner:
             return executor.submit(load_all).result()
 
     @torch.inference_mode()
+    def launch(self, step: Step) -> Pending:
+        """Gives a device all that a step takes but its draws, and does not wait for it.
+
+        The step before is drawn first: it need not have been waited for, but the one before that
+        has to be completed. Raises RunnerLost.
+        """
+        self._model.move(step.moves)
+        if self._draft_model is not None:
+            self._draft_model.model.move(step.moves)
+        drawn, sequences = self._fill_in(step.sequences)
+        sequences.sort(key=row_order)
+        if self._draft_model is not None:
+            sequences = sorted(self._draft_model.guess(sequences, drawn), key=row_order)
+        self._last = self._pending(sequences, self._model.forward(sequences, drawn))
+        return self._last
+
     def run(self, step: Step) -> dict[str, Sampled]:
         """Computes a step. Returns what each sequence draws or is told of its prompt.
 
         Raises RunnerLost.
         """
-        self._model.move(step.moves)
-        sequences = sorted(step.sequences, key=row_order)
-        if self._draft_model is not None:
-            self._draft_model.model.move(step.moves)
-            sequences = sorted(self._draft_model.guess(sequences), key=row_order)
-        return self._sample(sequences, self._model.forward(sequences))
+        return self.launch(step).wait()
 
     def close(self) -> None:
         """Ends the other ranks, if there are any; else, that happens with the last reference."""
@@ -115,41 +135,55 @@ class Runner:
         self.run(Step((sequence("", num_prompt_tokens),)))
         self.run(Step(tuple(sequence(str(i), 1) for i in range(num_sequences))))
 
-    def _sample(
-        self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor
-    ) -> dict[str, Sampled]:
-        results: dict[str, Sampled] = {}
+    def _fill_in(
+        self, sequences: Sequence[ScheduledSequence]
+    ) -> tuple[torch.Tensor | None, list[ScheduledSequence]]:
+        """Tokens that the step before draws, and which of them each sequence takes."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.draw()
+        if last is None or all(s.token_ids != TO_BE_DRAWN for s in sequences):
+            return None, list(sequences)
+        rows = last.rows
+        return last.tokens, [
+            s._replace(token_ids=(placeholder(rows[s.request_id, s.start]),))
+            if s.token_ids == TO_BE_DRAWN
+            else s
+            for s in sequences
+        ]
+
+    def _pending(self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor) -> Pending:
+        """hidden: [tokens of all sequences, hidden_size]."""
         ends = np.cumsum([sequence.num_tokens for sequence in sequences])
         drawing = [(s, end) for s, end in zip(sequences, ends, strict=True) if s.is_sampled]
+        logits = None
         if drawing:
             rows = np.concatenate([np.arange(end - s.num_rows, end) for s, end in drawing])
-            logits = self._model.logits(hidden[torch.from_numpy(rows).to(self._model.device)])
-            drawn = sample(logits, [sequence for sequence, _ in drawing])
-            results = {s.request_id: d for (s, _), d in zip(drawing, drawn, strict=True)}
-        for sequence, end in drawing:
-            if sequence.sampling.wants_embedding:
-                (vector,) = self._model.embeddings(hidden[end - 1 : end]).tolist()
-                result = results[sequence.request_id]
-                results[sequence.request_id] = replace(result, embedding=tuple(vector))
-        for sequence, end in zip(sequences, ends, strict=True):
-            if sequence.wants_prompt_logprobs:
-                told = self._prompt_logprobs(sequence, hidden[end - sequence.num_tokens : end])
-                result = results.get(sequence.request_id, Sampled())
-                results[sequence.request_id] = replace(result, prompt_logprobs=told)
-        return results
+            logits = self._model.logits(hidden[send(torch.from_numpy(rows), self._model.device)])
+        embeddings = {
+            s.request_id: fetch(self._model.embeddings(hidden[end - 1 : end])[0])
+            for s, end in drawing
+            if s.sampling.wants_embedding
+        }
+        prompt_logprobs = {
+            s.request_id: self._prompt_logprobs(s, hidden[end - s.num_tokens : end])
+            for s, end in zip(sequences, ends, strict=True)
+            if s.wants_prompt_logprobs
+        }
+        asked = Asked(embeddings, prompt_logprobs)
+        return Pending([s for s, _ in drawing], logits, asked, self._model.device)
 
-    def _prompt_logprobs(
-        self, sequence: ScheduledSequence, hidden: torch.Tensor
-    ) -> tuple[TokenLogprobs, ...]:
+    def _prompt_logprobs(self, sequence: ScheduledSequence, hidden: torch.Tensor) -> list[Told]:
         """hidden: [tokens of the chunk, hidden_size]. Each position tells of the token after it."""
         end = min(sequence.end, sequence.num_prompt_tokens - 1)
-        told: list[TokenLogprobs] = []
+        told: list[Told] = []
         for first in range(sequence.start, end, PROMPT_LOGPROB_ROWS):
             last = min(end, first + PROMPT_LOGPROB_ROWS)
             logits = self._model.logits(hidden[first - sequence.start : last - sequence.start])
-            tokens = sequence.history[first + 1 : last + 1]
-            told += token_logprobs(logits, tokens, sequence.sampling.prompt_logprobs or 0)
-        return tuple(told)
+            tokens = torch.tensor(sequence.history[first + 1 : last + 1])
+            top = sequence.sampling.prompt_logprobs or 0
+            told.append(Told(logits, send(tokens, logits.device), top))
+        return told
 
 
 def _load_draft(config: RunnerConfig) -> DraftModel | None:

@@ -12,8 +12,8 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Sampled, Step
-from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, StepReport
+from penstock_engine.core.step import Step
+from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, Launched, StepReport
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
@@ -34,11 +34,12 @@ class HookedRunner:
             max_model_len=CONFIG.max_model_len,
         )  # fmt: skip
         self.runner = Runner.load(config)
+        self.depth = 1
         self.hook: Hook = lambda step: None
 
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def launch(self, step: Step) -> Launched:
         self.hook(step)
-        return self.runner.run(step)
+        return self.runner.launch(step)
 
 
 class Engine:
@@ -77,9 +78,10 @@ def runner(qwen3_dir: Path) -> HookedRunner:
     return HookedRunner(qwen3_dir)
 
 
-@pytest.fixture
-def engine(runner: HookedRunner) -> Iterator[Engine]:
+@pytest.fixture(params=[1, 2], ids=["in step", "ahead"])
+def engine(runner: HookedRunner, request: pytest.FixtureRequest) -> Iterator[Engine]:
     runner.hook = lambda step: None
+    runner.depth = request.param
     engine = Engine(runner)
     engine.loop.start()
     yield engine

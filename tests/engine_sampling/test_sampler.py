@@ -18,7 +18,7 @@ LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -2.0])
 
 
 def one(logits: torch.Tensor, sequence: ScheduledSequence) -> Sampled:
-    [result] = sample(logits.reshape(-1, logits.shape[-1]).clone(), [sequence])
+    [result] = sample(logits.reshape(-1, logits.shape[-1]).clone(), [sequence]).results()
     return result
 
 
@@ -47,7 +47,7 @@ def test_which_tokens_remain(about: About, wishes: dict[str, object], possible: 
     """Behind the output 8, 9."""
     base: dict[str, object] = {"temperature": 1.5, "output": [8, 9]}
     sequences = [about(**base | wishes | {"seed": seed}) for seed in range(2000)]
-    results = sample(LOGITS.repeat(len(sequences), 1), sequences)
+    results = sample(LOGITS.repeat(len(sequences), 1), sequences).results()
     assert {token for result in results for token in result.token_ids} == possible
 
 
@@ -56,7 +56,7 @@ def test_a_seed_draws_the_same_in_any_batch(about: About) -> None:
     torch.manual_seed(0)
     logits = torch.randn(6, 50)
     sequences = [about(output=[1] * (3 * i), seed=i, temperature=0.5 + i) for i in range(6)]
-    together = sample(logits.clone(), sequences)
+    together = sample(logits.clone(), sequences).results()
     for row in (5, 3, 0):
         assert one(logits[row], sequences[row]) == together[row]
 
@@ -64,7 +64,7 @@ def test_a_seed_draws_the_same_in_any_batch(about: About) -> None:
 def test_positions_of_a_seed_draw_independently(about: About) -> None:
     """Else a seeded sequence would repeat itself."""
     sequences = [about(output=[1] * n, seed=3, temperature=3.0) for n in range(200)]
-    results = sample(LOGITS.repeat(200, 1), sequences)
+    results = sample(LOGITS.repeat(200, 1), sequences).results()
     assert {result.token_ids[0] for result in results} == {0, 1, 2, 3, 4}
 
 
@@ -140,7 +140,7 @@ def test_a_grammar_masks_every_row_and_stays_where_it_was(
     neighbour = about(temperature=0.0)
     sequence = about(drafts=drafts, constraint=ladder, seed=5)
     logits = LOGITS.repeat(2 + len(drafts), 1)
-    first, second = sample(logits, [neighbour, sequence])
+    first, second = sample(logits, [neighbour, sequence]).results()
     assert (first.token_ids, list(second.token_ids)) == ((0,), drawn)
     assert ladder.height == 0
 
@@ -150,7 +150,7 @@ def test_nothing_left_to_draw_harms_no_neighbour(about: About) -> None:
     contradiction = about(allowed_token_ids=frozenset({1}), bad_words=((1,),), seed=4)
     logits = LOGITS.repeat(3, 1)
     logits[1] = math.nan
-    results = sample(logits, [contradiction, about(seed=1), about(temperature=0.0)])
+    results = sample(logits, [contradiction, about(seed=1), about(temperature=0.0)]).results()
     assert [result.token_ids for result in results] == [(), (), (0,)]
 
 
@@ -163,7 +163,7 @@ def test_no_token_is_drawn_from_what_is_no_number(
     logits = torch.zeros(2, 8)
     logits[0] = value
     logits[0, 3:] = -value if value == 3e38 else value
-    wrong, right = sample(logits, [about(**wishes), about()])
+    wrong, right = sample(logits, [about(**wishes), about()]).results()
     assert all(token < 8 for token in wrong.token_ids)
     assert len(right.token_ids) == 1
 
@@ -182,7 +182,7 @@ def test_logprobs_are_the_models_own(about: About) -> None:
 
 def test_logprobs_are_told_for_each_right_draft_and_only_where_asked(about: About) -> None:
     asked = about(drafts=[0, 0, 3], temperature=0.0, logprobs=0)
-    first, second = sample(LOGITS.repeat(5, 1), [asked, about()])
+    first, second = sample(LOGITS.repeat(5, 1), [asked, about()]).results()
     assert first.token_ids == (0, 0, 0)
     assert [told.token_id for told in first.logprobs] == [0, 0, 0]
     assert second.logprobs == ()

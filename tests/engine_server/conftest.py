@@ -6,9 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ import transformers
 
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
-from penstock_engine.loop import StepRunner
+from penstock_engine.core.step import Sampled, Step
 from penstock_engine.make_model.make import make
 from penstock_engine.preflight import size
 from penstock_engine.server.adapters import AdapterRegistry
@@ -37,6 +38,30 @@ Launch = Callable[..., Launched]
 
 # An engine around a runner, in this process. Keyword arguments: fields of its config and options.
 Around = Callable[..., httpx.AsyncClient]
+
+
+class Computes(Protocol):
+    def run(self, step: Step) -> dict[str, Sampled]: ...
+
+
+@dataclass
+class InStep:
+    """A runner that computes a step when it is waited for."""
+
+    computes: Computes
+    depth = 1
+
+    def launch(self, step: Step) -> "UnderWay":
+        return UnderWay(self.computes, step)
+
+
+@dataclass
+class UnderWay:
+    computes: Computes
+    step: Step
+
+    def wait(self) -> dict[str, Sampled]:
+        return self.computes.run(self.step)
 
 
 @pytest.fixture(scope="session")
@@ -97,12 +122,10 @@ def client(launch: Launch) -> httpx.Client:
 
 @pytest.fixture
 async def around(model_dir: Path) -> AsyncIterator[Around]:
-    """Serves whatever runner `load` makes, with a context of 64 tokens in 16 blocks."""
+    """Serves whatever `load` makes, step by step, with a context of 64 tokens in 16 blocks."""
     bridges: list[Bridge] = []
 
-    def start(
-        load: Callable[[], StepRunner], tracer: Any = None, **flags: Any
-    ) -> httpx.AsyncClient:
+    def start(load: Callable[[], Computes], tracer: Any = None, **flags: Any) -> httpx.AsyncClient:
         names = EngineConfig.__slots__
         changes = {name: value for name, value in flags.items() if name in names}
         config = EngineConfig(
@@ -124,7 +147,9 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
                 policy=config.scheduling_policy,
             )
         )
-        bridges.append(Bridge(scheduler, load(), metrics, frozenset(), load))
+        bridges.append(
+            Bridge(scheduler, InStep(load()), metrics, frozenset(), lambda: InStep(load()))
+        )
         adapters = AdapterRegistry(
             bridges[-1], config, metrics, targets={}, dtype="float32", root=None,
             taken_names=["small"], in_memory={},

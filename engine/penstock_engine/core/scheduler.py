@@ -17,22 +17,30 @@ from typing import Literal
 
 from penstock_engine.core.blocks import BlockPool
 from penstock_engine.core.cache import KVCache
+from penstock_engine.core.drafts import Drafts
 from penstock_engine.core.ending import take
 from penstock_engine.core.events import Failure, FinishReason, TokenEvent
 from penstock_engine.core.line import Line
+from penstock_engine.core.open_steps import OpenSteps
 from penstock_engine.core.queue import Queue
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.speculation import Speculation, SpeculationConfig
 from penstock_engine.core.stats import Counters, SchedulerStats
-from penstock_engine.core.step import Sampled, ScheduledSequence, Step
+from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
 
 NOTHING = Sampled()
+
+
+# A sequence, the position it begins at, and how many tokens it has. A plain tuple, as there is one
+# for each sequence in each step.
+Chunk = tuple[Sequence, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
-    run at once. adapter_patience_s: how long others may go first because their adapter runs."""
+    run at once. adapter_patience_s: how long others may go first because their adapter runs.
+    window_tokens: how far back a token sees, itself included; None: some layer sees all."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -46,11 +54,14 @@ class SchedulerConfig:
     num_host_blocks: int = 0
     max_adapters: int = 0
     adapter_patience_s: float = 1.0
+    window_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.window_tokens is not None and self.window_tokens < 1:
+            raise ValueError("a token sees at least itself")
         if self.max_num_tokens < 2:
             raise ValueError("a sequence needs room for a prompt token and a generated one")
 
@@ -61,7 +72,13 @@ class SchedulerConfig:
 
 
 class Scheduler:
-    """Single owner, no locks, at most one step in flight."""
+    """Single owner, no locks.
+
+    A step may be scheduled while the one before it is computed, and each is completed after the
+    next is scheduled: `schedule`, `schedule`, `complete` of the first, `schedule`, and so on. Steps
+    have to be computed in their order. What a step computed of a sequence that ended meanwhile is
+    passed over; its blocks go to later steps only.
+    """
 
     def __init__(self, config: SchedulerConfig, speculation: Speculation | None = None) -> None:
         """speculation: instead of the configured one."""
@@ -70,17 +87,17 @@ class Scheduler:
         self._cache = KVCache(
             BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
             config.num_host_blocks,
+            config.window_tokens,
         )
         if speculation is None and config.speculation is not None:
             speculation = Speculation(config.speculation)
-        self._speculation = speculation
-        self._drafts_after_prompts = speculation is not None and speculation.after_prompts
+        self._drafts = Drafts(speculation, self._cache, config.max_num_tokens)
         self._sequences: dict[str, Sequence] = {}
+        self._open = OpenSteps(self._sequences)
         self._waiting = Queue(config.max_adapters, config.adapter_patience_s)
         self._running = Line()
         self._serials = count()
         self._prefill_tokens_pending = 0
-        self._scheduled_s = 0.0
         self._counters = Counters()
 
     @property
@@ -110,8 +127,7 @@ class Scheduler:
             )
         priority = sequence.priority if self.config.policy == "priority" else 0
         sequence.order = (priority, next(self._serials))
-        if self._speculation is not None:
-            sequence.drafter = self._speculation.drafter(sequence.cache_salt)
+        sequence.drafter = self._drafts.drafter(sequence.cache_salt)
         self._sequences[sequence.request_id] = sequence
         self._waiting.line.add(sequence)
         self._prefill_tokens_pending += sequence.num_prompt_tokens_pending
@@ -123,50 +139,51 @@ class Scheduler:
         return None if sequence is None else self._finish(sequence, "abort", now)
 
     def schedule(self, now: float) -> Step | None:
-        """The next step, its blocks reserved; None when there is nothing to compute."""
-        self._scheduled_s = now
-        budget = self.config.max_num_batched_tokens
+        """The next step, its blocks reserved; None when there is nothing to compute.
+
+        While a step is open, also None when the next one has to wait for what it draws, or for
+        blocks that it may set free.
+        """
+        ahead_of = self._open.newest()
+        if ahead_of and self._drafts.keep_in_step:
+            return None
         num_preemptions = self._counters.preemptions
-        chunks: list[tuple[Sequence, int]] = []
-        num_drawing = 0
-        index = 0
-        while index < len(self._running) and budget > 0:
-            sequence = self._running[index]
-            if self._make_room(sequence):
-                num_behind = len(sequence.tokens) - sequence.num_computed_tokens
-                num_tokens = num_behind if num_behind < budget else budget
-                num_drawing += num_behind == 1
-                chunks.append((sequence, num_tokens))
-                budget -= num_tokens
-            index += 1
+        chunks = self._running_chunks(ahead_of)
+        if chunks is None:
+            return None
+        budget = self.config.max_num_batched_tokens - sum([chunk[2] for chunk in chunks])
+        max_drafts = self._drafts.grant(chunks, is_ahead=bool(ahead_of))
         scheduled: list[ScheduledSequence] = []
-        max_drafts = self._max_drafts(num_drawing)
-        for sequence, num_tokens in chunks:
-            drafts = self._drafts(sequence, num_tokens, min(budget, max_drafts))
-            scheduled.append(self._chunk(sequence, num_tokens, drafts))
-            budget -= drafts if isinstance(drafts, int) else len(drafts)
+        for chunk in chunks:
+            scheduled.append(self._scheduled(chunk, min(budget, max_drafts) if max_drafts else 0))
+            if max_drafts:
+                budget -= scheduled[-1].num_all_drafts
         # A step that preempted is short of blocks: whoever it admitted would be the next victim.
         if self._counters.preemptions == num_preemptions:
             while budget > 0 and (admitted := self._admit_next(now)) is not None:
                 num_tokens = min(budget, admitted.num_tokens_behind)
                 budget -= num_tokens
-                drafts = self._drafts(admitted, num_tokens, min(budget, max_drafts))
-                scheduled.append(self._chunk(admitted, num_tokens, drafts))
-                budget -= drafts if isinstance(drafts, int) else len(drafts)
-        return Step(tuple(scheduled), self._cache.take_moves()) if scheduled else None
+                chunk = (admitted, admitted.num_computed_tokens, num_tokens)
+                scheduled.append(self._scheduled(chunk, min(budget, max_drafts)))
+                budget -= scheduled[-1].num_all_drafts
+        if not scheduled:
+            return None
+        step = Step(tuple(scheduled), self._cache.take_moves())
+        self._open.open(step, now)
+        return step
 
     def complete(self, step: Step, sampled: Mapping[str, Sampled], now: float) -> list[TokenEvent]:
-        """Takes in what a step computed; sequences that ended meanwhile are passed over.
+        """Takes in what the oldest open step computed.
 
         sampled: by request id, for each sequence that was to draw a token.
         """
-        if self._speculation is not None:
-            num_tokens = step.num_tokens + sum(s.num_open_drafts for s in step.sequences)
-            self._speculation.governor.timed(num_tokens, now - self._scheduled_s)
+        duration_s = self._open.close(step, now)
+        self._drafts.timed(step, duration_s)
+        self._cache.timed(step, duration_s)
         events: list[TokenEvent] = []
         for scheduled in step.sequences:
             sequence = self._sequences.get(scheduled.request_id)
-            if sequence is None or sequence.status is not Status.RUNNING:
+            if sequence is None or sequence.tokens is not scheduled.history:
                 continue
             result = sampled.get(scheduled.request_id, NOTHING)
             if result.prompt_logprobs:
@@ -179,6 +196,10 @@ class Scheduler:
             else:
                 events.append(self._finish(sequence, "error", now, "nothing_to_draw"))
         return events
+
+    def is_alive(self, scheduled: ScheduledSequence) -> bool:
+        """Whether the sequence of this part of an open step has not ended."""
+        return self._open.is_alive(scheduled)
 
     def fail(self, request_ids: Iterable[str], failure: Failure, now: float) -> list[TokenEvent]:
         """Ends sequences with reason "error" and frees their blocks."""
@@ -206,14 +227,15 @@ class Scheduler:
             prefill_tokens_pending=self._prefill_tokens_pending,
             evicted_blocks=self._cache.num_evicted_blocks,
             saved_blocks=self._cache.num_saved_blocks,
+            copy_choices=tuple(self._cache.copy_choices.items()),
             **counted,
         )
 
     def check(self) -> None:
-        """Raises AssertionError when the books do not balance. Between steps only."""
+        """Raises AssertionError when the books do not balance."""
         sequences = self._sequences.values()
-        self._cache.pool.check(sequence.block_table for sequence in sequences)
-        self._cache.check()
+        self._cache.check(list(sequences))
+        self._open.check()
         assert len(self._running_adapters()) <= self.config.max_adapters
         running = {sequence.request_id for sequence in self._running}
         waiting = {sequence.request_id for sequence in self._waiting.line}
@@ -231,65 +253,71 @@ class Scheduler:
         pending = sum(sequence.num_prompt_tokens_pending for sequence in sequences)
         assert pending == self._prefill_tokens_pending, "pending prompt tokens miscounted"
 
-    def _max_drafts(self, num_drawing: int) -> int:
-        """Guesses for each sequence of the next step."""
-        return (
-            0 if self._speculation is None else self._speculation.governor.num_drafts(num_drawing)
-        )
+    def _running_chunks(self, ahead_of: Mapping[str, ScheduledSequence]) -> list[Chunk] | None:
+        """Of the running sequences, as many as the budget allows, with blocks for all their tokens.
 
-    def _drafts(
-        self, sequence: Sequence, num_tokens: int, max_drafts: int
-    ) -> tuple[int, ...] | int:
-        """Guesses beyond its chunk of num_tokens, or how many the runner may make.
-
-        With blocks for them, if there are free ones.
+        ahead_of: what the open step has of them. None: it may set free the blocks that are missing;
+        without an open step, the last sequences give theirs.
         """
-        if max_drafts < 1 or (num_tokens > 1 and not self._drafts_after_prompts):
-            return ()
-        length = len(sequence.tokens)
-        room = min(
-            max_drafts,
-            sequence.sampling.max_tokens - (length - sequence.num_prompt_tokens) - 1,
-            self._max_num_tokens - length - 1,
-        )
-        if room < 1 or sequence.num_computed_tokens + num_tokens != length:
-            return ()
-        drafts = (
-            room if sequence.drafter is None else sequence.drafter.propose(sequence.tokens, room)
-        )
-        end = length + (drafts if isinstance(drafts, int) else len(drafts))
-        if end > len(sequence.block_table) * self.config.block_size:
-            return drafts if self._cache.grow(sequence, end) else ()
-        return drafts
+        budget = self.config.max_num_batched_tokens
+        block_size = self.config.block_size
+        chunks: list[Chunk] = []
+        index = 0
+        while index < len(self._running) and budget > 0:
+            sequence = self._running[index]
+            index += 1
+            start, length = sequence.num_computed_tokens, len(sequence.tokens)
+            if ahead_of and (opened := ahead_of.get(sequence.request_id)) is not None:
+                if opened.is_sampled and self._ends_with_next(sequence):
+                    continue
+                start = opened.end
+                length += opened.is_sampled
+            has_blocks = length <= len(sequence.block_table) * block_size
+            if not has_blocks and not self._cache.grow(sequence, length):
+                if ahead_of:
+                    return None
+                if not self._make_room(sequence):
+                    continue
+            num_behind = length - start
+            num_tokens = num_behind if num_behind < budget else budget
+            chunks.append((sequence, start, num_tokens))
+            budget -= num_tokens
+        return chunks
 
-    def _chunk(
-        self, sequence: Sequence, num_tokens: int, drafts: tuple[int, ...] | int
-    ) -> ScheduledSequence:
-        """drafts: guesses at what follows the last token; a number leaves them to the runner."""
-        start = sequence.num_computed_tokens
+    def _ends_with_next(self, sequence: Sequence) -> bool:
+        """Whether the next token is its last one, whichever it is."""
+        num_tokens = len(sequence.tokens) + 1
+        most = sequence.num_prompt_tokens + sequence.sampling.max_tokens
+        return num_tokens >= min(most, self._max_num_tokens)
+
+    def _scheduled(self, chunk: Chunk, max_drafts: int) -> ScheduledSequence:
+        sequence, start, num_tokens = chunk
+        known: tuple[int, ...] = ()
+        num_open = 0
+        if max_drafts:
+            drafts = self._drafts.of(sequence, num_tokens, max_drafts)
+            known, num_open = ((), drafts) if isinstance(drafts, int) else (drafts, 0)
+        tokens = sequence.tokens
         end = start + num_tokens
-        known = () if isinstance(drafts, int) else drafts
         return ScheduledSequence(
             sequence.request_id,
             start,
-            (*sequence.tokens[start:end], *known),
+            (*tokens[start:end], *known) if start < len(tokens) else TO_BE_DRAWN,
             tuple(sequence.block_table),
-            end == len(sequence.tokens),
+            end >= len(tokens),
             sequence.sampling,
-            sequence.tokens,
+            tokens,
             sequence.num_prompt_tokens,
             sequence.ending_token_ids,
             sequence.constraint,
             sequence.adapter,
             len(known),
-            drafts if isinstance(drafts, int) else 0,
+            num_open,
             sequence.wants_prompt_logprobs,
         )
 
     def _make_room(self, sequence: Sequence) -> bool:
         """Blocks for all tokens of a running sequence; False when it had to give way itself."""
-        if len(sequence.tokens) <= len(sequence.block_table) * self.config.block_size:
-            return True
         while not self._cache.grow(sequence, sequence.num_tokens):
             victim = self._running.pop()
             self._preempt(victim)
@@ -346,6 +374,8 @@ class Scheduler:
         if self.config.prefix_caching:
             self._cache.publish(sequence, num_computed_tokens)
         self._set_num_computed(sequence, num_computed_tokens)
+        if self.config.window_tokens is not None:
+            self._cache.release_unseen(sequence)
 
     def _append(
         self, sequence: Sequence, scheduled: ScheduledSequence, sampled: Sampled, now: float
@@ -361,10 +391,10 @@ class Scheduler:
         token_ids = sampled.token_ids
         num_taken, end = take(sequence, token_ids, self._max_num_tokens)
         self._counters.generation_tokens += num_taken
-        if sampled.num_drafts and self._speculation is not None:
+        if sampled.num_drafts:
             num_right = len(token_ids) - 1
             self._counters.draft_judged(sampled.num_drafts, num_right)
-            self._speculation.governor.judged(sampled.num_drafts, num_right)
+            self._drafts.judged(sampled.num_drafts, num_right)
         # Keys and values exist up to the last right draft, and never of the last token.
         num_kept = len(scheduled.token_ids) - scheduled.num_drafts
         end_right = scheduled.start + num_kept + len(token_ids) - 1

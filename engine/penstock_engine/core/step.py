@@ -7,13 +7,17 @@ from typing import NamedTuple
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.sampling import SamplingParams
 
+# The tokens of a sequence that a step computes before anybody but the device knows which they are:
+# one, that the step before draws.
+TO_BE_DRAWN = (-1,)
+
 
 class ScheduledSequence(NamedTuple):
     """The part of one sequence that a step computes.
 
     Positions [start, start + len(token_ids)) get keys and values; block_table covers them and
-    everything before them. When is_sampled, the logits of the last position give the token at
-    position `end`.
+    everything before them, but names any block where none of them sees. When is_sampled, the logits
+    of the last position give the token at position `end`.
 
     The last num_drafts of token_ids are guesses: the logits of the position before each say
     whether it was right, and those after a wrong one are void. For num_open_drafts more the runner
@@ -22,8 +26,10 @@ class ScheduledSequence(NamedTuple):
     A named tuple, because one is made for each sequence in each step, and a frozen dataclass takes
     four times as long.
 
+    token_ids is TO_BE_DRAWN where the step before draws the token at `start`.
+
     history: all tokens of the sequence without drafts. It is the sequence's own list, not a copy:
-    read it before the step is completed.
+    complete from when the step before is completed until this one is.
     """
 
     request_id: str
@@ -48,6 +54,16 @@ class ScheduledSequence(NamedTuple):
     @property
     def end(self) -> int:
         return self.start + len(self.token_ids)
+
+    def known(self) -> "ScheduledSequence":
+        """With the token that was drawn for it, when the step before is completed."""
+        if self.token_ids != TO_BE_DRAWN:
+            return self
+        return self._replace(token_ids=(self.history[self.start],))
+
+    @property
+    def num_all_drafts(self) -> int:
+        return self.num_drafts + self.num_open_drafts
 
     @property
     def num_rows(self) -> int:

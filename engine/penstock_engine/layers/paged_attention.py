@@ -8,6 +8,7 @@ import torch
 from penstock_engine.kernels.kv_write import kv_write
 from penstock_engine.kernels.paged_attention import paged_attention
 from penstock_engine.kernels.paged_batch import PagedBatch
+from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.attention import AttentionShape, Heads, Span, pad_tables
 from penstock_engine.layers.kv_cache import KVCache
 
@@ -40,9 +41,9 @@ def batch_of(spans: Sequence[Span], block_size: int, device: torch.device) -> Pa
     if max_queries > 1:
         starts = np.cumsum([0, *(span.num_tokens for span in spans)], dtype=np.int32)
     return PagedBatch(
-        block_tables=torch.from_numpy(tables).to(device),
-        query_starts=None if starts is None else torch.from_numpy(starts).to(device),
-        lengths=torch.from_numpy(lengths).to(device),
+        block_tables=send(torch.from_numpy(tables), device),
+        query_starts=None if starts is None else send(torch.from_numpy(starts), device),
+        lengths=send(torch.from_numpy(lengths), device),
         max_queries=max_queries,
         max_length=int(lengths.max()),
     )

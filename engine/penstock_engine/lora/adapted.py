@@ -16,6 +16,7 @@ from torch import nn
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.cut import Cut
 from penstock_engine.kernels.operations import operations
+from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.partial import SummedLinear
 from penstock_engine.lora.added import Added, GroupedTokens, RowsOfSlots, Section, Selection
@@ -103,7 +104,7 @@ class Adapters:
         if not self._free:
             self._deactivate(next(other for other in self._active if other not in keep))
         factors = {
-            target: Factors(pair.a.to(self._device), pair.b.to(self._device))
+            target: Factors(send(pair.a, self._device), send(pair.b, self._device))
             for target, pair in self._added[name].factors.items()
         }
         slot = self._active[name] = self._free.pop()

@@ -14,6 +14,7 @@ import torch
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.kernels.group_rows import Groups
 from penstock_engine.kernels.lora import group_by_adapter, lora_expand, lora_shrink
+from penstock_engine.kernels.transfer import send
 from penstock_engine.lora.checkpoint import Factors
 
 Rows = slice | torch.Tensor
@@ -108,9 +109,8 @@ class GroupedTokens:
         if any(sequence.adapter for sequence in sequences):
             own = [slots.get(sequence.adapter, -1) for sequence in sequences]
             tokens = np.repeat(np.array(own, np.int32), [s.num_tokens for s in sequences])
-            self.groups = group_by_adapter(
-                torch.from_numpy(tokens).to(self._device), self.num_slots
-            )
+            own_slots = send(torch.from_numpy(tokens), self._device)
+            self.groups = group_by_adapter(own_slots, self.num_slots)
 
     def product(self, sections: Sequence[Section]) -> Added:
         return AddedAtOnce(sections, self)

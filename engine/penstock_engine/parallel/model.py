@@ -85,8 +85,11 @@ class ParallelModel:
             with self.told(Move(moves)):
                 self._model.move(moves)
 
-    def forward(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
-        """As PagedModel.forward. Raises RunnerLost."""
+    def forward(
+        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """As PagedModel.forward, without placeholders. Raises RunnerLost."""
+        assert drawn is None, "the other ranks have no drawn tokens"
         with self.told(Forward(sequences)):
             return self._model.forward(sequences)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from penstock_engine.kernels.transfer import send
 from penstock_engine.sampling.row import Row
 
 
@@ -16,11 +17,10 @@ def forbid_and_favour(logits: torch.Tensor, rows: Sequence[Row]) -> None:
 
     Token ids beyond the vocabulary are passed over.
     """
-    vocab_size = logits.shape[1]
     for index, row in enumerate(rows):
         sampling = row.sampling
         if sampling.allowed_token_ids is not None:
-            allowed = _within(sampling.allowed_token_ids, vocab_size)
+            allowed = _within(sampling.allowed_token_ids, logits)
             kept = logits[index, allowed]
             logits[index] = -torch.inf
             logits[index, allowed] = kept
@@ -28,11 +28,12 @@ def forbid_and_favour(logits: torch.Tensor, rows: Sequence[Row]) -> None:
         if row.num_output_tokens < sampling.min_tokens:
             forbidden |= row.sequence.ending_token_ids
         if forbidden:
-            logits[index, _within(forbidden, vocab_size)] = -torch.inf
+            logits[index].index_fill_(0, _within(forbidden, logits), -torch.inf)
         if sampling.logit_bias:
-            favoured = _within(frozenset(sampling.logit_bias), vocab_size)
-            bias = [sampling.logit_bias[token] for token in favoured]
-            logits[index, favoured] += torch.tensor(bias, device=logits.device)
+            bias = {t: b for t, b in sampling.logit_bias.items() if t < logits.shape[1]}
+            favoured = _within(frozenset(bias), logits)
+            added = torch.tensor([bias[t] for t in sorted(bias)], dtype=logits.dtype)
+            logits[index].index_add_(0, favoured, send(added, logits.device))
 
 
 def penalise(logits: torch.Tensor, rows: Sequence[Row]) -> None:
@@ -47,14 +48,16 @@ def penalise(logits: torch.Tensor, rows: Sequence[Row]) -> None:
             continue
         tokens = np.array(row.tokens)
         if sampling.repetition_penalty != 1.0:
-            seen = torch.from_numpy(np.unique(tokens)).to(logits.device)
+            seen = send(torch.from_numpy(np.unique(tokens)), logits.device)
             values = logits[index, seen]
             factor = sampling.repetition_penalty
             logits[index, seen] = torch.where(values > 0, values / factor, values * factor)
         written, counts = np.unique(tokens[row.sequence.num_prompt_tokens :], return_counts=True)
         penalties = sampling.frequency_penalty * counts + sampling.presence_penalty
-        penalised = torch.from_numpy(written).to(logits.device)
-        logits[index, penalised] -= torch.from_numpy(penalties).to(logits)
+        penalised = send(torch.from_numpy(written), logits.device)
+        logits[index, penalised] -= send(
+            torch.from_numpy(penalties).to(logits.dtype), logits.device
+        )
 
 
 def _next_of_bad_words(row: Row) -> frozenset[int]:
@@ -72,5 +75,7 @@ def _next_of_bad_words(row: Row) -> frozenset[int]:
     )
 
 
-def _within(token_ids: frozenset[int], vocab_size: int) -> list[int]:
-    return [token_id for token_id in token_ids if token_id < vocab_size]
+def _within(token_ids: frozenset[int], logits: torch.Tensor) -> torch.Tensor:
+    """Those that the vocabulary has, rising: int64 [tokens], on the device of logits."""
+    known = sorted(token_id for token_id in token_ids if token_id < logits.shape[1])
+    return send(torch.tensor(known, dtype=torch.int64), logits.device)

@@ -6,6 +6,7 @@ import torch
 
 from penstock_engine.core.noise import uniform
 from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.kernels.transfer import send
 from penstock_engine.sampling.bias import penalise
 from penstock_engine.sampling.grammar import Allowed
 from penstock_engine.sampling.row import Row
@@ -13,8 +14,8 @@ from penstock_engine.sampling.row import Row
 IMPOSSIBLE = -1
 
 
-def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> list[int]:
-    """logits: float32 [rows, vocabulary], overwritten. One token for each row, the best where greedy.
+def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> torch.Tensor:
+    """logits: float32 [rows, vocabulary], overwritten. Returns int64 [rows], the best where greedy.
 
     IMPOSSIBLE where nothing is left to draw, or the logits are no numbers.
     """
@@ -30,9 +31,7 @@ def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
         chosen[drawn] = _inverse(probabilities(logits[drawn], params), numbers)
     # Weights that are no numbers have no sum, and the search in it ends behind the last token.
     is_token = (best.values > -torch.inf) & (chosen < logits.shape[1])
-    chosen = chosen.where(is_token, IMPOSSIBLE)
-    tokens: list[int] = chosen.tolist()
-    return tokens
+    return chosen.where(is_token, IMPOSSIBLE)
 
 
 def probabilities(logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
@@ -74,4 +73,4 @@ def keep_top(scaled: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Te
 
 
 def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(values, dtype=like.dtype, device=like.device)[:, None]
+    return send(torch.tensor(values, dtype=like.dtype), like.device)[:, None]

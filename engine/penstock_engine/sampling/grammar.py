@@ -54,12 +54,14 @@ def allowed_by_grammar(sequences: Sequence[ScheduledSequence], vocab_size: int) 
 
 
 def _words(constraint: Constraint, sequence: ScheduledSequence, vocab_size: int) -> Words:
-    """For as many rows as the drafts are allowed."""
+    """For as many rows as the drafts are allowed. Behind a complete text nothing can be drawn: it
+    is over with the step before this one, which nobody knew when this one was launched."""
     rows = []
     num_accepted = 0
     for draft in (*sequence.drafts, None):
         bits = bytearray(-(-vocab_size // WORD_BITS) * WORD_BITS // 8)
-        constraint.fill(memoryview(bits))
+        if not constraint.is_finished:
+            constraint.fill(memoryview(bits))
         rows.append(np.frombuffer(bits, np.int32))
         if draft is None or not constraint.accept(draft):
             break

@@ -11,6 +11,7 @@ import torch
 
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits
 from penstock_engine.kernels.race_argmax import race_argmax
+from penstock_engine.kernels.transfer import send
 from penstock_engine.sampling.draw import IMPOSSIBLE, keep_top
 from penstock_engine.sampling.grammar import Allowed
 from penstock_engine.sampling.row import Row
@@ -18,7 +19,7 @@ from penstock_engine.sampling.row import Row
 SEED_BITS = 64
 
 
-def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> list[int]:
+def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> torch.Tensor:
     """As draw."""
     device = logits.device
     params = [row.sampling for row in rows]
@@ -26,8 +27,10 @@ def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
         [0.0 if p.is_greedy else p.temperature for p in params],
         [0.0 if p.is_greedy else p.min_p for p in params],
     ]
-    temperatures, min_ps = torch.tensor(factors, device=device)
-    words = None if allowed is None else torch.from_numpy(allowed.for_all(len(rows))).to(device)
+    temperatures, min_ps = send(torch.tensor(factors), device)
+    words = None
+    if allowed is not None:
+        words = send(torch.from_numpy(allowed.for_all(len(rows))), device)
     penalties = penalties_of(rows, logits.shape[1], device)
     adjust_logits(logits, temperatures, min_ps, penalties=penalties, allowed=words)
     is_possible = logits.amax(-1) > -torch.inf
@@ -35,16 +38,17 @@ def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
         index for index, p in enumerate(params) if not p.is_greedy and (p.top_k > 0 or p.top_p < 1)
     ]
     if limited:
-        logits[limited] = keep_top(logits[limited], [params[index] for index in limited])
+        places = send(torch.tensor(limited), device)
+        kept = keep_top(logits[places], [params[index] for index in limited])
+        logits.index_copy_(0, places, kept)
     numbers = [
         [not p.is_greedy for p in params],
         [_signed(p.seed) for p in params],
         [row.position for row in rows],
     ]
-    is_drawn, seeds, positions = torch.tensor(numbers, dtype=torch.int64, device=device)
+    is_drawn, seeds, positions = send(torch.tensor(numbers, dtype=torch.int64), device)
     chosen = race_argmax(logits, is_drawn.bool(), seeds, positions)
-    tokens: list[int] = chosen.where(is_possible, IMPOSSIBLE).tolist()
-    return tokens
+    return chosen.where(is_possible, IMPOSSIBLE)
 
 
 def penalties_of(rows: Sequence[Row], vocab_size: int, device: torch.device) -> Penalties | None:
@@ -61,8 +65,8 @@ def penalties_of(rows: Sequence[Row], vocab_size: int, device: torch.device) -> 
         is_token = tokens < vocab_size
         prompts.append(places[:end][is_token[:end]])
         outputs.append(places[end:][is_token[end:]])
-    prompt = torch.from_numpy(np.concatenate(prompts)).to(device)
-    output = torch.from_numpy(np.concatenate(outputs)).to(device)
+    prompt = send(torch.from_numpy(np.concatenate(prompts)), device)
+    output = send(torch.from_numpy(np.concatenate(outputs)), device)
     size = (len(penalised), vocab_size)
     is_in_prompt = torch.zeros(size, dtype=torch.bool, device=device)
     is_in_prompt.view(-1).index_fill_(0, prompt, True)
@@ -74,8 +78,8 @@ def penalties_of(rows: Sequence[Row], vocab_size: int, device: torch.device) -> 
         [p.presence_penalty for p in params],
         [p.frequency_penalty for p in params],
     ]
-    repetition, presence, frequency = torch.tensor(factors, device=device)
-    slot_of_row = torch.from_numpy(slots).to(device)
+    repetition, presence, frequency = send(torch.tensor(factors), device)
+    slot_of_row = send(torch.from_numpy(slots), device)
     return Penalties(repetition, presence, frequency, counts, is_in_prompt, slot_of_row)
 
 

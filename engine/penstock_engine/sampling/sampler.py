@@ -12,37 +12,68 @@ import torch
 
 from penstock_engine.core.step import Sampled, ScheduledSequence
 from penstock_engine.kernels.operations import operations
+from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.sampling.bias import forbid_and_favour
 from penstock_engine.sampling.draw import IMPOSSIBLE, draw
 from penstock_engine.sampling.grammar import allowed_by_grammar
-from penstock_engine.sampling.logprobs import token_logprobs
+from penstock_engine.sampling.logprobs import Told
 from penstock_engine.sampling.race import race
 from penstock_engine.sampling.row import rows_of
 
 
-def sample(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> list[Sampled]:
-    """logits: [rows, vocabulary], the rows of all `sequences` in order; is overwritten.
+class Draws:
+    """Tokens of all rows, and on their way to the host.
 
-    One result for each sequence; without tokens where its request leaves nothing to draw.
+    tokens: int64 [rows], on the device; IMPOSSIBLE where nothing was left to draw.
     """
+
+    def __init__(
+        self, sequences: Sequence[ScheduledSequence], tokens: torch.Tensor, told: Told | None
+    ) -> None:
+        """told: of the rows of sequences that ask for it."""
+        self.tokens = tokens
+        self._sequences = sequences
+        self._fetched = fetch(tokens)
+        self._told = told
+
+    def results(self) -> list[Sampled]:
+        """One for each sequence; without tokens where its request leaves nothing to draw.
+
+        To be called behind a mark that was set since.
+        """
+        tokens: list[int] = self._fetched.tolist()
+        results: list[Sampled] = []
+        first = first_told = 0
+        for sequence in self._sequences:
+            kept = _kept(sequence.drafts, tokens[first : first + sequence.num_rows])
+            first += sequence.num_rows
+            if self._told is None or sequence.sampling.logprobs is None:
+                results.append(Sampled(kept, sequence.num_drafts))
+                continue
+            end_told = first_told + len(kept)
+            told = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
+            results.append(Sampled(kept, sequence.num_drafts, told))
+            first_told += sequence.num_rows
+        return results
+
+
+def sample(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> Draws:
+    """logits: [rows, vocabulary], the rows of all `sequences` in order; is overwritten."""
     rows = [row for sequence in sequences for row in rows_of(sequence)]
     logits = logits.float()
-    is_told = any(row.sampling.logprobs is not None for row in rows)
-    raw = logits.clone() if is_told else logits
+    asked = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
+    if asked:
+        places = send(torch.tensor(asked), logits.device)
+        raw = logits[places]
     allowed = allowed_by_grammar(sequences, logits.shape[1])
     forbid_and_favour(logits, rows)
     choose = race if operations(logits.device).has_kernels else draw
     tokens = choose(logits, rows, allowed)
-    results: list[Sampled] = []
-    first = 0
-    for sequence in sequences:
-        drawn = tokens[first : first + sequence.num_rows]
-        kept = _kept(sequence.drafts, drawn)
-        top = sequence.sampling.logprobs
-        told = () if top is None else token_logprobs(raw[first : first + len(kept)], kept, top)
-        results.append(Sampled(kept, sequence.num_drafts, told))
-        first += sequence.num_rows
-    return results
+    told = None
+    if asked:
+        top = max(rows[index].sampling.logprobs or 0 for index in asked)
+        told = Told(raw, tokens[places].clamp(min=0), top)
+    return Draws(sequences, tokens, told)
 
 
 def _kept(drafts: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:

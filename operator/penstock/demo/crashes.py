@@ -1,8 +1,9 @@
 """A service's life with the operator killed before or after chosen writes, and how it ends.
 
-The life: applied, Ready, changed to another revision with more replicas, Ready again. A proxy stands
-between the operator and the API server. It counts writes; at a chosen one it kills the operator,
-either before the write goes on or after it was made and before the answer comes back.
+The life: applied, Ready, changed to another revision with more replicas, Ready again; a canary is
+promoted by hand. A proxy stands between the operator and the API server. It counts writes; at a
+chosen one it kills the operator, either before the write goes on or after it was made and before
+the answer comes back.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from penstock.adapters.kube import (
+    CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     LEASES,
@@ -30,6 +32,8 @@ from penstock.adapters.kube import (
     Kube,
     Object,
 )
+from penstock.core.rollout import commands
+from penstock.core.rollout.phases import Strategy
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.demo.stage import eventually
 from penstock.local.cluster import Cluster
@@ -60,7 +64,8 @@ class Moment:
 
 
 # What every life has, however many writes of the status fall together.
-_OCCUR = {
+_ALWAYS = {
+    "patch controllerrevisions": 2,
     "create pods": 2,  # a preflight of each revision
     "patch deployments": 2,
     "patch deployments/scale": 2,
@@ -69,12 +74,24 @@ _OCCUR = {
     "patch inferenceservices/status": 8,
     "create events": 3,
 }
-MOMENTS = tuple(
-    Moment(write, nth, after)
-    for write, times in _OCCUR.items()
-    for nth in range(1, times + 1)
-    for after in (False, True)
-)
+_OCCUR: dict[Strategy, dict[str, int]] = {
+    "Rolling": _ALWAYS,
+    "BlueGreen": _ALWAYS,
+    "Recreate": _ALWAYS,
+    # With a control, and more phases.
+    "Canary": _ALWAYS
+    | {"patch deployments": 3, "delete deployments": 2, "patch inferenceservices/status": 12},
+}
+
+
+def moments(strategy: Strategy) -> tuple[Moment, ...]:
+    """All that a life with this strategy has for certain."""
+    return tuple(
+        Moment(write, nth, after)
+        for write, times in _OCCUR[strategy].items()
+        for nth in range(1, times + 1)
+        for after in (False, True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +180,11 @@ class OperatorEnded(Exception):
 
 
 async def survive(
-    cluster: Cluster, kube: Kube, moments: Collection[Moment], model_uri: str
+    cluster: Cluster,
+    kube: Kube,
+    moments: Collection[Moment],
+    model_uri: str,
+    strategy: Strategy,
 ) -> Life:
     """Live a service's life; an operator that dies at one of `moments` is followed by another.
 
@@ -177,7 +198,7 @@ async def survive(
         config = cluster.folder / f"kubeconfig-{namespace}"
         config.write_text(kubeconfig(url, cluster.folder / "pki" / "ca.crt", "unused"))
         operators = asyncio.create_task(_run_operators(proxy, kube, config, namespace))
-        life = asyncio.create_task(_live(kube, namespace, model_uri))
+        life = asyncio.create_task(_live(kube, namespace, model_uri, strategy))
         try:
             await asyncio.wait({operators, life}, return_when=asyncio.FIRST_COMPLETED)
             if operators.done():
@@ -219,7 +240,9 @@ async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
-async def _live(kube: Kube, namespace: str, model_uri: str) -> dict[str, object]:
+async def _live(
+    kube: Kube, namespace: str, model_uri: str, strategy: Strategy
+) -> dict[str, object]:
     body = {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "InferenceService",
@@ -228,15 +251,30 @@ async def _live(kube: Kube, namespace: str, model_uri: str) -> dict[str, object]
             "model": {"uri": model_uri},
             "engine": {"maxModelLen": 256, "kvCache": {"memory": "8Mi"}},
             "resources": {"memory": "1Gi"},
+            "rollout": {"strategy": strategy, "blueGreen": {"previousKept": "2s"}},
         },
     }
     await kube.create(INFERENCE_SERVICES, namespace, body)
     await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled")
     body = {"spec": CHANGE}
     await kube.merge(INFERENCE_SERVICES, namespace, SERVICE, body, manager="crashes")
+    if strategy == "Canary":
+        await eventually(lambda: _is_promoted(kube, namespace), within_s=120, what="judged")
     await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled again")
     await asyncio.sleep(3)  # whatever a confused operator would still do
     return await end_state(kube, namespace)
+
+
+async def _is_promoted(kube: Kube, namespace: str) -> bool:
+    """Once it is judged, a person has seen enough."""
+    found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
+    rollout = found["status"]["rollout"]
+    if rollout["phase"] != "Judging":
+        return False
+    text = commands.write("promote", rollout["revision"], "1")
+    body = {"metadata": {"annotations": {commands.ANNOTATION: text}}}
+    await kube.merge(INFERENCE_SERVICES, namespace, SERVICE, body, manager="crashes")
+    return True
 
 
 async def _has_settled(kube: Kube, namespace: str) -> bool:
@@ -271,10 +309,13 @@ async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
         for plural, child in await _children(kube, namespace)
     ]
     status = found["status"]
+    history, _ = await kube.list(CONTROLLER_REVISIONS, namespace)
     return {
         "children": sorted(children),
         "conditions": {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]},
         "traffic": status["traffic"],
+        "rollout": [status["rollout"].get(name) for name in ("phase", "revision", "rejected")],
+        "history": [entry["revision"] for entry in history],
         "replicas": (status["replicas"], status["readyReplicas"]),
         "desired": status["scaling"]["desired"],
     }

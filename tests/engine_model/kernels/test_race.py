@@ -62,8 +62,8 @@ def test_greedy_rows_choose_the_same(device: str) -> None:
     for logits in torch.randn(5, len(rows), VOCAB_SIZE, device=device):
         logits[:, 4:6] += 2  # what was said is likely again
         allowed = grammar_of(rows)
-        expected = draw(logits.clone(), rows, allowed)
-        actual = race(logits, rows, allowed)
+        expected = draw(logits.clone(), rows, allowed).tolist()
+        actual = race(logits, rows, allowed).tolist()
         places = [i for i, row in enumerate(rows) if row.sampling.is_greedy]
         assert [actual[i] for i in places] == [expected[i] for i in places]
         assert len(set(actual)) > 1
@@ -85,14 +85,14 @@ def test_greedy_rows_choose_the_same(device: str) -> None:
 def test_which_tokens_remain(wishes: dict[str, float], possible: set[int], device: str) -> None:
     rows = [row(wishes | {"seed": seed}) for seed in range(60)]
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=device).repeat(len(rows), 1)
-    assert set(race(logits, rows, None)) == possible
+    assert set(race(logits, rows, None).tolist()) == possible
 
 
 def test_nothing_left_to_draw_harms_no_neighbour(device: str) -> None:
     rows = [row({"seed": seed}) for seed in (1, 2, 3, 2**64 - 1)]
     logits = torch.zeros(len(rows), VOCAB_SIZE, device=device)
     logits[0], logits[2] = -torch.inf, torch.nan
-    tokens = race(logits, rows, None)
+    tokens = race(logits, rows, None).tolist()
     assert [token < 0 for token in tokens] == [True, False, True, False]
 
 
@@ -100,7 +100,7 @@ def test_a_seed_draws_the_same_in_any_batch(device: str) -> None:
     torch.manual_seed(0)
     rows = [row({"seed": seed, "temperature": 3.0, "top_p": 0.9}) for seed in range(6)]
     logits = torch.randn(6, VOCAB_SIZE, device=device)
-    together = race(logits.clone(), rows, None)
+    together = race(logits.clone(), rows, None).tolist()
     alone = [race(logits[i : i + 1].clone(), rows[i : i + 1], None)[0] for i in range(6)]
     assert alone == together
     assert any(a != b for a, b in pairwise(together))

@@ -1,0 +1,84 @@
+"""Which sequences of a step get guesses, and how many. Blocks for them are taken if there are some.
+
+Where guesses stand depends on the last token, and how far a sequence gets with them on which are
+right. So no step with guesses is scheduled before the one before it is completed, nor one behind it.
+"""
+
+from collections.abc import Iterable
+
+from penstock_engine.core.cache import KVCache
+from penstock_engine.core.drafting import Drafter
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.speculation import Speculation
+from penstock_engine.core.step import Step
+
+
+class Drafts:
+    """Single owner, no locks."""
+
+    def __init__(
+        self, speculation: Speculation | None, cache: KVCache, max_num_tokens: int
+    ) -> None:
+        """max_num_tokens: of one sequence, prompt and output together."""
+        self._speculation = speculation
+        self._cache = cache
+        self._max_num_tokens = max_num_tokens
+        self._num_promised = 0  # to the next step that is not ahead
+        self._num_granted = 0  # to the last step
+
+    @property
+    def keep_in_step(self) -> bool:
+        """Whether the next step has to wait for the completion of the last one."""
+        return bool(self._num_promised or self._num_granted)
+
+    def drafter(self, cache_salt: str) -> Drafter | None:
+        """For one new sequence; None where nothing is guessed, or a model does."""
+        return None if self._speculation is None else self._speculation.drafter(cache_salt)
+
+    def grant(self, chunks: Iterable[tuple[Sequence, int, int]], *, is_ahead: bool) -> int:
+        """Guesses that each sequence of the next step may have. chunks: of running sequences.
+
+        A step ahead gets none, but the one after it what it would have had.
+        """
+        if self._speculation is None:
+            return 0
+        if not self._num_promised:
+            num_drawing = sum(len(sequence.tokens) - start <= 1 for sequence, start, _ in chunks)
+            self._num_promised = self._speculation.governor.num_drafts(max(1, num_drawing))
+        self._num_granted = 0
+        if not is_ahead:
+            self._num_granted, self._num_promised = self._num_promised, 0
+        return self._num_granted
+
+    def of(self, sequence: Sequence, num_tokens: int, max_drafts: int) -> tuple[int, ...] | int:
+        """Guesses beyond its chunk of num_tokens, or how many the runner may make.
+
+        With blocks for them, if there are free ones.
+        """
+        speculation = self._speculation
+        if speculation is None or max_drafts < 1:
+            return ()
+        length = len(sequence.tokens)
+        room = min(
+            max_drafts,
+            sequence.sampling.max_tokens - (length - sequence.num_prompt_tokens) - 1,
+            self._max_num_tokens - length - 1,
+        )
+        if room < 1 or sequence.num_computed_tokens + num_tokens != length:
+            return ()
+        if num_tokens > 1 and not speculation.after_prompts:
+            return ()
+        drafts = (
+            room if sequence.drafter is None else sequence.drafter.propose(sequence.tokens, room)
+        )
+        end = length + (drafts if isinstance(drafts, int) else len(drafts))
+        return drafts if self._cache.grow(sequence, end) else ()
+
+    def judged(self, num_drafts: int, num_right: int) -> None:
+        if self._speculation is not None:
+            self._speculation.governor.judged(num_drafts, num_right)
+
+    def timed(self, step: Step, duration_s: float) -> None:
+        if self._speculation is not None:
+            num_tokens = step.num_tokens + sum(s.num_open_drafts for s in step.sequences)
+            self._speculation.governor.timed(num_tokens, duration_s)

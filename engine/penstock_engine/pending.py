@@ -1,0 +1,88 @@
+"""A step whose forward pass is launched: its rows are drawn last, its results fetched.
+
+What a row draws may depend on the token before it, by penalties, bad words or a grammar. The host
+knows that token when the step before is completed: so a step is drawn as late as the next one is
+launched, or it is waited for. By then, the device has hardly more to do than this pass.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.kernels.transfer import Mark
+from penstock_engine.sampling.logprobs import Told
+from penstock_engine.sampling.sampler import Draws, sample
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is told beside drawn tokens, by request id. embeddings: float32 [hidden_size]."""
+
+    embeddings: Mapping[str, torch.Tensor]
+    prompt_logprobs: Mapping[str, Sequence[Told]]
+
+
+class Pending:
+    """One thread, as of its runner."""
+
+    def __init__(
+        self,
+        sequences: Sequence[ScheduledSequence],
+        logits: torch.Tensor | None,
+        asked: Asked,
+        device: torch.device | str,
+    ) -> None:
+        """sequences: that draw tokens. logits: [rows, vocabulary], of them in order; None without
+        one. asked: fetched already."""
+        self._sequences = sequences
+        self._logits = logits
+        self._asked = asked
+        self._device = device
+        self._draws: Draws | None = None
+        self._mark: Mark | None = None
+
+    @torch.inference_mode()
+    def draw(self) -> None:
+        """Enqueues the draws, once; to be called when the step before is completed."""
+        if self._mark is not None:
+            return
+        if self._sequences:
+            logits, self._logits = self._logits, None
+            if logits is None:
+                raise RuntimeError("the draws of this step have failed before")
+            self._draws = sample(logits, self._sequences)
+        self._mark = Mark(self._device)
+
+    @property
+    def tokens(self) -> torch.Tensor | None:
+        """Drawn ones, on the device: int64 [rows]."""
+        return None if self._draws is None else self._draws.tokens
+
+    @property
+    def rows(self) -> dict[tuple[str, int], int]:
+        """Where the token of a sequence at a position is among the drawn ones."""
+        rows, first = {}, 0
+        for sequence in self._sequences:
+            rows[sequence.request_id, sequence.end] = first
+            first += sequence.num_rows
+        return rows
+
+    def wait(self) -> dict[str, Sampled]:
+        """What each sequence draws, or is told of its prompt, as soon as the device is done."""
+        self.draw()
+        assert self._mark is not None
+        self._mark.wait()
+        results: dict[str, Sampled] = {}
+        if self._draws is not None:
+            ids = [sequence.request_id for sequence in self._sequences]
+            results = dict(zip(ids, self._draws.results(), strict=True))
+        for request_id, vector in self._asked.embeddings.items():
+            embedding = tuple(vector.tolist())
+            results[request_id] = replace(results[request_id], embedding=embedding)
+        for request_id, parts in self._asked.prompt_logprobs.items():
+            told = tuple(logprobs for part in parts for logprobs in part.all())
+            result = results.get(request_id, Sampled())
+            results[request_id] = replace(result, prompt_logprobs=told)
+        return results

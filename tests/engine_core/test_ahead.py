@@ -1,0 +1,131 @@
+"""A step scheduled while the one before it is computed."""
+
+import pytest
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.step import TO_BE_DRAWN, Sampled, Step
+
+EOS = 999
+
+
+def make_scheduler(**changes: object) -> Scheduler:
+    values = {
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 16,
+        "max_model_len": 64,
+        "block_size": 4,
+        "num_blocks": 16,
+    }
+    return Scheduler(SchedulerConfig(**(values | changes)))  # type: ignore[arg-type]
+
+
+def make_sequence(name: str, num_prompt_tokens: int, max_tokens: int = 8) -> Sequence:
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0)
+    return Sequence(name, list(range(num_prompt_tokens)), params, frozenset({EOS}), 0.0)
+
+
+def step_of(scheduler: Scheduler) -> Step:
+    step = scheduler.schedule(0.0)
+    assert step is not None
+    scheduler.check()
+    return step
+
+
+def complete(scheduler: Scheduler, step: Step, token: int = 7) -> list[str]:
+    """Who has a token or an end."""
+    events = scheduler.complete(
+        step, {s.request_id: Sampled((token,)) for s in step.sequences if s.is_sampled}, 0.0
+    )
+    scheduler.check()
+    return [event.request_id for event in events]
+
+
+def parts(step: Step) -> dict[str, tuple[int, tuple[int, ...]]]:
+    return {s.request_id: (s.start, s.token_ids) for s in step.sequences}
+
+
+def test_a_token_to_be_drawn_has_a_place_before_it_is_known() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 4))
+    first = step_of(scheduler)
+    second = step_of(scheduler)
+    assert parts(second) == {"a": (4, TO_BE_DRAWN)}
+    assert second.sequences[0].is_sampled
+    assert len(second.sequences[0].block_table) == 2
+    assert complete(scheduler, first) == ["a"]
+    assert second.sequences[0].known().token_ids == (7,)
+    assert parts(step_of(scheduler)) == {"a": (5, TO_BE_DRAWN)}
+    assert complete(scheduler, second, 8) == ["a"]
+
+
+def test_chunks_of_a_prompt_follow_each_other() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 20))
+    first, second = step_of(scheduler), step_of(scheduler)
+    assert parts(second) == {"a": (16, (16, 17, 18, 19))}
+    assert complete(scheduler, first) == []
+    assert complete(scheduler, second) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "max_model_len"), [(1, 64), (9, 5)], ids=["max_tokens", "max_model_len"]
+)
+def test_an_end_that_is_known_before_is_not_passed(max_tokens: int, max_model_len: int) -> None:
+    scheduler = make_scheduler(max_model_len=max_model_len)
+    scheduler.add(make_sequence("a", 4, max_tokens))
+    first = step_of(scheduler)
+    assert scheduler.schedule(0.0) is None
+    assert complete(scheduler, first) == ["a"]
+    assert not scheduler.has_work
+
+
+def test_what_follows_an_end_is_thrown_away() -> None:
+    """The end comes by its token; the blocks are free, and nobody hears of the step behind it."""
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 4))
+    scheduler.add(make_sequence("b", 5))
+    first, second = step_of(scheduler), step_of(scheduler)
+    complete(scheduler, first, EOS)
+    assert not scheduler.has_work
+    assert scheduler.num_free_blocks == 16
+    assert complete(scheduler, second) == []
+
+
+def test_another_of_the_same_name_does_not_get_its_token() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 4))
+    first, second = step_of(scheduler), step_of(scheduler)
+    scheduler.abort("a", 0.0)
+    scheduler.add(make_sequence("a", 6))
+    assert complete(scheduler, first) == []
+    third = step_of(scheduler)
+    assert parts(third) == {"a": (0, (0, 1, 2, 3, 4, 5))}
+    assert complete(scheduler, second) == []
+    assert complete(scheduler, third) == ["a"]
+
+
+def test_nobody_gives_way_to_a_step_ahead() -> None:
+    """What it lacks may be set free by the open step."""
+    scheduler = make_scheduler(num_blocks=3, max_model_len=12)
+    scheduler.add(make_sequence("a", 4))
+    scheduler.add(make_sequence("b", 7))
+    first = step_of(scheduler)
+    assert scheduler.schedule(0.0) is None
+    complete(scheduler, first)
+    assert set(parts(step_of(scheduler))) == {"a"}
+    assert scheduler.stats().preemptions == 1
+
+
+def test_guesses_wait_for_what_they_stand_on() -> None:
+    speculation = SpeculationConfig(method="ngram", num_speculative_tokens=2, prompt_lookup_min=1)
+    scheduler = make_scheduler(speculation=speculation)
+    scheduler.add(make_sequence("a", 4))
+    first = step_of(scheduler)
+    assert scheduler.schedule(0.0) is None, "the next step may have guesses"
+    complete(scheduler, first, 2)
+    guessing = step_of(scheduler)
+    assert guessing.sequences[0].drafts == (3, 2)
+    assert scheduler.schedule(0.0) is None, "how far it gets is not known"
