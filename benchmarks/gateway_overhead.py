@@ -58,17 +58,18 @@ async def engine(chunks: int) -> None:
 
 async def gateway(engine_port: int) -> None:
     """The real gateway, with a fleet of one engine that nobody has to watch."""
-    from penstock.core.routing import Endpoint
+    from penstock.core.routing import Endpoint, Side
     from penstock.gateway.app import Gateway
-    from penstock.gateway.fleet import Fleet, Service, Snapshot
+    from penstock.gateway.fleet import Fleet
     from penstock.gateway.server import run, server_for
     from penstock.gateway.settings import GatewaySettings
+    from penstock.gateway.snapshot import Service, Snapshot
     from penstock.gateway.upstream import Upstream
 
     settings = GatewaySettings(host="127.0.0.1", port=0)
     endpoint = Endpoint("default/engine", f"127.0.0.1:{engine_port}", "r1")
     fleet = Fleet()
-    fleet.publish(Snapshot((Service("default", "m", "m", 0, {"r1": 100}, (endpoint,)),)))
+    fleet.publish(Snapshot((Service("default", "m", "m", 0, {Side("r1"): 100}, (endpoint,)),)))
     async with Upstream(settings) as upstream:
         made = Gateway(fleet, upstream, settings)
         server = server_for(made)

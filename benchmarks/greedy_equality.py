@@ -2,25 +2,19 @@
 
     python benchmarks/greedy_equality.py [--prompts 50] [--longest 600] [--new-tokens 32]
                                          [--families llama,qwen3] [--dtypes float32,bfloat16]
-                                         [--tensor-parallel 2] [--pipeline-parallel 2]
-                                         [--expert-parallel]
+                                         [--concurrency 1,16] [--tensor-parallel 2]
+                                         [--pipeline-parallel 2] [--expert-parallel]
 
 Small random models of each family answer prompts of 1 to --longest tokens: with transformers'
 generate, one prompt at a time, and with the engine at concurrency 1 and 16, with chunks of at most
 16 and 256 tokens, with the prefix cache and n-gram speculation on and off, and with so few blocks
 that sequences are preempted; if asked for, as several processes that share the model. Where two
-outputs part, the gap is how much the reference prefers its own token to the engine's:
-
-    tie        float32: the gap is below 1e-4. bfloat16: below 2 units in the last place
-    noise      bfloat16: below twice the reference's own error, the largest distance of a logit
-               from what it computes in float32 with the same weights; with experts that is what
-               a router makes of a near tie
-    different  anything else; there must be none, or the exit status is 1
+outputs part, verdicts.py says why: a tie, noise, another choice of experts, each counted. Anything
+else is a fault, and the exit status is 1.
 """
 
 import argparse
 import itertools
-import math
 import random
 import sys
 import tempfile
@@ -34,30 +28,22 @@ from typing import Any
 
 import torch
 import transformers
+from expert_choices import EngineRouters, ReferenceRouters
+from families import FAMILIES, VOCAB_SIZE
+from verdicts import VERDICTS, Judge, Judgement, Reference, compare
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
+from penstock_engine.loop import StepRunner
+from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
 BLOCK_SIZE = 16
-VOCAB_SIZE = 512
-TIE_GAP = 1e-4
-TIE_ULPS = 2
-VERDICTS = ("equal", "tie", "noise", "different")
-
-
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """tokens: the reference's output; logits: [tokens, vocabulary], of which each is the first."""
-
-    prompt: list[int]
-    tokens: list[int]
-    logits: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +59,13 @@ class Result:
     family: str
     dtype: str
     setting: Setting
-    verdicts: Counter[str]
-    noise: float
+    judgements: list[Judgement]
     stats: SchedulerStats
     duration_s: float
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        return Counter(judgement.verdict for judgement in self.judgements)
 
 
 # Alone, and in a crowd that preempts each other.
@@ -97,109 +86,6 @@ NGRAM = SpeculationConfig(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A small random model. config: what makes it a tell-tale of its family.
-
-    shortest: prompts have at least so many tokens. shard: largest file of its checkpoint.
-    """
-
-    name: str
-    config: dict[str, Any]
-    shortest: int = 1
-    shard: str = "1GB"
-
-    def make(self, directory: Path) -> None:
-        config_name = "Gemma3Text" if self.name == "Gemma3" else self.name
-        config = getattr(transformers, f"{config_name}Config")(
-            **{
-                "vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 160,
-                "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
-                "max_position_embeddings": 4096, "initializer_range": 0.15,
-                "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **self.config,
-            }
-        )  # fmt: skip
-        model = getattr(transformers, f"{self.name}ForCausalLM")(config)
-        randomise(model)
-        model.save_pretrained(directory, max_shard_size=self.shard)
-
-    def load(self, directory: Path, dtype: str) -> transformers.PreTrainedModel:
-        architecture = getattr(transformers, f"{self.name}ForCausalLM")
-        model: transformers.PreTrainedModel = architecture.from_pretrained(directory, dtype=dtype)
-        return model.eval()
-
-
-def randomise(model: transformers.PreTrainedModel) -> None:
-    """Biases are born as 0 and norms as 1, and would not show whether they are used.
-
-    An embedding that is also the head, and is scaled up as Gemma's is, would repeat its input. And
-    a router that hardly prefers one expert to another would make every rounding a change of mind.
-    """
-    if model.config.tie_word_embeddings:
-        model.get_input_embeddings().weight.data *= 0.25
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.normal_(parameter, std=0.1)
-        elif "norm" in name:
-            parameter.data += torch.randn_like(parameter) * 0.2
-        elif name.endswith("mlp.gate.weight"):
-            parameter.data *= 4
-
-
-LLAMA3 = {
-    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0, "original_max_position_embeddings": 512,
-}  # fmt: skip
-PHI3 = {
-    "partial_rotary_factor": 0.75, "hidden_size": 128,
-    "rope_parameters": {
-        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
-        "short_factor": [1 + i / 20 for i in range(12)], "long_factor": [2 + i for i in range(12)],
-    },
-}  # fmt: skip
-
-FAMILIES: dict[str, Family] = {
-    "llama": Family(
-        "Llama",
-        {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True,
-         "rope_parameters": LLAMA3},
-        shard="300KB",
-    ),
-    "qwen2": Family(
-        "Qwen2", {"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 1}
-    ),
-    "qwen3": Family(
-        "Qwen3", {"num_attention_heads": 6, "head_dim": 32, "tie_word_embeddings": True}
-    ),
-    "mistral": Family("Mistral", {"sliding_window": 40, "head_dim": 32}),
-    "gemma": Family("Gemma", {"num_key_value_heads": 1, "head_dim": 32}),
-    "gemma2": Family(
-        "Gemma2",
-        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
-         "attn_logit_softcapping": 2.0, "final_logit_softcapping": 2.0},
-    ),
-    "gemma3": Family(
-        "Gemma3",
-        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
-         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-         "rope_parameters": {
-             "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
-             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-         }},
-    ),
-    "phi": Family("Phi", {"num_key_value_heads": 4}),
-    "phi3": Family("Phi3", {"sliding_window": 60, "original_max_position_embeddings": 2048} | PHI3),
-    # transformers rotates a text as a long one from token 17 on, the engine from its first.
-    "phi3-long": Family("Phi3", {"original_max_position_embeddings": 16} | PHI3, shortest=17),
-    "mixtral": Family("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
-    "qwen3-moe": Family(
-        "Qwen3Moe",
-        {"num_local_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
-         "mlp_only_layers": [1]},
-    ),
-}  # fmt: skip
-
-
 def make_prompts(
     num_prompts: int, longest: int, seed: int, *, shortest: int = 1
 ) -> list[list[int]]:
@@ -217,16 +103,17 @@ def make_prompts(
 
 
 def reference(model: transformers.PreTrainedModel, prompt: list[int], new_tokens: int) -> Reference:
-    output = model.generate(
-        torch.tensor([prompt]),
-        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-        max_new_tokens=new_tokens,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-    )
+    with ReferenceRouters(model).recording() as routers:
+        output = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=new_tokens,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
     tokens = output.sequences[0, len(prompt) :].tolist()
-    return Reference(prompt, tokens, torch.cat(output.logits).float())
+    return Reference(prompt, tokens, torch.cat(output.logits).float(), routers)
 
 
 def room(prompts: list[list[int]], new_tokens: int) -> dict[str, int]:
@@ -247,7 +134,8 @@ def generate(
     """The engine's answers. options: more of RunnerConfig."""
     runner = load(directory, prompts, new_tokens, (setting,), dtype, **options)
     with closing(runner):
-        return answer(runner, prompts, new_tokens, setting)
+        window_tokens = ModelConfig.load(directory).window_tokens
+        return answer(runner, prompts, new_tokens, setting, window_tokens)
 
 
 def load(
@@ -268,9 +156,10 @@ def load(
 
 
 def answer(
-    runner: Runner, prompts: list[list[int]], new_tokens: int, setting: Setting
-) -> tuple[list[list[int]], Scheduler]:
-    """One answer to each prompt. runner: with room for them."""
+    runner: StepRunner, prompts: list[list[int]], new_tokens: int, setting: Setting,
+    window_tokens: int | None,
+) -> tuple[list[list[int]], Scheduler]:  # fmt: skip
+    """One answer to each prompt. runner: with room for them. window_tokens: of its model."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=setting.concurrency,
@@ -278,6 +167,7 @@ def answer(
             prefix_caching=setting.prefix_caching,
             max_num_queued_seqs=len(prompts),
             speculation=NGRAM if setting.speculates else None,
+            window_tokens=window_tokens,
             **room(prompts, new_tokens),
         )
     )
@@ -290,34 +180,6 @@ def answer(
             outputs[event.request_id] += event.token_ids
     scheduler.check()
     return list(outputs.values()), scheduler
-
-
-def compare(expected: Reference, tokens: list[int], dtype: str, noise: float) -> str:
-    """One of VERDICTS; after a first difference nothing can be compared."""
-    for wanted, token, logits in zip(expected.tokens, tokens, expected.logits, strict=True):
-        if token != wanted:
-            gap = (logits[wanted] - logits[token]).item()
-            if gap < (TIE_GAP if dtype == "float32" else TIE_ULPS * ulp(logits[wanted].item())):
-                return "tie"
-            return "noise" if gap < 2 * noise else "different"
-    return "equal"
-
-
-def ulp(number: float) -> float:
-    """Unit in the last place of a bfloat16, which has 8 bits of precision."""
-    return 2.0 ** (math.frexp(number)[1] - 8)
-
-
-@torch.inference_mode()
-def own_noise(model: transformers.PreTrainedModel, references: list[Reference]) -> float:
-    """How far a bfloat16 reference is from itself in float32; model: what gave the references."""
-    exact = model.float()
-    noise = 0.0
-    for r in references:
-        ids = torch.tensor([r.prompt + r.tokens[:-1]])
-        error = exact(ids).logits[0, len(r.prompt) - 1 :] - r.logits
-        noise = max(noise, error.abs().max().item())
-    return noise
 
 
 def campaign(
@@ -334,20 +196,28 @@ def campaign(
             family.make(directory)
             model = family.load(directory, dtype)
             references = [reference(model, prompt, new_tokens) for prompt in prompts]
-            noise = 0.0 if dtype == "float32" else own_noise(model, references)
+            judge = None if dtype == "float32" else Judge(model, references)
+            window_tokens = ModelConfig.load(directory).window_tokens
             runner = load(directory, prompts, new_tokens, settings, dtype, layout=layout)
+            listening = None
+            if judge is not None and references[0].routers:
+                listening = EngineRouters(runner)
             with closing(runner):
                 for setting in settings:
                     started = time.monotonic()
-                    outputs, scheduler = answer(runner, prompts, new_tokens, setting)
-                    verdicts = Counter(
-                        compare(expected, tokens, dtype, noise)
-                        for expected, tokens in zip(references, outputs, strict=True)
+                    outputs, scheduler = answer(
+                        listening or runner, prompts, new_tokens, setting, window_tokens
                     )
-                    yield Result(
-                        name, dtype, setting, verdicts, noise, scheduler.stats(),
-                        time.monotonic() - started,
-                    )  # fmt: skip
+                    duration_s = time.monotonic() - started
+                    judgements = [
+                        compare(expected, tokens)
+                        if judge is None
+                        else judge.judge(index, tokens, listening)
+                        for index, (expected, tokens) in enumerate(
+                            zip(references, outputs, strict=True)
+                        )
+                    ]
+                    yield Result(name, dtype, setting, judgements, scheduler.stats(), duration_s)
 
 
 def main() -> None:
@@ -357,6 +227,7 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--concurrency", default="1,16")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--pipeline-parallel", type=int, default=1)
@@ -364,12 +235,14 @@ def main() -> None:
     args = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     print("family     dtype     concurrency  chunk  cache  ngram", *VERDICTS,
-          "preemptions    hits  drafts   noise     s", sep="  ")  # fmt: skip
+          "preemptions    hits  drafts     gap   noise  router     s", sep="  ")  # fmt: skip
     total: Counter[str] = Counter()
+    concurrency = set(map(int, args.concurrency.split(",")))
     for dtype in args.dtypes.split(","):
+        settings = SETTINGS if dtype == "float32" else BFLOAT16_SETTINGS
         for r in campaign(
             tuple(args.families.split(",")),
-            SETTINGS if dtype == "float32" else BFLOAT16_SETTINGS,
+            tuple(s for s in settings if s.concurrency in concurrency),
             num_prompts=args.prompts, longest=args.longest, new_tokens=args.new_tokens,
             seed=args.seed, dtype=dtype,
             layout=Layout(args.tensor_parallel, args.pipeline_parallel, args.expert_parallel),
@@ -381,8 +254,12 @@ def main() -> None:
                 f"{r.family:10} {r.dtype:9} {s.concurrency:11} {s.chunk_tokens:6}",
                 *(f"{word:>5}" for word in on_off),
                 *(f"{r.verdicts[verdict]:{len(verdict)}}" for verdict in VERDICTS),
-                f"{r.stats.preemptions:11} {r.stats.prefix_hits_tokens:7}"
-                f" {r.stats.draft_tokens:7} {r.noise:7.4f} {r.duration_s:5.1f}",
+                f"{r.stats.preemptions:11} {r.stats.prefix_hits_tokens:7} {r.stats.draft_tokens:7}",
+                *(
+                    f"{max(getattr(judgement, name) for judgement in r.judgements):6.4f}"
+                    for name in ("gap", "noise", "router_gap")
+                ),
+                f"{r.duration_s:5.1f}",
                 sep="  ",
                 flush=True,
             )

@@ -5,7 +5,7 @@
 
 Small random models are rounded and packed here by each format's public definition, word by word.
 transformers answers prompts with the rounded weights written out in float32, the engine with the
-packed checkpoint, in float32 too. Verdicts as in greedy_equality.py.
+packed checkpoint, in float32 too. Verdicts as in verdicts.py.
 """
 
 import argparse
@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from greedy_equality import FAMILIES, Setting, compare, generate, make_prompts, reference
+from families import FAMILIES
+from greedy_equality import Setting, generate, make_prompts, reference
 from safetensors.torch import load_file, save_file
+from verdicts import compare
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, torch.Tensor]
@@ -289,7 +291,7 @@ def campaign(
                 expected = [reference(model, prompt, new_tokens) for prompt in prompts]
                 outputs, _ = generate(packed, prompts, new_tokens, SETTING)
                 verdicts = Counter(
-                    compare(one, tokens, "float32", 0.0)
+                    compare(one, tokens).verdict
                     for one, tokens in zip(expected, outputs, strict=True)
                 )
                 yield Result(family_name, form, verdicts)

@@ -39,6 +39,7 @@ configs = st.builds(
     max_num_queued_seqs=st.integers(1, 8),
     policy=st.sampled_from(["fcfs", "priority"]),
     num_host_blocks=st.integers(0, 6),
+    window_tokens=st.none() | st.integers(1, 20),
     max_adapters=st.integers(1, 2),
     adapter_patience_s=st.sampled_from([0.0, 3.0]),
     speculation=st.none()
@@ -89,11 +90,12 @@ class Memory:
     """What blocks and host slots hold, token by token: moved as a runner would move it.
 
     A token's keys and values depend on all tokens before it and on the adapter, so this is what
-    is written for it, and what must lie in every position before the ones that a step computes.
+    is written for it, and what must lie in every position that the ones a step computes see.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.size = config.block_size
+        self.window_tokens = config.window_tokens
         self.device: list[list[object]] = [[None] * self.size for _ in range(config.num_blocks)]
         self.host: list[list[object]] = [[None] * self.size for _ in range(config.num_host_blocks)]
 
@@ -114,7 +116,8 @@ class Memory:
             for position in range(s.start, end):
                 block, offset = divmod(position, self.size)
                 self.device[s.block_table[block]][offset] = self.meaning(s, tokens, position)
-            for position in range(end):
+            first = 0 if self.window_tokens is None else max(0, s.start - self.window_tokens + 1)
+            for position in range(first, end):
                 block, offset = divmod(position, self.size)
                 found = self.device[s.block_table[block]][offset]
                 assert found == self.meaning(s, tokens, position), "a block holds something else"
@@ -185,9 +188,10 @@ class EngineMachine(RuleBasedStateMachine):
             results = {s.request_id: sampled(s, num_guessed, end_at) for s in step.sequences}
             self.open.append((step, results))
 
-    @rule(fail=st.integers(0, 9))
+    @rule(fail=st.integers(0, 9), duration_s=st.sampled_from([0.0, 0.1, 9.0]))
     @precondition(lambda self: self.open)
-    def complete(self, fail: int) -> None:
+    def complete(self, fail: int, duration_s: float = 0.1) -> None:
+        self.now += duration_s
         step, results = self.open.pop(0)
         first = step.sequences[0]
         if fail == 0 and self.scheduler.is_alive(first):

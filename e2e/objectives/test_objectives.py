@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.adapters.kube import CONFIG_MAPS
-from penstock.core.manifests.learned import KEY, name
+from penstock.core.manifests.kept import SIZING
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.recording import Recording
 from penstock.demo.campaigns import corpus, writes_while_quiet
@@ -52,10 +52,10 @@ async def penstock(stage: Stage, *args: str) -> Said:
 async def kept(stage: Stage) -> dict[str, Any]:
     """What is written down of the service; empty while nothing is."""
     try:
-        body = await stage.kube.get(CONFIG_MAPS, "default", name(SERVICE))
+        body = await stage.kube.get(CONFIG_MAPS, "default", SIZING.name(SERVICE))
     except NotFound:
         return {}
-    record: dict[str, Any] = json.loads(body["data"][KEY])
+    record: dict[str, Any] = json.loads(body["data"][SIZING.key])
     return record
 
 

@@ -46,6 +46,8 @@ async def live(cluster: Cluster, models: Path) -> Life:
     service["metadata"]["name"] = NAME
     # What sizing learns is kept in a ConfigMap: those rights are used too.
     service["spec"]["objectives"] = {"ttft": "5s", "tpot": "200ms"}
+    # And the old revision is forgotten: that right, too.
+    service["spec"]["rollout"] = {"revisionHistoryLimit": 0}
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED)
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)

@@ -21,7 +21,7 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import Sampled, ScheduledSequence, Step
 
 T = TypeVar("T")
 
@@ -60,13 +60,17 @@ class _UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What changed since the last report. num_scheduled_tokens 0: no forward pass was run."""
+    """What changed since the last report. num_scheduled_tokens 0: no forward pass was run.
+
+    sequences: what one was run of.
+    """
 
     events: list[TokenEvent]
     stats: SchedulerStats
     num_scheduled_tokens: int
     duration_s: float
     now: float
+    sequences: tuple[ScheduledSequence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +274,8 @@ class EngineLoop:
         events += self._scheduler.complete(first.step, sampled, now)
         if failed:
             self._scheduler.check()
-        self._report(events, first.step.num_tokens, max(first.started_s, self._landed_s))
+        started_s = max(first.started_s, self._landed_s)
+        self._report(events, first.step.num_tokens, started_s, first.step.sequences)
         self._landed_s = now
         if self._num_failures >= MAX_CONSECUTIVE_FAILURES:
             raise RuntimeError(f"{self._num_failures} steps in a row failed entirely")
@@ -314,10 +319,18 @@ class EngineLoop:
             self._num_failures = self._num_failures + 1 if len(failed) == len(alive) else 0
         return sampled, failed
 
-    def _report(self, events: list[TokenEvent], num_scheduled_tokens: int, started: float) -> None:
+    def _report(
+        self,
+        events: list[TokenEvent],
+        num_scheduled_tokens: int,
+        started: float,
+        sequences: tuple[ScheduledSequence, ...] = (),
+    ) -> None:
         now = self._clock()
         self._stats = self._scheduler.stats()
-        self._on_step(StepReport(events, self._stats, num_scheduled_tokens, now - started, now))
+        self._on_step(
+            StepReport(events, self._stats, num_scheduled_tokens, now - started, now, sequences)
+        )
 
     def _drain_inbox(self) -> None:
         """Sequences submitted to a loop that ends are failed with the rest."""

@@ -59,6 +59,7 @@ class Sizing:
 
     dtype, kv_dtype: of what is computed and of the KV cache, by torch's names.
     num_host_blocks: room in host memory for blocks evicted from the others.
+    window_tokens: how far back a token sees in any layer of both; None: some layer sees all.
     weights_bytes and kv_bytes_per_token are those of all ranks together where they share one
     memory, on the CPU, and those of the rank that has most where each has a device of its own.
     """
@@ -73,6 +74,7 @@ class Sizing:
     kv_bytes_per_token: int
     num_host_blocks: int
     kv_dtype: str
+    window_tokens: int | None
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -130,6 +132,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
     rank_weights_bytes = [part.held(tensor_bytes) for part in parts]
     rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
+    windows = [model.window_tokens]
     if config.draft_model_dir is not None:
         if config.has_draft_head:
             draft, draft_bytes = _check_head(config, config.draft_model_dir, dtype, model)
@@ -137,6 +140,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
             draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
         rank_weights_bytes[0] += draft_bytes
         rank_per_token[0] += draft.kv_bytes_per_token(*kv_bytes)
+        windows.append(draft.window_tokens)
     together = sum if device_name == "cpu" else max
     weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
     wanted_bytes = config.kv_cache_memory_bytes
@@ -160,6 +164,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
         per_token, num_host_blocks, kv_dtype,
+        None if None in windows else max(filter(None, windows)),
     )  # fmt: skip
 
 

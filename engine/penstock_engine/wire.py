@@ -263,6 +263,24 @@ SPEC_ACCEPTED_BY_POSITION = MetricSpec(
     "Accepted tokens per draft position.",
     (*LABELS, "position"),
 )
+FLOPS = MetricSpec(
+    "vllm:estimated_flops_per_gpu_total",
+    "counter",
+    "Estimated number of floating point operations per GPU (for Model Flops Utilization "
+    "calculations).",
+)
+READ_BYTES = MetricSpec(
+    "vllm:estimated_read_bytes_per_gpu_total",
+    "counter",
+    "Estimated number of bytes read from memory per GPU (for Model Flops Utilization "
+    "calculations).",
+)
+WRITTEN_BYTES = MetricSpec(
+    "vllm:estimated_write_bytes_per_gpu_total",
+    "counter",
+    "Estimated number of bytes written to memory per GPU (for Model Flops Utilization "
+    "calculations).",
+)
 PREFILL_TOKENS_PENDING = MetricSpec(
     "penstock:prefill_tokens_pending",
     "gauge",
@@ -289,6 +307,14 @@ KV_EXHAUSTED = MetricSpec(
     "requests that gave theirs up to compute them again (recompute).",
     (*LABELS, "action"),
 )
+KV_COPY_CHOICES = MetricSpec(
+    "penstock:kv_copy_choices_total",
+    "counter",
+    "Choices between copying a block and computing it again, with host memory for KV blocks: of "
+    "evicted blocks save or drop, of prefixes found in the host restore or compute; because it is "
+    "cheaper by what steps have taken, because that is still unmeasured, or as a probe of the price.",
+    (*LABELS, "choice", "reason"),
+)
 DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
 )
@@ -302,6 +328,7 @@ METRICS: tuple[MetricSpec, ...] = (
     REQUEST_MAX_GENERATION_TOKENS, REQUEST_PARAMS_N, REQUEST_PARAMS_MAX_TOKENS,
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
+    FLOPS, READ_BYTES, WRITTEN_BYTES,
     KV_EXHAUSTED, PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
 )  # fmt: skip
 
@@ -331,6 +358,9 @@ ADAPTER_TOKENS = MetricSpec(
 ADAPTER_METRICS: tuple[MetricSpec, ...] = (
     LORA_INFO, LORA_RESIDENT, ADAPTER_REQUESTS, ADAPTER_TOKENS,
 )  # fmt: skip
+
+# Exposed only by an engine that has host memory for KV blocks; a series exists from its first choice.
+OFFLOADING_METRICS: tuple[MetricSpec, ...] = (KV_COPY_CHOICES,)
 
 # Exposed only by an engine that speculates, as vLLM does.
 SPECULATION_METRICS: tuple[MetricSpec, ...] = (

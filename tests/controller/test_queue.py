@@ -63,3 +63,23 @@ async def test_an_error_is_tried_again_without_a_change() -> None:
     WorkQueue(handle).add(KEY)
     await done.wait()
     assert tries == 3
+
+
+async def test_a_key_that_asks_for_it_is_called_again_and_only_its_last_wish_counts() -> None:
+    waits = iter([60.0, 0.01, None])
+    calls = 0
+
+    async def handle(_: Key) -> float | None:
+        nonlocal calls
+        calls += 1
+        return next(waits)
+
+    queue = WorkQueue(handle)
+    queue.add(KEY)
+    await asyncio.sleep(0.05)
+    assert calls == 1
+    queue.add(KEY)
+    await asyncio.sleep(0.2)
+    assert calls == 3
+    await asyncio.sleep(0.05)
+    assert calls == 3

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.canary.evidence import Arm
 from penstock.core.feed import Feed, Gateways
 from penstock.core.signals import GatewayReading, Histogram
 
@@ -29,7 +30,7 @@ def reading(arrivals: int, queued: int = 0, wait_s: float = 0.0) -> GatewayReadi
 
 
 def feed(arrivals: int, started_s: float = 1.0, **more: float) -> Feed:
-    return Feed(1, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
+    return Feed(2, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
 
 
 def looked(*looks: dict[str, Feed]) -> GatewayReading:
@@ -79,7 +80,7 @@ def test_one_that_could_not_be_read_for_a_while_is_not_counted_twice() -> None:
 def test_other_buckets_are_not_added() -> None:
     other = replace(reading(1), ttft_s=Histogram((5.0,), (1, 0), 1.0))
     with pytest.raises(ValueError, match="different buckets"):
-        looked({"a": feed(1), "b": Feed(1, 1.0, {"n/s": other})})
+        looked({"a": feed(1), "b": Feed(2, 1.0, {"n/s": other})})
 
 
 @given(
@@ -97,3 +98,39 @@ def test_the_sum_never_falls_and_is_all_that_ever_came(rounds: list[dict[str, in
         total = gateways.sums["n/s"].arrivals
         assert before <= total == came
         before = total
+
+
+def telling(started_s: float = 1.0, **requests: int) -> Feed:
+    arms = {"n/s": {pod: Arm(requests=count) for pod, count in requests.items()}}
+    return Feed(2, started_s, {"n/s": ZERO}, arms)
+
+
+@pytest.mark.parametrize(
+    ("looks", "requests"),
+    [
+        ([{"g": telling(a=5, b=1)}, {"g": telling(a=8, b=1)}], {"a": 8, "b": 1}),
+        (
+            [{"g": telling(a=5), "h": telling(a=7)}, {"g": telling(a=6), "h": telling(a=9)}],
+            {"a": 15},
+        ),
+        # A gateway goes: what it counted stays, as long as another one tells of the engine.
+        ([{"g": telling(a=5), "h": telling(a=7)}, {"g": telling(a=6)}], {"a": 13}),
+        # An engine goes, and one comes.
+        ([{"g": telling(a=5, b=1)}, {"g": telling(b=2, c=3)}], {"b": 2, "c": 3}),
+        # A gateway begins anew, as its start or a count tells.
+        ([{"g": telling(a=5)}, {"g": telling(started_s=2.0, a=6)}], {"a": 11}),
+        ([{"g": telling(a=5)}, {"g": telling(a=2)}], {"a": 7}),
+    ],
+)
+def test_requests_of_each_engine(looks: list[dict[str, Feed]], requests: dict[str, int]) -> None:
+    gateways = Gateways()
+    for feeds in looks:
+        gateways = gateways.after(feeds, feeds.keys(), 50.0)
+    assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == requests
+
+
+def test_a_gateway_that_could_not_be_read_still_tells_of_its_engines() -> None:
+    gateways = Gateways().after({"g": telling(a=5), "h": telling(b=2)}, ["g", "h"], 1.0)
+    gateways = gateways.after({"h": telling(b=3)}, ["g", "h"], 2.0)
+    gateways = gateways.after({"g": telling(a=9), "h": telling(b=4)}, ["g", "h"], 3.0)
+    assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == {"a": 9, "b": 4}

@@ -5,12 +5,20 @@ from typing import Any
 
 import pytest
 
+from penstock.core.conditions import conditions
+from penstock.core.history import Revision
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
 from penstock.core.plan import plan
 from penstock.core.revision import revision_of
+from penstock.core.rollout.phases import Phase, Strategy
+from penstock.core.rollout.shares import Share
+from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.rollout.state import Rejection, RolloutState
+from penstock.core.routing import Side
+from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ScalingSpec, ServiceSpec
-from penstock.core.status import ScalingReport, conditions, render
+from penstock.core.status import render, traffic_of
 from penstock.core.strategic_merge import covers, merge
 
 SPEC = ServiceSpec(
@@ -38,6 +46,7 @@ SPEC = ServiceSpec(
     drain_s=30,
 )
 REVISION = revision_of(SPEC)
+NOW_S = 1_800_000_000.0
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
 FORBIDDEN = ("PodForbidden", "not here")
 REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model; set spec.model.uri"}'
@@ -66,15 +75,46 @@ def deployment(
     )
 
 
+KNOWN = (
+    Revision(f"chat-{REVISION}", "r", REVISION, 2, {}),
+    Revision("chat-old", "o", "old", 1, {}),
+)
+
+
+def look(
+    *children: ObservedDeployment | ObservedPod,
+    phase: Phase = "Starting",
+    strategy: Strategy = "Recreate",
+    stable: str | None = None,
+    told: str | None = None,
+    **rest: Any,
+) -> Observed:
+    """What is there in a phase. told: the revision that gateways know of; the stable one if absent."""
+    calm = phase in ("Stable", "Rejected", "Draining")
+    revision = None if calm else REVISION
+    replicas = max((c.replicas for c in children if isinstance(c, ObservedDeployment)), default=1)
+    state = RolloutState(strategy, phase, NOW_S, "because", stable, revision, replicas)
+    told = told or stable
+    return Observed(
+        deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
+        pods=tuple(c for c in children if isinstance(c, ObservedPod)),
+        history=KNOWN,
+        rollout=state,
+        traffic=(Share(Side(told), 100),) if told else (),
+        **rest,
+    )
+
+
 def actions(spec: ServiceSpec, observed: Observed) -> dict[str, Any]:
-    made = plan(spec, observed, "image")
+    made = plan(spec, observed, "image", NOW_S + 1)
     return {
         "create": [b["metadata"]["name"] for b in made.create],
         "apply": [b["metadata"]["name"] for b in made.apply],
         "scale": [(s.deployment, s.replicas) for s in made.scale],
         "delete": [d.name for d in made.delete],
-        "stable": made.stable,
-        "candidate": made.candidate,
+        "phase": made.rollout.phase,
+        "stable": made.rollout.stable,
+        "shares": [(s.side.revision, s.weight) for s in made.shares],
     }
 
 
@@ -87,80 +127,76 @@ NAME = f"chat-{REVISION}"
     [
         pytest.param(
             Observed(),
-            {"create": [f"{NAME}-preflight"], "stable": None, "candidate": REVISION},
-            id="the-model-is-looked-at-first",
+            {"phase": "Starting", "shares": []},
+            id="a-phase-is-written-down-before-anything-is-done",
         ),
         pytest.param(
-            Observed(pods=(preflight("", "Running"),)), {"stable": None}, id="and-waited-for"
+            replace(look(), history=()),
+            {"apply": [NAME], "create": [f"{NAME}-preflight"]},
+            id="the-revision-is-remembered-and-the-model-looked-at",
         ),
+        pytest.param(look(preflight("", "Running")), {}, id="and-waited-for"),
         pytest.param(
-            Observed(pods=(preflight(REFUSED, "Failed"),)),
-            {"stable": None},
-            id="a-refusal-ends-here",
+            look(preflight(REFUSED, "Failed")), {"phase": "Starting"}, id="a-refusal-ends-here"
         ),
+        pytest.param(look(preflight()), {"apply": [NAME]}, id="a-pass-makes-the-deployment"),
         pytest.param(
-            Observed(pods=(preflight(),)), {"apply": [NAME]}, id="a-pass-makes-the-deployment"
-        ),
-        pytest.param(
-            Observed((deployment(),), (preflight(), pod("a", ready=False))),
-            {"stable": None, "candidate": REVISION},
+            look(deployment(), preflight(), pod("a", ready=False)),
+            {"phase": "Starting", "shares": []},
             id="traffic-waits-for-a-ready-pod",
         ),
         pytest.param(
-            Observed((deployment(),), (preflight(), pod("a"))),
-            {"stable": REVISION, "candidate": None},
+            look(deployment(), preflight(), pod("a")),
+            {"phase": "Stable", "stable": REVISION, "shares": [(REVISION, 100)]},
             id="and-comes-with-it",
         ),
         pytest.param(
-            Observed((deployment(replicas=7),), (pod("a"),), REVISION),
-            {"scale": [(NAME, 3)], "stable": REVISION},
+            look(deployment(replicas=7), pod("a"), phase="Stable", stable=REVISION),
+            {"scale": [(NAME, 3)]},
             id="bounds-hold",
         ),
         pytest.param(
-            Observed((deployment(), deployment("old", 2)), (pod("a"), pod("b", "old")), "old"),
-            {"scale": [(NAME, 2)], "stable": "old", "candidate": REVISION},
-            id="a-new-revision-comes-up-as-large-as-the-old",
+            look(deployment("old", 2), pod("b", "old"), phase="Stable", stable="old"),
+            {"phase": "Replacing", "shares": [("old", 100)]},
+            id="another-revision-is-another-phase-first",
         ),
         pytest.param(
-            Observed(
-                (deployment(replicas=2), deployment("old", 2)),
-                (pod("a"), pod("b"), pod("c", "old")),
-                "old",
+            look(
+                deployment(), deployment("old"), pod("a"), preflight(revision="old"),
+                phase="Stable", stable=REVISION,
             ),
-            {"stable": REVISION, "candidate": None},
-            id="traffic-switches-before-anything-is-deleted",
+            {"delete": ["chat-old", "p-old"]},
+            id="what-has-no-traffic-goes",
         ),
         pytest.param(
-            Observed(
-                (deployment(), deployment("old")), (pod("a"), preflight(revision="old")), REVISION
+            look(
+                deployment(), deployment("old"), pod("a"),
+                phase="Stable", stable=REVISION, told="old",
             ),
-            {"delete": ["chat-old", "p-old"], "stable": REVISION},
-            id="then-the-old-one-goes",
+            {"delete": [], "shares": [(REVISION, 100)]},
+            id="but-only-once-gateways-were-told",
+        ),
+        pytest.param(look(name_taken_by="other"), {}, id="a-taken-name-starts-nothing"),
+        pytest.param(
+            look(preflight(), refusal=("PodTemplateRejected", "bad")), {}, id="no-retry-of-a-refusal"
         ),
         pytest.param(
-            Observed(name_taken_by="other"), {"stable": None}, id="a-taken-name-starts-nothing"
-        ),
-        pytest.param(
-            Observed(pods=(preflight(),), refusal=("PodTemplateRejected", "bad")),
-            {"stable": None},
-            id="no-retry-of-a-refusal",
-        ),
-        pytest.param(
-            Observed(
-                (deployment("old", 7),), (pod("b", "old"),), "old", refusal=("PodForbidden", "no")
+            look(
+                deployment("old", 7), pod("b", "old"), phase="Starting", strategy="BlueGreen",
+                stable="old", refusal=("PodForbidden", "no"),
             ),
-            {"scale": [("chat-old", 3)], "stable": "old", "candidate": REVISION},
+            {"scale": [("chat-old", 3)], "stable": "old", "shares": [("old", 100)]},
             id="what-serves-is-scaled-on",
         ),
     ],
-)
+)  # fmt: skip
 def test_the_next_writes(observed: Observed, expected: dict[str, Any]) -> None:
     made = actions(SPEC, observed)
     assert {key: made[key] for key in {**NOTHING, **expected}} == {**NOTHING, **expected}
 
 
 def test_external_replicas_are_set_and_shadow_leaves_them() -> None:
-    seen = Observed((deployment(replicas=2),), (pod("a"),), REVISION)
+    seen = look(deployment(replicas=2), pod("a"), phase="Stable", stable=REVISION)
     external = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"), external_replicas=0)
     assert actions(external, seen)["scale"] == [(NAME, 0)]
     shadow = replace(SPEC, scaling=replace(SPEC.scaling, mode="Shadow", max_replicas=1))
@@ -173,6 +209,7 @@ def test_external_replicas_are_set_and_shadow_leaves_them() -> None:
         ({"generation": 2}, False),
         ({"scaling": replace(SPEC.scaling, max_replicas=9)}, False),
         ({"external_replicas": 4}, False),
+        ({"rollout": RolloutSpec(strategy="Canary")}, False),
         ({"model_uri": "pvc://models/other"}, True),
         ({"memory": "2Gi"}, True),
         ({"template": {"spec": {"nodeSelector": {"a": "b"}}}}, True),
@@ -187,33 +224,62 @@ def test_a_deployment_never_states_its_replicas() -> None:
     assert "replicas" not in manifests.deployment(SPEC, REVISION, "image")["spec"]
 
 
+SERVING = look(deployment(), preflight(), pod("a"), phase="Stable", stable=REVISION)
+REJECTED = Rejection("bad", "too slow", "2026-01-01T00:00:00Z")
+
+
 @pytest.mark.parametrize(
-    ("observed", "ready"),
+    ("observed", "ready", "stalled"),
     [
-        (Observed(), ("False", "PreflightPending")),
-        (Observed(pods=(preflight(REFUSED, "Failed"),)), ("False", "ModelNotFound")),
-        (Observed((deployment(),), (preflight(), pod("a", ready=False))), ("False", "Progressing")),
-        (Observed((deployment(),), (preflight(), pod("a")), REVISION), ("True", "Ready")),
-        (Observed(name_taken_by="older"), ("False", "ServedNameTaken")),
-        (Observed(refusal=FORBIDDEN), ("False", "PodForbidden")),
-        (Observed(pods=(preflight(),), refusal=FORBIDDEN), ("False", "PodForbidden")),
+        (look(), ("False", "PreflightPending"), False),
+        (look(preflight(REFUSED, "Failed")), ("False", "ModelNotFound"), True),
+        (look(deployment(), preflight(), pod("a", ready=False)), ("False", "Progressing"), False),
+        (SERVING, ("True", "Ready"), False),
+        (look(name_taken_by="older"), ("False", "ServedNameTaken"), True),
+        (look(refusal=FORBIDDEN), ("False", "PodForbidden"), True),
+        (look(preflight(), refusal=FORBIDDEN), ("False", "PodForbidden"), True),
         (
-            Observed((replace(deployment(), trouble=("FailedCreate", "a quota")),), (preflight(),)),
+            look(replace(deployment(), trouble=("FailedCreate", "a quota")), preflight()),
             ("False", "FailedCreate"),
+            False,
         ),
         (
-            Observed(
-                (replace(deployment(replicas=2), trouble=("FailedCreate", "a quota")),),
-                (preflight(), pod("a")),
-                REVISION,
+            replace(
+                SERVING,
+                deployments=(replace(deployment(replicas=2), trouble=("FailedCreate", "a quota")),),
             ),
             ("True", "Ready"),
+            False,
         ),
     ],
 )
-def test_ready_says_the_first_cause(observed: Observed, ready: tuple[str, str]) -> None:
-    tree = {c.type: c for c in conditions(SPEC, observed, plan(SPEC, observed, "image"), None)}
+def test_ready_says_the_first_cause(
+    observed: Observed, ready: tuple[str, str], stalled: bool
+) -> None:
+    planned = plan(SPEC, observed, "image", NOW_S + 1)
+    tree = {c.type: c for c in conditions(SPEC, observed, planned, None)}
     assert (tree["Ready"].status, tree["Ready"].reason) == ready
+    assert (tree["Stalled"].status == "True") is stalled
+
+
+def test_a_rejected_revision_leaves_the_service_as_it_was_and_says_so() -> None:
+    """Flux and Argo CD see a failure, clients an answer."""
+    spec = replace(SPEC, seed=1)
+    state = RolloutState(
+        "Canary", "Rejected", NOW_S, "gone", REVISION, None, 1,
+        rejected=replace(REJECTED, revision=revision_of(spec)),
+    )  # fmt: skip
+    observed = replace(SERVING, rollout=state, stable_spec=SPEC)
+    planned = plan(spec, observed, "image", NOW_S + 1)
+    assert planned.is_empty
+    tree = {c.type: c for c in conditions(spec, observed, planned, None)}
+    assert tree["TrafficAvailable"].status == "True"
+    assert [(tree[t].status, tree[t].reason) for t in ("RolledOut", "Stalled", "Ready")] == [
+        ("False", "Rejected"),
+        ("True", "Rejected"),
+        ("False", "Rejected"),
+    ]
+    assert "too slow" in tree["Ready"].message
 
 
 @pytest.mark.parametrize("valid", [True, False])
@@ -221,11 +287,12 @@ def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> No
     """Without it each new leader would say that there is no decision, and soon that there is."""
     code = "Active" if valid else "MetricsMissing"
     report = ScalingReport(2, "because", code, valid, "2026-01-01T00:00:00Z", (("want", 2, "n"),))
-    observed = Observed((deployment(),), (preflight(), pod("a")), REVISION)
-    planned = plan(SPEC, observed, "image")
-    status = render(SPEC, observed, planned, report, {}, "2026-01-01T00:00:09Z")
+    planned = plan(SPEC, SERVING, "image", NOW_S)
+    status = render(SPEC, SERVING, planned, report, {}, "2026-01-01T00:00:09Z")
     assert ScalingReport.of(status) == report
     assert ScalingReport.of({}) is None
+    assert RolloutState.of(status, 0.0) == SERVING.rollout
+    assert traffic_of(status) == SERVING.traffic
 
 
 def test_a_strategic_merge_joins_lists_by_their_keys() -> None:

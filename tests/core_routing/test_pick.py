@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from penstock.core.routing import (
     Health,
     NoEndpoint,
     Pick,
+    Side,
     pick,
 )
 
@@ -22,8 +24,13 @@ D = Endpoint("d", "10.0.0.2:1", "r2")
 EVEN = {"r1": 50, "r2": 50}
 
 
-def choose(endpoints, weights=EVEN, draw=0.0, exclude=(), load=None, ejected=()):
-    choice = pick(endpoints, weights, draw, exclude, load=load or {}, ejected=ejected)
+def by_side(weights):
+    return {Side(revision): weight for revision, weight in weights.items()}
+
+
+def choose(endpoints, weights=EVEN, draw=0.0, exclude=(), load=None, ejected=(), key=None):
+    shares = by_side(weights)
+    choice = pick(endpoints, shares, draw, exclude, load=load or {}, ejected=ejected, key=key)
     return choice.endpoint.pod if isinstance(choice, Pick) else choice
 
 
@@ -90,6 +97,59 @@ def test_the_split_is_the_weights():
     assert abs(counts["a"] - counts["b"]) < 4 * math.sqrt(14_000)
 
 
+CONTROL = Endpoint("k", "10.0.0.3:1", "r1", "control")
+SPLIT = {Side("r1"): 60, Side("r2"): 20, Side("r1", "control"): 20}
+
+
+def side_of(weights, key, endpoints=(A, D, CONTROL)):
+    choice = pick(endpoints, weights, 0.0, load={}, key=key)
+    assert isinstance(choice, Pick)
+    return choice.endpoint.side
+
+
+def test_a_cohort_has_a_share_of_its_own():
+    draw = random.Random(5)
+    counts = Counter(
+        pick([A, B, D, CONTROL], SPLIT, draw.random(), load={}).endpoint.side for _ in range(20_000)
+    )
+    for side, weight in SPLIT.items():
+        share = weight / 100
+        assert abs(counts[side] - 20_000 * share) < 4 * math.sqrt(20_000 * share * (1 - share))
+
+
+def test_kept_requests_are_split_as_drawn_ones():
+    counts = Counter(side_of(SPLIT, b"conversation %d" % n) for n in range(20_000))
+    for side, weight in SPLIT.items():
+        share = weight / 100
+        assert abs(counts[side] - 20_000 * share) < 4 * math.sqrt(20_000 * share * (1 - share))
+
+
+@given(st.binary(), st.floats(0, 1, exclude_max=True), st.floats(0, 1, exclude_max=True))
+def test_what_is_kept_does_not_ask_the_draw(key, one, other):
+    first, second = (pick([A, D], by_side(EVEN), draw, load={}, key=key) for draw in (one, other))
+    assert first == second
+
+
+@given(st.binary(), st.integers(1, 49), st.integers(1, 49))
+def test_a_canary_that_grows_only_draws_conversations_in(key, one, other):
+    """And its control, of the same weight, likewise: both from stable alone."""
+    small, large = sorted((one, other))
+    before, after = (
+        side_of({Side("r1"): 100 - 2 * w, Side("r2"): w, Side("r1", "control"): w}, key)
+        for w in (small, large)
+    )
+    assert after == before or before == Side("r1")
+
+
+@given(st.binary())
+def test_who_loses_its_engines_gives_its_conversations_and_gets_them_back(key):
+    home = side_of(SPLIT, key)
+    others = [e for e in (A, D, CONTROL) if e.side != home]
+    assert side_of(SPLIT, key, others) != home
+    gone = next(e for e in others)
+    assert side_of(SPLIT, key, [e for e in (A, D, CONTROL) if e != gone]) == home
+
+
 pods = st.lists(
     st.builds(
         lambda n, r: Endpoint(f"p{n}", f"10.0.0.1:{n}", r),
@@ -108,9 +168,11 @@ names = st.sets(st.sampled_from([f"p{n}" for n in range(10)]))
     names,
     names,
     st.dictionaries(st.sampled_from([f"p{n}" for n in range(10)]), st.integers(1, 5)),
+    st.none() | st.binary(max_size=8),
 )
-def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, load):
-    choice = pick(endpoints, weights, draw, exclude, load=load, ejected=ejected)
+def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, load, key):
+    shares = by_side(weights)
+    choice = pick(endpoints, shares, draw, exclude, load=load, ejected=ejected, key=key)
 
     open_to = [e for e in endpoints if weights.get(e.revision, 0) > 0 and e.pod not in exclude]
     if isinstance(choice, NoEndpoint):

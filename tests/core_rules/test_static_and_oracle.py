@@ -32,7 +32,7 @@ def test_oracle_asks_ahead_by_the_start_up(see, engine, play, now, desired):
 def test_oracle_of_arrivals(see, engine, play):
     """3 a second in the first minute, 6 in the second, none in the third; 2 a replica."""
     arrivals = [i / 3 for i in range(180)] + [60 + i / 6 for i in range(360)]
-    rule = oracle_of(arrivals, replica_rps=2.0, ahead_s=30.0)
+    rule = oracle_of([(at_s, 1 / 2.0) for at_s in arrivals], ahead_s=30.0)
     assert rule.needed == ((0.0, 2), (60.0, 3), (120.0, 0))
     looks = [see(t, [engine()]) for t in (0.0, 30.0, 100.0, 120.0)]
     assert [d.desired for d in play(rule, looks)[0]] == [2, 3, 3, 1]

@@ -43,15 +43,9 @@ class Kube:
     """What the scaler asks of the API server."""
 
     def __init__(self):
-        self.scaled = []
         self.config_maps = {}
         self.writes = 0
         self.is_down = False
-
-    async def scale(self, resource, namespace, name, replicas, *, manager):
-        if self.is_down:
-            raise Transient("down")
-        self.scaled.append((resource.plural, namespace, name, replicas, manager))
 
     async def get(self, resource, namespace, name):
         if self.is_down:
@@ -121,7 +115,7 @@ class Gateway:
             oldest_wait_s=0.0, arrivals=self.arrivals, prompt_tokens=100 * self.arrivals, ended=0,
             output_tokens=0, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
         )  # fmt: skip
-        return feeds.write(Feed(1, self.started_s, {"default/chat": reading})).decode()
+        return feeds.write(Feed(2, self.started_s, {"default/chat": reading})).decode()
 
 
 def gateway_pod(port, name="gateway-a"):
@@ -143,23 +137,24 @@ class World:
     objectives = None
     provisioned = 1
     has_engine = True
+    accelerator = None
     reported = None
 
     def __init__(self, engine_port, scraper):
         self.engine_address = f"127.0.0.1:{engine_port}"
         self.scraper = scraper
         self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
-        self.gateways, self.changed = [], []
+        self.gateways, self.changed, self.quotas = [], [], []
         self.begin_anew()
 
     def begin_anew(self):
         """As another leader would."""
         self.recorder = Recorder()
         self.scaler = Scaler(
-            self.kube,
             Observer(self.scraper, lambda: self.gateways),
             Sizer(Memory(self.kube), self.recorder),
             targets=self.targets,
+            quotas=lambda: self.quotas,
             changed=self.changed.append,
         )
 
@@ -167,8 +162,8 @@ class World:
         spec = replace(SPEC, mode=self.mode, objectives=self.objectives)
         view = PodView("p", "Ready", 100.0, 107.0, None)
         pods = ((view, self.engine_address),) if self.has_engine else ()
-        service = replace(SERVICE, scaling=spec)
-        return [ScaleTarget(service, "chat-r1", self.provisioned, pods, self.reported)]
+        service = replace(SERVICE, scaling=spec, accelerator=self.accelerator)
+        return [ScaleTarget(service, self.provisioned, pods, self.reported)]
 
     async def tick(self, times=1):
         for _ in range(times):
@@ -197,7 +192,6 @@ async def test_load_becomes_a_scale_and_a_report(world):
 
     await world.tick()
 
-    assert world.kube.scaled == [("deployments", "default", "chat-r1", 2, "penstock-scaler")]
     report = world.scaler.report(KEY)
     assert (report.desired, report.reason_code, report.valid) == (2, "ScaleUp", True)
     assert report.reason.startswith("KV demand of 2,048 tokens")
@@ -212,9 +206,8 @@ async def test_load_becomes_a_scale_and_a_report(world):
     assert world.changed == [KEY]
 
 
-async def test_a_calm_service_is_neither_scaled_nor_reported_again(world):
+async def test_a_calm_service_is_not_reported_again(world):
     await world.tick(10)
-    assert world.kube.scaled == []
     assert world.changed == [KEY]
 
 
@@ -229,25 +222,24 @@ async def test_a_new_leader_keeps_the_report_that_the_status_has(world):
     assert world.changed == []
 
 
-async def test_shadow_decides_reports_and_changes_nothing(world):
+async def test_a_decision_builds_on_the_last_one_not_on_what_is_there(world):
+    """In Shadow nothing is done about it, and a rollout has pods on top of it."""
     world.mode = "Shadow"
     world.engine.usage = 1.0
     await world.tick(5)
-    assert (world.kube.scaled, world.scaler.report(KEY).desired) == ([], 2)
+    assert world.scaler.report(KEY).desired == 2
 
     world.engine.usage = 0.0
     await world.tick(5)
 
-    assert (world.kube.scaled, world.scaler.report(KEY).desired) == ([], 1)
+    assert world.scaler.report(KEY).desired == 1
     assert world.changed == [KEY] * 2
 
 
 async def test_lost_metrics_hold_and_are_news_only_when_they_last(world):
     world.provisioned = 3
     await world.tick()
-    world.kube.scaled.clear()
     world.changed.clear()
-    world.provisioned = world.scaler.report(KEY).desired
     world.has_engine = False
 
     await world.tick(NEWS_AFTER_TICKS - 1)
@@ -255,21 +247,34 @@ async def test_lost_metrics_hold_and_are_news_only_when_they_last(world):
     await world.tick()
 
     assert world.changed == [KEY]
-    assert world.kube.scaled == []
     assert world.scaler.report(KEY).reason_code == "MetricsMissing"
 
 
-async def test_a_write_that_fails_is_tried_at_the_next_tick(world):
+async def test_a_quota_holds_back_what_it_does_not_leave(world):
+    """Two of six accelerators, of which another workload has four."""
+    world.accelerator = ("nvidia.com/gpu", 2)
     world.engine.usage = 1.0
-    world.kube.is_down = True
-    await world.tick()
-    assert world.changed == []
+    world.quotas = [quota(hard=6, used=6)]
 
-    world.kube.is_down = False
     await world.tick()
 
-    assert len(world.kube.scaled) == 1
-    assert world.changed == [KEY]
+    report = world.scaler.report(KEY)
+    assert (report.desired, report.reason_code) == (1, "OverBudget")
+    assert report.reason == "1 of 2 wanted replicas: there are 2 accelerators"
+    assert report.trail[-1] == ("budget", 1, report.reason)
+
+    world.quotas = [quota(hard=8, used=6)]
+    await world.tick()
+    assert world.scaler.report(KEY).desired == 2
+
+
+def quota(hard, used):
+    name = "requests.nvidia.com/gpu"
+    return {
+        "metadata": {"namespace": "default", "name": "gpus"},
+        "spec": {"hard": {name: str(hard)}},
+        "status": {"hard": {name: str(hard)}, "used": {name: str(used)}},
+    }
 
 
 @pytest.fixture
@@ -294,7 +299,6 @@ async def test_objectives_are_sized_for(sized):
     decision = sized.scaler.report(KEY)
     assert (decision.desired, decision.reason_code, decision.valid) == (5, "ScaleUp", True)
     assert [step for step, _, _ in decision.trail][:2] == ["capacity", "need"]
-    assert ("deployments", "default", "chat-r1", 5, "penstock-scaler") in sized.kube.scaled
     # What the engine said of an iteration with 500 prompt tokens; the prior said more than a second.
     state = sized.state()
     assert state.fit.model.time_s(500, 4, 0) == pytest.approx(0.02, rel=0.2)
@@ -303,14 +307,12 @@ async def test_objectives_are_sized_for(sized):
 
 async def test_a_silent_gateway_holds_the_number(sized):
     await serve(sized, 3, arrivals=1)
-    sized.kube.scaled.clear()
-    sized.provisioned = 3
+    held = sized.scaler.report(KEY).desired
     sized.gateway.arrivals = None
     await sized.tick(NEWS_AFTER_TICKS)
     report = sized.scaler.report(KEY)
-    assert (report.desired, report.valid) == (3, False)
+    assert (report.desired, report.valid) == (held, False)
     assert "no numbers of the gateway (unreadable feed)" in report.reason
-    assert sized.kube.scaled == []
 
 
 async def test_of_two_gateways_both_must_answer(sized):

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.sizing.demand import Demand
 
-REQUEST_S = 0.5
+REQUEST_S, BURST_S = 0.5, 20.0
 
 
 def watched(rates: list[tuple[float, float]], seed: int, period_s: float = 2.0) -> Demand:
@@ -17,7 +17,7 @@ def watched(rates: list[tuple[float, float]], seed: int, period_s: float = 2.0) 
         for _ in range(round(duration_s / period_s)):
             now_s += period_s
             arrivals = sum(1 for _ in range(1000) if draw.random() < rate * period_s / 1000)
-            demand = demand.after(now_s, arrivals * REQUEST_S, REQUEST_S)
+            demand = demand.after(now_s, arrivals * REQUEST_S, REQUEST_S, BURST_S)
     return demand
 
 
@@ -37,12 +37,29 @@ def test_more_is_provided_for_after_surprises() -> None:
     calm = watched([(3600, 4.0)], 1)
     wild = watched([(300, 2.0), (300, 8.0)] * 6, 1)
     assert wild.headroom(120, 0.01, REQUEST_S) > 1.1 * calm.headroom(120, 0.01, REQUEST_S)
+    bursts = [d.burst_headroom(120, 0.01, REQUEST_S, BURST_S) for d in (calm, wild)]
+    assert bursts[1] > 1.1 * bursts[0]
+
+
+def test_a_burst_counts_all_that_comes_in_it() -> None:
+    """More must be kept ready for bursts, of which all is late, than where only the excess is."""
+    seen = watched([(900, 4.0), (300, 6.0), (900, 4.0)], 3)
+    for loss in (0.005, 0.02, 0.1):
+        bursts = seen.burst_headroom(120, loss, REQUEST_S, BURST_S)
+        assert bursts > seen.headroom(120, loss, REQUEST_S)
+
+
+def test_a_level_is_believed_to_move_before_it_was_watched() -> None:
+    """A minute of data says little about the next ten."""
+    seen = watched([(60, 40.0)], 4)
+    near, far = (seen.burst_headroom(h, 0.01, REQUEST_S, 60.0) for h in (20.0, 600.0))
+    assert far > near + 0.15
 
 
 def test_the_first_minute_is_no_surprise() -> None:
     """Nothing, and then all of it at once: what a service that is new sees."""
     quiet = watched([(40, 0.1), (1200, 4.0)], 1)
-    assert quiet.headroom(120, 0.01, REQUEST_S) < 1.3
+    assert quiet.headroom(120, 0.01, REQUEST_S) < 1.35
 
 
 @pytest.mark.parametrize("horizon_s", [5, 20, 120, 600])

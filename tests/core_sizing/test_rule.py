@@ -100,6 +100,20 @@ def test_whoever_cannot_see_does_not_shrink(blind: dict[str, object]) -> None:
     assert not world.decision.valid
 
 
+@pytest.mark.parametrize("whose", ["gateway", "engines", "both"])
+def test_numbers_that_stay_as_they_were_are_no_numbers(whose: str) -> None:
+    """Series that go on after their source has gone, and say when they are from."""
+    world = World(2, Bounds(1, 20))
+    before = world.runs(600, 8.0)[-1]
+    old, idle = world.sight(), gateway(world.now_s, int(world.arrivals))
+    frozen: dict[str, object] = {"gateway": old.gateway, "pods": old.pods}
+    if whose == "gateway":
+        frozen = {"gateway": idle}
+    elif whose == "engines":
+        frozen = {"pods": old.pods}
+    assert set(world.runs(300, 0.0, **frozen)) == {before}
+
+
 def test_a_bound_is_never_crossed_and_told() -> None:
     world = World(2, Bounds(2, 4))
     assert max(world.runs(300, 50.0)) == 4
@@ -117,11 +131,11 @@ def test_zero_when_idle_and_one_when_somebody_waits() -> None:
 
 
 def test_work_that_waits_asks_for_more() -> None:
-    """Arrivals that were, the same in both worlds; in one of them thousands still wait."""
+    """Arrivals that were, the same in both worlds; in one of them thousands more wait."""
     calm, behind = World(4, Bounds(1, 20)), World(4, Bounds(1, 20))
     for world in (calm, behind):
         world.runs(400, 6.0)
-    waiting = replace(gateway(behind.now_s, int(behind.arrivals)), queued=2000)
+    waiting = replace(gateway(behind.now_s, int(behind.arrivals)), queued=20_000)
     assert behind.runs(2, 0.0, gateway=waiting)[-1] > calm.runs(2, 0.0)[-1]
 
 
@@ -130,7 +144,7 @@ def test_a_queue_that_stays_asks_for_more_where_arrivals_are_what_is_served() ->
     world = World(2, Bounds(1, 20))
     calm = world.runs(600, 4.0)[-1]
     pods = tuple(
-        PodView(f"pod-{i}", "Ready", 0.0, 0.0, replace(engine(0.0, 0, running=16), waiting=8))
+        PodView(f"pod-{i}", "Ready", 0.0, 0.0, replace(engine(999.0, 0, running=16), waiting=8))
         for i in range(calm)
     )
     assert world.runs(60, 4.0, pods=pods)[-1] == calm

@@ -150,3 +150,13 @@ def test_bad_settings_are_refused(wrong: dict[str, object]) -> None:
     right: dict[str, object] = {"method": "ngram", "num_speculative_tokens": 3}
     with pytest.raises(ValueError, match="must"):
         SpeculationConfig(**(right | wrong))  # type: ignore[arg-type]
+
+
+def test_a_step_that_only_computes_prompts_has_a_price_too() -> None:
+    """A step's time may be all for its tokens, with nothing fixed."""
+    governor = Governor(4)
+    for num_tokens in (10, 20, 40):
+        governor.timed(num_tokens, 0.01 * num_tokens - 0.05)
+    for _ in range(20):
+        governor.judged(4, 4)
+    assert 0 <= governor.num_drafts(0) <= 4

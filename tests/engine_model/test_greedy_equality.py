@@ -1,16 +1,17 @@
 """A seeded tenth of benchmarks/greedy_equality.py: every family and setting, shorter prompts."""
 
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
+from expert_choices import EngineRouters
+from verdicts import Judge, Reference, compare
 
 FAMILIES = (
     "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "phi", "phi3", "phi3-long",
     "mixtral", "qwen3-moe",
 )  # fmt: skip
-# In bfloat16 a router changes its mind by a rounding; how often is a question for the campaign.
-DENSE = [family for family in FAMILIES if family not in ("mixtral", "qwen3-moe")]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -34,12 +35,14 @@ def test_output_equals_transformers(greedy_equality: ModuleType, family: str) ->
     for result in results:
         assert result.verdicts["equal"] >= 9
         assert result.verdicts["different"] == 0
-        assert (result.stats.preemptions > 0) == (result.setting.concurrency == 16)
+        # Those that see through a window in each layer give blocks back before they run out.
+        if family not in ("mistral", "phi3"):
+            assert (result.stats.preemptions > 0) == (result.setting.concurrency == 16)
         assert (result.stats.prefix_hits_tokens > 0) == result.setting.prefix_caching
         assert (result.stats.draft_tokens > 0) == result.setting.speculates
 
 
-@pytest.mark.parametrize("family", DENSE)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_differs_by_rounding_only(greedy_equality: ModuleType, family: str) -> None:
     [result] = greedy_equality.campaign(
         (family,), greedy_equality.BFLOAT16_SETTINGS[1:], num_prompts=8, longest=120, new_tokens=12,
@@ -50,24 +53,32 @@ def test_bfloat16_differs_by_rounding_only(greedy_equality: ModuleType, family: 
 
 
 @pytest.mark.parametrize(
-    ("tokens", "dtype", "verdict"),
-    [
-        ([5, 6], "float32", "equal"),
-        ([5, 7], "float32", "tie"),
-        ([4, 6], "float32", "different"),
-        ([5, 8], "float32", "different"),
-        ([5, 8], "bfloat16", "tie"),
-        ([4, 6], "bfloat16", "noise"),
-        ([3, 6], "bfloat16", "different"),
-    ],
+    ("tokens", "verdict"),
+    [([5, 6], "equal"), ([5, 7], "tie"), ([4, 6], "different"), ([5, 8], "different")],
 )
-def test_a_wrong_token_is_not_excused(
-    greedy_equality: ModuleType, tokens: list[int], dtype: str, verdict: str
-) -> None:
+def test_a_wrong_token_is_not_excused(tokens: list[int], verdict: str) -> None:
     """The campaign can fail."""
     logits = torch.zeros(2, 9)
-    logits[0, [3, 4, 5]] = torch.tensor([1.0, 3.6, 3.8])
+    logits[0, [4, 5]] = torch.tensor([3.6, 3.8])
     logits[1, [6, 7, 8]] = torch.tensor([3.0, 3.0 - 5e-5, 2.99])
-    expected = greedy_equality.Reference(prompt=[1], tokens=[5, 6], logits=logits)
-    noise = 0.0 if dtype == "float32" else 0.15
-    assert greedy_equality.compare(expected, tokens, dtype, noise) == verdict
+    expected = Reference(prompt=[1], tokens=[5, 6], logits=logits, routers=[])
+    assert compare(expected, tokens).verdict == verdict
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral"])
+def test_nor_is_one_in_bfloat16(greedy_equality: ModuleType, family: str, tmp_path: Path) -> None:
+    """The first token is replaced by one that the reference likes less than most."""
+    made, prompts = greedy_equality.FAMILIES[family], [[3, 1, 4, 1, 5], [9, 2, 6]]
+    torch.manual_seed(1)
+    made.make(tmp_path)
+    model = made.load(tmp_path, "bfloat16")
+    [setting, *_] = greedy_equality.BFLOAT16_SETTINGS
+    runner = greedy_equality.load(tmp_path, prompts, 8, (setting,), "bfloat16")
+    engine = EngineRouters(runner) if family == "mixtral" else None
+    outputs, _ = greedy_equality.answer(engine or runner, prompts, 8, setting, None)
+    references = [greedy_equality.reference(model, prompt, 8) for prompt in prompts]
+    judge = Judge(model, references)
+    for index, (expected, output) in enumerate(zip(references, outputs, strict=True)):
+        assert judge.judge(index, output, engine).verdict != "different"
+        wrong = [int(expected.logits[0].argsort()[100]), *output[1:]]
+        assert judge.judge(index, wrong, engine).verdict == "different"

@@ -1,5 +1,6 @@
 """Drafts change how fast tokens come, and nothing else."""
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,17 @@ def generate(
     return outputs, scheduler.stats()
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.4])
-@pytest.mark.parametrize("limits", [{}, {"num_blocks": 16}, {"max_num_batched_tokens": 7}], ids=str)
+@cache
+def without_drafts(model_dir: Path, temperature: float) -> dict[str, list[int]]:
+    """The same whatever the limits: tests of the model see to that."""
+    return generate(model_dir, None, temperature=temperature)[0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "temperature"),
+    [({}, 0.0), ({}, 0.4), ({"num_blocks": 16}, 0.4), ({"max_num_batched_tokens": 7}, 0.0)],
+    ids=str,
+)
 @pytest.mark.parametrize("method", ["ngram", "suffix", "draft_model", "itself"])
 def test_the_same_tokens_come_with_and_without_drafts(
     qwen3_dir: Path, small_dir: Path, method: str, limits: dict[str, int], temperature: float
@@ -77,7 +87,7 @@ def test_the_same_tokens_come_with_and_without_drafts(
         num_speculative_tokens=3,
         model=str(qwen3_dir if method == "itself" else small_dir),
     )
-    plain, _ = generate(qwen3_dir, None, temperature=temperature, **limits)
+    plain = without_drafts(qwen3_dir, temperature)
     drafted, stats = generate(qwen3_dir, speculation, temperature=temperature, **limits)
     assert drafted == plain
     assert stats.draft_tokens > 0

@@ -30,7 +30,7 @@ def metric(client: httpx.Client, name: str) -> float:
 
 def test_a_drain_finishes_what_runs_and_takes_nothing_new(launch: Any) -> None:
     client, process = launch("--max-model-len", "2048", "--shutdown-timeout", "60")
-    with client.stream("POST", "/v1/completions", json=LONG) as answer:
+    with client.stream("POST", "/v1/completions", json=LONG | {"max_tokens": 500}) as answer:
         lines = lines_of(answer)
         next(lines)
         process.send_signal(signal.SIGTERM)

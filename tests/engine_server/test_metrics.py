@@ -15,6 +15,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled
+from penstock_engine.models.config import ModelConfig
 from penstock_engine.preflight import size
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 
@@ -62,14 +63,7 @@ def test_every_vllm_metric_is_exactly_vllms(client: httpx.Client) -> None:
         as_contract(family) for name, family in scrape(client).items() if name.startswith("vllm:")
     ]
 
-    assert [entry for entry in exposed if entry != contract.get(entry["name"])] == []
-    # What is missing is what an engine without a model of its own FLOPs cannot know.
-    missing = contract.keys() - {entry["name"] for entry in exposed}
-    assert missing == {
-        "vllm:estimated_flops_per_gpu_total",
-        "vllm:estimated_read_bytes_per_gpu_total",
-        "vllm:estimated_write_bytes_per_gpu_total",
-    }
+    assert {entry["name"]: entry for entry in exposed} == contract
 
 
 def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
@@ -88,7 +82,8 @@ def test_the_capacity_can_be_read(client: httpx.Client) -> None:
     assert sample.labels["kv_cache_size_tokens"] == "6400"
 
 
-def test_a_request_counts_once_everywhere(client: httpx.Client) -> None:
+def test_a_request_counts_once_everywhere(client: httpx.Client, model_dir: Path) -> None:
+    kv_bytes_per_token = ModelConfig.load(model_dir).kv_bytes_per_token(4)
     names = {
         "vllm:prompt_tokens_total": 3,
         "vllm:generation_tokens_total": 4,
@@ -107,6 +102,7 @@ def test_a_request_counts_once_everywhere(client: httpx.Client) -> None:
         "vllm:request_params_n_sum": 1,
         "vllm:iteration_tokens_total_sum": 6,
         "vllm:iteration_tokens_total_count": 4,
+        "vllm:estimated_write_bytes_per_gpu_total": 6 * kv_bytes_per_token,
         "vllm:prefix_cache_queries_total": 3,
         "vllm:prefix_cache_hits_total": 0,
     }

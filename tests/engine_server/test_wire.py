@@ -20,7 +20,14 @@ def test_token_buckets_end_with_the_context(max_model_len: int, buckets: tuple[i
 def test_each_metric_is_listed_once() -> None:
     specs = [value for value in vars(wire).values() if isinstance(value, wire.MetricSpec)]
     assert sorted(spec.name for spec in specs) == sorted(
-        spec.name for spec in wire.METRICS + wire.SPECULATION_METRICS + wire.ADAPTER_METRICS
+        spec.name
+        for specs in (
+            wire.METRICS,
+            wire.SPECULATION_METRICS,
+            wire.ADAPTER_METRICS,
+            wire.OFFLOADING_METRICS,
+        )
+        for spec in specs
     )
     assert len({spec.name for spec in wire.METRICS}) == len(wire.METRICS)
 

@@ -13,11 +13,13 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.routing import Endpoint
+from penstock.core.routing import Endpoint, Side
+from penstock.core.rule import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.fleet import Fleet, Service, Snapshot
+from penstock.gateway.fleet import Fleet
 from penstock.gateway.server import run, server_for
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.upstream import Upstream
 
 CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
@@ -243,14 +245,17 @@ def service(
     weights: Mapping[str, int] | None = None,
     served_name: str | None = None,
     created_s: int = 0,
+    objectives: Objectives | None = None,
 ) -> Service:
     return Service(
         namespace=namespace,
         name=name,
         served_name=served_name or name,
         created_s=created_s,
-        weights={"r1": 100} if weights is None else weights,
+        weights={Side(revision): weight for revision, weight in (weights or {"r1": 100}).items()},
         endpoints=tuple(engine.endpoint() for engine in engines),
+        objectives=objectives,
+        sides={f"default/{engine.name}": Side(engine.revision) for engine in engines},
     )
 
 

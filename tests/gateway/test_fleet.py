@@ -3,7 +3,9 @@
 import pytest
 
 from penstock.core.routing import Endpoint
-from penstock.gateway.fleet import Ambiguous, Service, Snapshot, Unknown, build
+from penstock.core.rule import Objectives
+from penstock.gateway.drawing import build
+from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
 
 
 def inference_service(name="chat", namespace="default", created=0, served=None, status=None):
@@ -82,6 +84,44 @@ def test_the_served_name(served, status, expected):
 
 def test_without_traffic_there_are_no_weights():
     assert build([inference_service(status={})], []).services[0].weights == {}
+
+
+def test_a_cohort_has_its_own_weight_and_pods():
+    control = pod("p2", ready="False")
+    control["metadata"]["labels"]["serving.penstock.dev/cohort"] = "control"
+    traffic = [
+        {"revision": "r1", "weight": 80},
+        {"revision": "r1", "cohort": "control", "weight": 10},
+        {"revision": "r2", "weight": 10},
+    ]
+    (service,) = build([inference_service(status={"traffic": traffic})], [pod(), control]).services
+    assert service.weights == {("r1", ""): 80, ("r1", "control"): 10, ("r2", ""): 10}
+    assert service.sides == {"default/p1": ("r1", ""), "default/p2": ("r1", "control")}
+    assert service.is_mixed
+    control["status"]["conditions"][0]["status"] = "True"
+    assert [e.side for e in endpoints(pod(), control)] == [("r1", ""), ("r1", "control")]
+
+
+@pytest.mark.parametrize(
+    ("rollout", "expected"),
+    [
+        (None, "None"),
+        ({"strategy": "BlueGreen"}, "None"),
+        ({"canary": {"stickyBy": "User"}}, "User"),
+        ({"canary": {"stickyBy": "Conversation"}}, "Conversation"),
+        ({"canary": {"stickyBy": "Planet"}}, "None"),
+    ],
+)
+def test_what_requests_stick_by(rollout, expected):
+    body = inference_service()
+    body["spec"] |= {} if rollout is None else {"rollout": rollout}
+    assert build([body], []).services[0].sticky_by == expected
+
+
+def test_objectives():
+    body = inference_service()
+    body["spec"]["objectives"] = {"ttft": "1500ms", "tpot": "100ms", "attainment": 0.95}
+    assert build([body], []).services[0].objectives == Objectives(1.5, 0.1, 0.95)
 
 
 def test_names_resolve():

@@ -94,3 +94,9 @@ async def test_an_api_server_that_is_away_leaves_the_store_as_it_is(monkeypatch,
     items, changed, _ = await follow(monkeypatch, *script)
     assert items == {"a": "1"}
     assert changed == ["a"]
+
+
+async def test_a_kind_that_is_not_installed_has_no_objects_until_it_is(monkeypatch):
+    items, changed, _ = await follow(monkeypatch, NotFound("no such kind"), ([pod("a", 1)], "5"))
+    assert items == {"a": "1"}
+    assert changed == ["a"]

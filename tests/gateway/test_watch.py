@@ -3,13 +3,16 @@
 import asyncio
 import contextlib
 import copy
+import time
 
 import pytest
 
-from penstock.adapters.kube import INFERENCE_SERVICES, NAMESPACES, PODS, connect
-from penstock.api.crdgen import inference_service_crd
+from penstock.adapters.kube import INFERENCE_SERVICES, MODEL_ROUTES, NAMESPACES, PODS, connect
+from penstock.api.crdgen import crds
+from penstock.core.routing import Side
 from penstock.errors import NotFound, Transient
 from penstock.gateway.fleet import Fleet
+from penstock.gateway.snapshot import Route, Unknown
 from penstock.local import cluster as clusters
 
 pytestmark = pytest.mark.cluster
@@ -25,6 +28,12 @@ SERVICE = {
     "metadata": {"name": "chat"},
     "spec": {"model": {"uri": "file:///models/none"}},
 }
+ROUTE = {
+    "apiVersion": "serving.penstock.dev/v1alpha1",
+    "kind": "ModelRoute",
+    "metadata": {"name": "any"},
+    "spec": {"modelName": "chat-any", "rules": [{"backends": [{"service": "chat"}]}]},
+}
 # Bound to a node that does not exist: no agent runs it, and its status is ours to write.
 POD = {
     "metadata": {"name": "chat-0", "labels": LABELS},
@@ -38,14 +47,14 @@ POD = {
 }
 
 
-def pod_status(ready):
+def pod_status(ready, ip="127.0.0.9"):
     conditions = [{"type": "Ready", "status": ready}]
-    return {"status": {"phase": "Running", "podIP": "127.0.0.9", "conditions": conditions}}
+    return {"status": {"phase": "Running", "podIP": ip, "conditions": conditions}}
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A control plane of its own, with the InferenceService kind."""
+    """A control plane of its own, with our kinds."""
     cluster = clusters.up("test-gateway-watch", say=lambda _: None)
     try:
         asyncio.run(install_kind(cluster))
@@ -56,22 +65,91 @@ def cluster():
 
 async def install_kind(cluster):
     async with await connect(cluster.kubeconfig) as kube, asyncio.timeout(30):
-        await kube.apply(inference_service_crd(), manager="test")
+        for crd in crds():
+            await kube.apply(crd, manager="test")
         while True:
             with contextlib.suppress(NotFound, Transient):
                 await kube.list(INFERENCE_SERVICES)
+                await kube.list(MODEL_ROUTES)
                 return
             await asyncio.sleep(0.1)
 
 
-async def create_pod(kube, namespace):
+async def create_pod(kube, namespace, body=POD):
     """The namespace's default ServiceAccount comes a moment after the namespace."""
     for _ in range(100):
         try:
-            await kube.create(PODS, namespace, copy.deepcopy(POD))
+            await kube.create(PODS, namespace, copy.deepcopy(body))
             return
         except Transient:
             await asyncio.sleep(0.1)
+
+
+def pod_of(engine):
+    """The pod of an engine that really listens."""
+    pod = copy.deepcopy(POD)
+    pod["metadata"] |= {
+        "name": engine.name,
+        "labels": LABELS | {"serving.penstock.dev/revision": engine.revision},
+    }
+    pod["spec"]["containers"][0]["ports"][0]["containerPort"] = engine.port
+    return pod
+
+
+async def ask_on(front):
+    while True:
+        assert (await front.ask(stream=False))[0] == 200
+
+
+async def test_two_gateways_obey_new_weights(cluster, start_engine, start_gateway, until, capsys):
+    """Each asked for one answer after the other while the traffic is switched, there and back."""
+    namespace = "gateway-weights"
+    served = []
+
+    def serving(revision):
+        async def behave(request):
+            served.append((time.monotonic(), revision))
+            await request.whole(b"{}")
+
+        return behave
+
+    async def give(kube, revision):
+        traffic = {"status": {"traffic": [{"revision": revision, "weight": 100}]}}
+        await kube.merge(
+            INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
+        )
+
+    async with await connect(cluster.kubeconfig) as kube:
+        await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
+        await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
+        for revision in ("r1", "r2"):
+            engine = await start_engine(serving(revision), revision)
+            await create_pod(kube, namespace, pod_of(engine))
+            status = pod_status("True", "127.0.0.1")
+            await kube.merge(PODS, namespace, engine.name, status, manager="test", sub="status")
+        await give(kube, "r1")
+        fronts = [await start_gateway(synced=False) for _ in range(2)]
+        tasks = [
+            asyncio.create_task(work)
+            for front in fronts
+            for work in (front.fleet.follow(kube, namespace), ask_on(front))
+        ]
+        took_s = []
+        try:
+            await until(lambda: len(served) > 50)
+            for revision in ("r2", "r1"):
+                patched_s = time.monotonic()
+                await give(kube, revision)
+                await until(lambda to=revision: {r for _, r in served[-100:]} == {to})
+                took_s.append(max(at_s for at_s, r in served if r != revision) - patched_s)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await kube.delete(NAMESPACES, None, namespace)
+    with capsys.disabled():
+        told = " and ".join(f"{1000 * each_s:.0f} ms" for each_s in took_s)
+        print(f"\nfrom the patch to the last request on the old side: {told}")
 
 
 async def test_pods_and_traffic_are_followed(cluster):
@@ -99,7 +177,7 @@ async def test_pods_and_traffic_are_followed(cluster):
             await kube.merge(
                 INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
             )
-            await until(lambda: fleet.snapshot.services[0].weights == {"r1": 100})
+            await until(lambda: fleet.snapshot.services[0].weights == {Side("r1"): 100})
             await create_pod(kube, namespace)
             for ready, expected in [
                 ("True", ["127.0.0.9:8000"]),
@@ -112,6 +190,11 @@ async def test_pods_and_traffic_are_followed(cluster):
                 await until(lambda expected=expected: addresses() == expected)
             await kube.delete(PODS, namespace, "chat-0", grace_s=30)
             await until(lambda: addresses() == [])  # terminating is enough
+            route = copy.deepcopy(ROUTE)
+            await kube.create(MODEL_ROUTES, namespace, route)
+            await until(lambda: isinstance(fleet.snapshot.resolve("chat-any"), Route))
+            await kube.delete(MODEL_ROUTES, namespace, "any")
+            await until(lambda: fleet.snapshot.resolve("chat-any") == Unknown())
             await kube.delete(INFERENCE_SERVICES, namespace, "chat")
             await until(lambda: addresses() is None)
         finally:

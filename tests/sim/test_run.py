@@ -8,6 +8,8 @@ import yaml
 from penstock.sim import scenario
 from penstock.sim.report import summaries_of
 from penstock.sim.run import run
+from penstock.sim.scenario import Scenario
+from penstock.sim.service import Service
 
 FAULTS = {
     "none": [],
@@ -123,3 +125,31 @@ def test_only_what_is_shared_is_read_from_the_cache(world) -> None:
     requests = service.gateway.requests
     assert sum(r.cached_tokens == 9 * 256 for r in requests if r.arrival_s < 60) > 100
     assert all(r.cached_tokens == 0 for r in requests if r.arrival_s >= 60)
+
+
+def test_gpus_go_to_the_higher_priority_and_come_back(world) -> None:
+    """Two services want six replicas each, where there are GPUs for six; one only for a while."""
+    small = world(
+        rps=2, duration_s=400, max_replicas=6, startup_s=10, profile="llama-3.3-70b-h100-tp4"
+    )
+    first = small.services[0].model_dump()
+    load = first["workload"]
+    calm = {**first, "name": "calm", "workload": {**load, "points": [(0, 14), (400, 14)]}}
+    busy = {**load, "points": [(0, 1), (100, 1), (101, 20), (200, 20), (201, 1), (400, 1)]}
+    urgent = {**first, "name": "urgent", "priority": 5, "workload": busy}
+    both = Scenario.model_validate({
+        "name": "both", "duration_s": 400, "services": [calm, urgent], "quotas": {"H100": 24},
+        "sharing": "Priority",
+    })  # fmt: skip
+    services = run(both, "hpa-queue", 1, {"target": "1", "down_window_s": "30"}).services
+
+    def held(service: Service, from_s: float, to_s: float) -> list[int]:
+        return [c.held for c in service.fleet.census if from_s <= c.at_s < to_s]
+
+    lower, higher = services
+    assert max(held(lower, 0, 101)) == 5  # the other one's minimum is a promise
+    assert max(held(higher, 101, 200)) >= 4
+    assert min(held(lower, 101, 230)) <= 2
+    assert held(lower, 300, 400)[-1] >= 4
+    for service in services:
+        assert all(request.outcome != "failed" for request in service.gateway.requests)

@@ -63,18 +63,12 @@ class BlockPool:
         """Share of the blocks that some sequence holds, 0 to 1. Idle cached blocks are free."""
         return 1.0 - len(self._free) / self.num_blocks
 
-    def match(self, hashes: Iterable[bytes]) -> list[int]:
-        """The blocks whose contents `hashes` names, up to the first miss. Takes nothing."""
-        matched: list[int] = []
-        for block_hash in hashes:
-            block = self._block_of.get(block_hash)
-            if block is None:
-                break
-            matched.append(block)
-        return matched
+    def find(self, block_hash: bytes) -> int | None:
+        """The block with these contents, whether it is held or not. Takes nothing."""
+        return self._block_of.get(block_hash)
 
     def reserve(self, num_new_blocks: int, shared: Sequence[int] = ()) -> list[int] | None:
-        """Holds `shared` (from match) and `num_new_blocks` fresh ones, returned in that order.
+        """Holds `shared` (from find) and `num_new_blocks` fresh ones, returned in that order.
 
         None, with nothing changed, when there are not enough free blocks.
         """

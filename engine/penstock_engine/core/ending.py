@@ -22,13 +22,17 @@ def take(
     sequence: Sequence, token_ids: tuple[int, ...], max_num_tokens: int
 ) -> tuple[int, End | None]:
     """Appends drawn tokens as far as the sequence goes on: how many, and its end, if that came."""
-    if sequence.constraint is None and sequence.ending_token_ids.isdisjoint(token_ids):
-        room = min(
-            max_num_tokens - len(sequence.tokens),
-            sequence.sampling.max_tokens - sequence.num_output_tokens,
-        )
-        sequence.tokens += token_ids[:room]
-        return (len(token_ids), None) if len(token_ids) < room else (room, LENGTH)
+    ending = sequence.ending_token_ids
+    if sequence.constraint is None and (not ending or ending.isdisjoint(token_ids)):
+        tokens = sequence.tokens
+        length = len(tokens)
+        room = sequence.sampling.max_tokens + sequence.num_prompt_tokens
+        room = (room if room < max_num_tokens else max_num_tokens) - length
+        if len(token_ids) < room:
+            tokens += token_ids
+            return len(token_ids), None
+        tokens += token_ids[:room]
+        return room, LENGTH
     for num_taken, token_id in enumerate(token_ids, 1):
         sequence.tokens.append(token_id)
         if (end := _end_after(sequence, max_num_tokens)) is not None:

@@ -1,7 +1,6 @@
 """Blocks that were evicted from the device and are kept in the host's memory."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
 
 
 class HostTier:
@@ -16,21 +15,14 @@ class HostTier:
     def num_blocks(self) -> int:
         return len(self._slot_of)
 
-    def match(self, hashes: Iterable[bytes]) -> list[int]:
-        """The slots whose contents `hashes` names, up to the first miss."""
-        matched: list[int] = []
-        for block_hash in hashes:
-            slot = self._slot_of.get(block_hash)
-            if slot is None:
-                break
-            matched.append(slot)
-        return matched
+    def find(self, block_hash: bytes) -> int | None:
+        """The slot with these contents."""
+        return self._slot_of.get(block_hash)
 
-    def pin(self, hashes: Iterable[bytes]) -> None:
-        """Marks them as used just now; until `unpin` nothing takes their place."""
-        for block_hash in hashes:
-            self._slot_of.move_to_end(block_hash)
-            self._pinned.add(block_hash)
+    def pin(self, block_hash: bytes) -> None:
+        """Marks contents as used just now; until `unpin` nothing takes their place."""
+        self._slot_of.move_to_end(block_hash)
+        self._pinned.add(block_hash)
 
     def unpin(self) -> None:
         self._pinned.clear()

@@ -39,7 +39,8 @@ Chunk = tuple[Sequence, int, int]
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
-    run at once. adapter_patience_s: how long others may go first because their adapter runs."""
+    run at once. adapter_patience_s: how long others may go first because their adapter runs.
+    window_tokens: how far back a token sees, itself included; None: some layer sees all."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -53,11 +54,14 @@ class SchedulerConfig:
     num_host_blocks: int = 0
     max_adapters: int = 0
     adapter_patience_s: float = 1.0
+    window_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
+        if self.window_tokens is not None and self.window_tokens < 1:
+            raise ValueError("a token sees at least itself")
         if self.max_num_tokens < 2:
             raise ValueError("a sequence needs room for a prompt token and a generated one")
 
@@ -80,9 +84,11 @@ class Scheduler:
         """speculation: instead of the configured one."""
         self.config = config
         self._max_num_tokens = config.max_num_tokens
+        self._has_window = config.window_tokens is not None
         self._cache = KVCache(
             BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
             config.num_host_blocks,
+            config.window_tokens,
         )
         if speculation is None and config.speculation is not None:
             speculation = Speculation(config.speculation)
@@ -143,10 +149,10 @@ class Scheduler:
         if ahead_of and self._drafts.keep_in_step:
             return None
         num_preemptions = self._counters.preemptions
-        chunks = self._running_chunks(ahead_of)
-        if chunks is None:
+        running = self._running_chunks(ahead_of)
+        if running is None:
             return None
-        budget = self.config.max_num_batched_tokens - sum([chunk[2] for chunk in chunks])
+        chunks, budget = running
         max_drafts = self._drafts.grant(chunks, is_ahead=bool(ahead_of))
         scheduled: list[ScheduledSequence] = []
         for chunk in chunks:
@@ -174,6 +180,8 @@ class Scheduler:
         """
         duration_s = self._open.close(step, now)
         self._drafts.timed(step, duration_s)
+        if self.config.num_host_blocks:
+            self._cache.timed(step, duration_s)
         events: list[TokenEvent] = []
         for scheduled in step.sequences:
             sequence = self._sequences.get(scheduled.request_id)
@@ -221,14 +229,14 @@ class Scheduler:
             prefill_tokens_pending=self._prefill_tokens_pending,
             evicted_blocks=self._cache.num_evicted_blocks,
             saved_blocks=self._cache.num_saved_blocks,
+            copy_choices=tuple(self._cache.copy_choices.items()),
             **counted,
         )
 
     def check(self) -> None:
         """Raises AssertionError when the books do not balance."""
         sequences = self._sequences.values()
-        self._cache.pool.check(sequence.block_table for sequence in sequences)
-        self._cache.check()
+        self._cache.check(list(sequences))
         self._open.check()
         assert len(self._running_adapters()) <= self.config.max_adapters
         running = {sequence.request_id for sequence in self._running}
@@ -247,8 +255,11 @@ class Scheduler:
         pending = sum(sequence.num_prompt_tokens_pending for sequence in sequences)
         assert pending == self._prefill_tokens_pending, "pending prompt tokens miscounted"
 
-    def _running_chunks(self, ahead_of: Mapping[str, ScheduledSequence]) -> list[Chunk] | None:
-        """Of the running sequences, as many as the budget allows, with blocks for all their tokens.
+    def _running_chunks(
+        self, ahead_of: Mapping[str, ScheduledSequence]
+    ) -> tuple[list[Chunk], int] | None:
+        """Of the running sequences, as many as the budget allows, with blocks for all their tokens;
+        and what is left of the budget.
 
         ahead_of: what the open step has of them. None: it may set free the blocks that are missing;
         without an open step, the last sequences give theirs.
@@ -276,7 +287,7 @@ class Scheduler:
             num_tokens = num_behind if num_behind < budget else budget
             chunks.append((sequence, start, num_tokens))
             budget -= num_tokens
-        return chunks
+        return chunks, budget
 
     def _ends_with_next(self, sequence: Sequence) -> bool:
         """Whether the next token is its last one, whichever it is."""
@@ -368,6 +379,8 @@ class Scheduler:
         if self.config.prefix_caching:
             self._cache.publish(sequence, num_computed_tokens)
         self._set_num_computed(sequence, num_computed_tokens)
+        if self._has_window:
+            self._cache.release_unseen(sequence)
 
     def _append(
         self, sequence: Sequence, scheduled: ScheduledSequence, sampled: Sampled, now: float

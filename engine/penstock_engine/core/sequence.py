@@ -22,6 +22,8 @@ class Sequence:
                                                     num_host_tokens of them from the host tier
         0 <= num_computed_tokens <= num_tokens      have keys and values in block_table
         num_prompt_tokens <= num_tokens             the rest was generated
+        num_unseen_blocks <= len(block_table)       at its beginning, are not held: no token to come
+                                                    sees so far back
 
     A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
     sets num_computed_tokens back to 0 and keeps the tokens. Lower priorities come first; order is
@@ -48,6 +50,7 @@ class Sequence:
         "num_host_tokens",
         "num_preemptions",
         "num_prompt_tokens",
+        "num_unseen_blocks",
         "num_waits",
         "order",
         "priority",
@@ -94,6 +97,7 @@ class Sequence:
         self.num_cached_tokens = 0
         self.num_preemptions = 0
         self.num_host_tokens = 0
+        self.num_unseen_blocks = 0
         self.num_waits = 0
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = []
@@ -115,6 +119,10 @@ class Sequence:
     @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def held_blocks(self) -> list[int]:
+        return self.block_table[self.num_unseen_blocks :]
 
     @property
     def has_computed_prompt(self) -> bool:

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock_engine.core.drafting import Drafter, NgramDrafter, SuffixDrafter, SuffixStores
+from penstock_engine.core.trend import DECAY, Trend
 
 Method = Literal["ngram", "suffix", "draft_model", "eagle"]
 # Those for which the runner guesses, by the weights of a folder.
 BY_WEIGHTS = ("draft_model", "eagle")
 
-# Weight that an observation keeps after one more: about the last hundred count.
-DECAY = 0.99
 PROBE_STEPS = 50
 # Before so many drafts were judged, what is believed of them says little.
 MIN_DRAFTS = 16
@@ -57,7 +56,7 @@ class Governor:
         self._judged = 0.0
         self._right = 0.0
         self._num_steps = 0
-        self._times = _Line()
+        self._times = Trend()
 
     def num_drafts(self, num_sequences: int) -> int:
         """Decided anew for each step; num_sequences: that will draw a token in it."""
@@ -74,7 +73,8 @@ class Governor:
         tokens = 0.0
         for drafts in range(self._max_drafts + 1):
             tokens += chance**drafts
-            rate = tokens / (fixed_s + per_token_s * num_sequences * (1 + drafts))
+            # Where only prompts are computed, those that end draw the first tokens.
+            rate = tokens / (fixed_s + per_token_s * max(1, num_sequences) * (1 + drafts))
             if rate > best_rate * (1 + 1e-9):
                 best, best_rate = drafts, rate
         return best
@@ -116,28 +116,3 @@ class Speculation:
                 return SuffixDrafter(store, self.config.suffix_decoding_min_token_prob)
             case "draft_model" | "eagle":
                 return None
-
-
-class _Line:
-    """y = fixed + slope · x by least squares over decaying observations, neither below zero."""
-
-    def __init__(self) -> None:
-        self._n = self._x = self._y = self._xx = self._xy = 0.0
-
-    def add(self, x: float, y: float) -> None:
-        self._n = self._n * DECAY + 1
-        self._x = self._x * DECAY + x
-        self._y = self._y * DECAY + y
-        self._xx = self._xx * DECAY + x * x
-        self._xy = self._xy * DECAY + x * y
-
-    def fit(self) -> tuple[float, float] | None:
-        """(fixed, slope); None while all x are the same."""
-        spread = self._n * self._xx - self._x * self._x
-        if spread <= 1e-6 * self._n * self._xx or self._y <= 0:
-            return None
-        slope = max(0.0, (self._n * self._xy - self._x * self._y) / spread)
-        fixed = (self._y - slope * self._x) / self._n
-        if fixed < 0:
-            return 0.0, self._xy / self._xx
-        return fixed, slope

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from penstock_engine.core.copying import Choice
+
 
 @dataclass(slots=True)
 class Counters:
@@ -40,7 +42,8 @@ class SchedulerStats:
     """Gauges, and the counters as they stood.
 
     deferred: waiting sequences that wait for something else than their turn, an adapter's or their
-    fork's. saved_blocks: evicted ones whose contents went to the host tier.
+    fork's. saved_blocks: evicted ones whose contents went to the host tier. copy_choices: whether to
+    copy a block or to compute it again, and how often it was chosen.
     """
 
     running: int
@@ -64,6 +67,7 @@ class SchedulerStats:
     rejections: int
     evicted_blocks: int
     saved_blocks: int
+    copy_choices: tuple[tuple[Choice, int], ...]
 
     @property
     def dropped_blocks(self) -> int:

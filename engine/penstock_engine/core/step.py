@@ -16,8 +16,8 @@ class ScheduledSequence(NamedTuple):
     """The part of one sequence that a step computes.
 
     Positions [start, start + len(token_ids)) get keys and values; block_table covers them and
-    everything before them. When is_sampled, the logits of the last position give the token at
-    position `end`.
+    everything before them, but names any block where none of them sees. When is_sampled, the logits
+    of the last position give the token at position `end`.
 
     The last num_drafts of token_ids are guesses: the logits of the position before each say
     whether it was right, and those after a wrong one are void. For num_open_drafts more the runner

@@ -2,30 +2,10 @@
 """Residual addition and root-mean-square normalisation, in one pass over the rows."""
 
 import torch
-import torch.nn.functional as F
 
 from penstock_engine.kernels.runtime import jit, next_power_of_2, tl
 
 BLOCK_ELEMENTS = 2048  # of short rows, such as the heads of a query, a program takes several
-
-
-def fused_add_norm_reference(
-    x: torch.Tensor,
-    residual: torch.Tensor | None,
-    weight: torch.Tensor,
-    eps: float,
-    *,
-    weight_offset: float = 0.0,
-) -> torch.Tensor:
-    """x: [..., size]; returns its shape and type. weight: [size].
-
-    residual: of x's shape, becomes x + residual in place and is what is normalised; None: x is.
-    weight_offset: added to weight, 1 for Gemma. Sums and products are float32.
-    """
-    if residual is not None:
-        x = residual.add_(x)
-    scale = weight.float() + weight_offset
-    return F.rms_norm(x.float(), weight.shape, scale, eps).to(x.dtype)
 
 
 def fused_add_norm(
@@ -36,7 +16,7 @@ def fused_add_norm(
     *,
     weight_offset: float = 0.0,
 ) -> torch.Tensor:
-    """As fused_add_norm_reference, of x [rows, size] or [rows, heads, size].
+    """As plain.add_norm, of x [rows, size] or [rows, heads, size]; sums and products are float32.
 
     The first dimension of x may be cut out of wider rows; residual must be contiguous.
     """

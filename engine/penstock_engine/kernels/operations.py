@@ -15,8 +15,8 @@ from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """add_norm: as fused_add_norm_reference. rotate: as plain.rotate. gates: as plain.gate, by
-    the name of the activation.
+    """add_norm, rotate: as plain.add_norm, plain.rotate. gates: as plain.gate, by the name of the
+    activation.
 
     has_kernels: whether Triton's run. Attention, experts, adapters, weights of few bits and draws
     ask this, for there torch does not the same in other ways but something else.

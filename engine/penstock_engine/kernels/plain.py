@@ -25,8 +25,12 @@ def add_norm(
     *,
     weight_offset: float = 0.0,
 ) -> torch.Tensor:
-    """As fused_add_norm_reference; float32 only where there is an offset, as 1 + weight has no
-    room in bfloat16."""
+    """x: [..., size]; returns its shape and type. weight: [size].
+
+    residual: of x's shape, becomes x + residual in place and is what is normalised; None: x is.
+    weight_offset: added to weight, 1 for Gemma; then products are float32, as 1 + weight has no
+    room in bfloat16.
+    """
     if residual is not None:
         x = residual.add_(x)
     if not weight_offset:

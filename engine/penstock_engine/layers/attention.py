@@ -34,7 +34,10 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Positions [start, end) of one sequence; block_table covers [0, end) at least."""
+    """Positions [start, end) of one sequence.
+
+    block_table covers [0, end) at least, but names any block where no layer sees.
+    """
 
     start: int
     end: int

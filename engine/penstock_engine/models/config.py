@@ -66,6 +66,16 @@ class ModelConfig:
         return len(self.layers)
 
     @property
+    def window_tokens(self) -> int | None:
+        """How far back a token sees at most, itself included; None: some layer sees all."""
+        longest = 0
+        for layer in self.layers:
+            if layer.window_tokens is None:
+                return None
+            longest = max(longest, layer.window_tokens)
+        return longest
+
+    @property
     def widest_intermediate_size(self) -> int:
         """Numbers that a token has between the two halves of an MLP, of all its experts."""
         if self.experts is None:

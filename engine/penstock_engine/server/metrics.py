@@ -19,6 +19,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
+from penstock_engine.models.work import StepWork
 from penstock_engine.preflight import Sizing
 from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.wire import MetricSpec
@@ -90,10 +91,21 @@ class EngineMetrics:
         if config.enable_lora:
             specs += wire.ADAPTER_METRICS
             values |= {spec.name: () for spec in wire.ADAPTER_METRICS}
+        if sizing.num_host_blocks:
+            specs += wire.OFFLOADING_METRICS
+            values |= {spec.name: () for spec in wire.OFFLOADING_METRICS}
         self._metrics: dict[str, Any] = {
             spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
         }
+        # On a CPU, the bytes are those of all ranks; else of the one that has most.
+        num_parts = 1 if sizing.device == "cpu" else config.layout.num_ranks
+        self._work = StepWork(
+            sizing.model,
+            sizing.weights_bytes * num_parts,
+            sizing.kv_bytes_per_token * num_parts,
+            config.layout.num_ranks,
+        )
         self._stats: SchedulerStats | None = None
         self.set_sleep(None)
         self._expose_cache_config(config, sizing)
@@ -138,6 +150,10 @@ class EngineMetrics:
         self._of(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
             self._of(wire.ITERATION_TOKENS).observe(report.num_scheduled_tokens)
+            work = self._work.of(report.sequences)
+            self._of(wire.FLOPS).inc(work.flops)
+            self._of(wire.READ_BYTES).inc(work.read_bytes)
+            self._of(wire.WRITTEN_BYTES).inc(work.written_bytes)
         for spec, labels, field in COUNTED:
             gained = getattr(stats, field) - (getattr(before, field) if before else 0)
             if gained:
@@ -151,6 +167,10 @@ class EngineMetrics:
             gained = now_right - before_right
             self._of(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
             self._of(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
+        chosen_before = dict(before.copy_choices) if before else {}
+        for choice, count in stats.copy_choices:
+            gained = count - chosen_before.get(choice, 0)
+            self._of(wire.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason).inc(gained)
         if self._max_adapters:
             self._observe_adapters(stats)
         self._stats = stats

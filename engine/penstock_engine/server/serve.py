@@ -171,6 +171,7 @@ def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
         speculation=config.speculative_config,
         num_host_blocks=sizing.num_host_blocks,
         max_adapters=config.max_loras if config.enable_lora else 0,
+        window_tokens=sizing.window_tokens,
     )
 
 

@@ -42,9 +42,10 @@ class GrammarCompiler:
             "eos_token_ids": sorted(eos_token_ids),
         }
         self._processes = [CompilerProcess(hello) for _ in range(MAX_PROCESSES)]
-        self._idle: asyncio.LifoQueue[CompilerProcess] = asyncio.LifoQueue()
-        for process in self._processes:
-            self._idle.put_nowait(process)
+        # Those that start again come last: nobody waits for one while another is ready.
+        self._idle: asyncio.PriorityQueue[tuple[bool, int]] = asyncio.PriorityQueue()
+        for number in range(MAX_PROCESSES):
+            self._idle.put_nowait((False, number))
         self._num_waiting = 0
         self._cache: OrderedDict[Grammar, Compiled | str] = OrderedDict()
         self._executor = ThreadPoolExecutor(1, "grammar", initializer=_yield_to_engine)
@@ -84,15 +85,16 @@ class GrammarCompiler:
             raise CompilerBusy
         self._num_waiting += 1
         try:
-            process = await self._idle.get()
+            _, number = await self._idle.get()
         finally:
             self._num_waiting -= 1
+        process = self._processes[number]
         try:
             return await process.run(asdict(grammar))
         except OSError as error:
             raise CompilerBusy from error
         finally:
-            self._idle.put_nowait(process)
+            self._idle.put_nowait((process.is_starting, number))
 
 
 def _yield_to_engine() -> None:

@@ -25,6 +25,10 @@ class CompilerProcess:
         self._hello = hello
         self._started: asyncio.Task[Process] | None = None
 
+    @property
+    def is_starting(self) -> bool:
+        return self._started is not None and not self._started.done()
+
     async def run(self, job: Json) -> Json | None:
         """The reply; None when the job took too long or too much memory. Raises OSError."""
         if self._started is None or _is_gone(self._started):

@@ -4,8 +4,9 @@ import logging
 import secrets
 from typing import Any
 
-from penstock.adapters.clock import timestamp, wall
+from penstock.adapters.clock import wall
 from penstock.adapters.kube import EVENTS, Kube
+from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)

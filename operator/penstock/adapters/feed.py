@@ -1,16 +1,23 @@
 """A gateway's feed as text, both ways."""
 
 import json
+from typing import Any
 
+from penstock.core.canary.evidence import NUM_BINS
 from penstock.core.feed import Feed
-from penstock.core.plain import Unreadable, from_plain, to_plain
+from penstock.core.plain import Unreadable, from_plain
 from penstock.core.signals import Missing
 
 PATH = "/penstock/feed"
 
 
 def write(feed: Feed) -> bytes:
-    return json.dumps(to_plain(feed), separators=(",", ":")).encode()
+    # As `to_plain` would, at a third of its time: gateways answer clients meanwhile.
+    return json.dumps(feed, default=_fields, separators=(",", ":")).encode()
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in type(record).__slots__}
 
 
 def parse(who: str, text: str) -> Feed | Missing:
@@ -25,4 +32,7 @@ def parse(who: str, text: str) -> Feed | Missing:
         for histogram in (reading.ttft_s, reading.tpot_s):
             if len(histogram.counts) != len(histogram.bounds) + 1:
                 return Missing(who, "unreadable feed: a histogram has not one count a bucket")
+    for arm in (arm for arms in feed.arms.values() for arm in arms.values()):
+        if len(arm.ttft) != NUM_BINS or len(arm.tpot) != NUM_BINS:
+            return Missing(who, "unreadable feed: an arm has other bins of prompt lengths")
     return feed

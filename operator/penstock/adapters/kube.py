@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +49,14 @@ EVENTS = Resource("v1", "events")
 SERVICES = Resource("v1", "services")
 SECRETS = Resource("v1", "secrets")
 CONFIG_MAPS = Resource("v1", "configmaps")
+RESOURCE_QUOTAS = Resource("v1", "resourcequotas")
 NAMESPACES = Resource("v1", "namespaces", namespaced=False)
 SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts")
 VOLUME_CLAIMS = Resource("v1", "persistentvolumeclaims")
 VOLUMES = Resource("v1", "persistentvolumes", namespaced=False)
 LEASES = Resource("coordination.k8s.io/v1", "leases")
 DEPLOYMENTS = Resource("apps/v1", "deployments")
+CONTROLLER_REVISIONS = Resource("apps/v1", "controllerrevisions")
 REPLICA_SETS = Resource("apps/v1", "replicasets")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(
@@ -64,6 +66,7 @@ ROLES = Resource("rbac.authorization.k8s.io/v1", "roles")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "rolebindings")
 CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
 INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
+MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
 
 KINDS = {
     "ConfigMap": CONFIG_MAPS,
@@ -73,6 +76,7 @@ KINDS = {
     "ServiceAccount": SERVICE_ACCOUNTS,
     "PersistentVolume": VOLUMES,
     "PersistentVolumeClaim": VOLUME_CLAIMS,
+    "ControllerRevision": CONTROLLER_REVISIONS,
     "Deployment": DEPLOYMENTS,
     "ClusterRole": CLUSTER_ROLES,
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
@@ -80,6 +84,7 @@ KINDS = {
     "RoleBinding": ROLE_BINDINGS,
     "CustomResourceDefinition": CRDS,
     "InferenceService": INFERENCE_SERVICES,
+    "ModelRoute": MODEL_ROUTES,
     "Event": EVENTS,
 }
 
@@ -179,6 +184,20 @@ class Kube:
             content_type="application/merge-patch+json",
         )
 
+    async def patch(
+        self,
+        resource: Resource, namespace: str | None, name: str, steps: Sequence[Object],
+        *, manager: str,
+    ) -> Object:  # fmt: skip
+        """A JSON patch: all of its steps or none."""
+        return await self._json(
+            "PATCH",
+            resource.path(namespace, name),
+            body=steps,
+            query={"fieldManager": manager},
+            content_type="application/json-patch+json",
+        )
+
     async def scale(
         self, resource: Resource, namespace: str, name: str, replicas: int, *, manager: str
     ) -> None:
@@ -239,7 +258,7 @@ class Kube:
         path: str,
         *,
         query: Mapping[str, str] = {},
-        body: Object | None = None,
+        body: Object | Sequence[Object] | None = None,
         content_type: str = "application/json",
     ) -> Object:
         response = await self._send(method, path, query=query, body=body, content_type=content_type)
@@ -257,7 +276,7 @@ class Kube:
         path: str,
         *,
         query: Mapping[str, str] = {},
-        body: Object | None = None,
+        body: Object | Sequence[Object] | None = None,
         content_type: str = "application/json",
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> aiohttp.ClientResponse:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from penstock.adapters.kube import Kube, Object, Resource
-from penstock.errors import KubeError, NotFound
+from penstock.errors import KubeError, NotFound, Transient
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,11 @@ class Mirror:
             pause_s = min(pause_s * 2, LAST_RETRY_S)
 
     async def _relist(self) -> str:
-        items, version = await self._kube.list(self._resource, self._namespace, **self._query)
+        try:
+            items, version = await self._kube.list(self._resource, self._namespace, **self._query)
+        except NotFound as error:  # of a kind that is not installed there is nothing
+            self.synced.set()
+            raise Transient(f"the kind is not installed: {error}") from error
         fresh = {key_of(item): item for item in items}
         stale, self._items = self._items, fresh
         for key in stale.keys() | fresh.keys():

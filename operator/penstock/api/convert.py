@@ -4,11 +4,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from penstock.api import objectives
+from penstock.api import objectives, rollout
 from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.core.canary.spec import CanarySpec
 from penstock.core.quantity import parse_duration_s, parse_quantity
+from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rule import Objectives
 from penstock.core.service import ScalingSpec, ServiceSpec
+
+# The parts of a spec that make its pods what they are: what a revision is.
+SHAPING = ("model", "engine", "resources", "drain", "template")
 
 
 class InvalidService(Exception):
@@ -54,10 +59,13 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
             queue_target=scaling.queue_target,
             scale_down_delay_s=parse_duration_s(scaling.scale_down_delay),
             objectives=_objectives(spec.objectives),
+            priority=scaling.priority,
         ),
         external_replicas=1 if spec.replicas is None else spec.replicas,
+        rollout=_rollout(spec.rollout),
         drain_s=spec.drain.seconds,
         template=spec.template.model_dump(exclude_defaults=True),
+        shape={name: body["spec"][name] for name in SHAPING if name in body["spec"]},
     )
 
 
@@ -68,4 +76,27 @@ def _objectives(wanted: objectives.Objectives | None) -> Objectives | None:
         ttft_s=parse_duration_s(wanted.ttft),
         tpot_s=parse_duration_s(wanted.tpot),
         attainment=wanted.attainment,
+    )
+
+
+def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
+    canary = wanted.canary
+    return RolloutSpec(
+        strategy=wanted.strategy,
+        canary=CanarySpec(
+            alpha=canary.alpha,
+            tolerance=canary.tolerance,
+            error_tolerance=canary.error_tolerance,
+            violation_tolerance=canary.violation_tolerance,
+            min_weight=canary.min_weight,
+            max_weight=canary.max_weight,
+            max_duration_s=parse_duration_s(canary.max_duration),
+            on_timeout=canary.on_timeout,
+        ),
+        with_control=canary.control,
+        previous_kept_s=parse_duration_s(wanted.blue_green.previous_kept),
+        max_surge=wanted.rolling.max_surge,
+        max_unavailable=wanted.rolling.max_unavailable,
+        progress_deadline_s=parse_duration_s(wanted.progress_deadline),
+        history=wanted.revision_history_limit,
     )

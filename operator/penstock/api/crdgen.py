@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from penstock.api import modelroute
+from penstock.api.modelroute import ModelRoute
 from penstock.api.v1alpha1 import GROUP, KIND, PLURAL, VERSION, InferenceService
 
 Schema = dict[str, Any]
@@ -20,7 +22,9 @@ _KEPT = {
     "x-kubernetes-preserve-unknown-fields",
 }  # fmt: skip
 
-COLUMNS = (
+Columns = tuple[tuple[str, str, str, int], ...]
+
+COLUMNS: Columns = (
     ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 0),
     ("Reason", "string", '.status.conditions[?(@.type=="Ready")].reason', 0),
     ("Replicas", "integer", ".status.replicas", 0),
@@ -28,6 +32,11 @@ COLUMNS = (
     ("Desired", "integer", ".status.scaling.desired", 0),
     ("Revision", "string", ".status.stableRevision", 1),
     ("Model", "string", ".spec.model.uri", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
+)
+
+ROUTE_COLUMNS: Columns = (
+    ("Model", "string", ".spec.modelName", 0),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
 
@@ -92,47 +101,70 @@ def inference_service_crd() -> Schema:
             "message": "metadata.name must have at most 40 characters and no dots: pods are named after it",
         }
     ]
+    subresources = {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        },
+    }
+    return _crd(KIND, PLURAL, "isvc", schema, COLUMNS, subresources)
+
+
+def model_route_crd() -> Schema:
+    """The CustomResourceDefinition of ModelRoute."""
+    schema = schema_of(ModelRoute)
+    schema["properties"]["metadata"] = {"type": "object"}
+    return _crd(modelroute.KIND, modelroute.PLURAL, "mroute", schema, ROUTE_COLUMNS, {})
+
+
+def crds() -> list[Schema]:
+    """All of them, in the order to apply."""
+    return [inference_service_crd(), model_route_crd()]
+
+
+def _crd(
+    kind: str, plural: str, short: str, schema: Schema, columns: Columns, subresources: Schema
+) -> Schema:
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": subresources,
+        "additionalPrinterColumns": [
+            {"name": n, "type": t, "jsonPath": p, "priority": level} for n, t, p, level in columns
+        ],
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["isvc"],
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
                 "categories": ["penstock"],
             },
-            "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": schema},
-                    "subresources": {
-                        "status": {},
-                        "scale": {
-                            "specReplicasPath": ".spec.replicas",
-                            "statusReplicasPath": ".status.replicas",
-                            "labelSelectorPath": ".status.selector",
-                        },
-                    },
-                    "additionalPrinterColumns": [
-                        {"name": n, "type": t, "jsonPath": p, "priority": level}
-                        for n, t, p, level in COLUMNS
-                    ],
-                }
-            ],
+            "versions": [{name: part for name, part in version.items() if part != {}}],
         },
     }
 
 
 def files() -> dict[str, str]:
     """File name -> content of every generated CRD."""
-    note = "# Generated from operator/penstock/api/v1alpha1.py by `penstock crds`; do not edit.\n"
-    crd = yaml.safe_dump(inference_service_crd(), sort_keys=False, width=100)
-    return {f"{GROUP}_{PLURAL}.yaml": note + crd}
+    made = {}
+    for crd, source in ((inference_service_crd(), "v1alpha1"), (model_route_crd(), "modelroute")):
+        note = (
+            f"# Generated from operator/penstock/api/{source}.py by `penstock crds`; do not edit.\n"
+        )
+        plural = crd["spec"]["names"]["plural"]
+        text = yaml.safe_dump(crd, sort_keys=False, width=100)
+        made[f"{GROUP}_{plural}.yaml"] = note + text
+    return made

@@ -1,22 +1,32 @@
-"""The InferenceService reference page, from the same schema as the CRD."""
+"""The reference pages of the kinds, from the same schemas as the CRDs."""
 
 from typing import Any
 
-from penstock.api.crdgen import inference_service_crd
+from penstock.api.crdgen import inference_service_crd, model_route_crd
 from penstock.api.v1alpha1 import API_VERSION
 
 
 def files() -> dict[str, str]:
     """File name -> content of every generated page."""
-    schema = inference_service_crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return {
+        "inferenceservice.md": _page(inference_service_crd(), "v1alpha1"),
+        "modelroute.md": _page(model_route_crd(), "modelroute"),
+    }
+
+
+def _page(crd: dict[str, Any], source: str) -> str:
+    names, version = crd["spec"]["names"], crd["spec"]["versions"][0]
+    schema = version["schema"]["openAPIV3Schema"]
     lines = [
-        "# InferenceService",
+        f"# {names['kind']}",
         "",
-        f"`{API_VERSION}`, short name `isvc`. Generated from `operator/penstock/api/v1alpha1.py` "
-        "by `penstock docs`; do not edit.",
+        f"`{API_VERSION}`, short name `{names['shortNames'][0]}`. Generated from "
+        f"`operator/penstock/api/{source}.py` by `penstock docs`; do not edit.",
         "",
     ]
     for part in ("spec", "status"):
+        if part not in schema["properties"]:
+            continue
         lines += [
             f"## {part}",
             "",
@@ -26,8 +36,8 @@ def files() -> dict[str, str]:
         lines += _rows(schema["properties"][part], part)
         lines.append("")
     lines += ["## Rules", ""]
-    lines += [f"- {message}." for message in _messages(schema)]
-    return {"inferenceservice.md": "\n".join(lines) + "\n"}
+    lines += [f"- {message}." for message in dict.fromkeys(_messages(schema))]
+    return "\n".join(lines) + "\n"
 
 
 def _rows(node: dict[str, Any], path: str) -> list[str]:

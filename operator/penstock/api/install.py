@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.api.crdgen import inference_service_crd
+from penstock.api.crdgen import crds
 from penstock.core.manifests.system import system_manifests
 
 
@@ -13,4 +13,4 @@ def install_manifests(
     system = system_manifests(
         image, gateway_port=gateway_port, host_network=host_network, replicas=replicas
     )
-    return [inference_service_crd(), *system]
+    return [*crds(), *system]

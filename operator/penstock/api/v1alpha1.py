@@ -11,7 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from penstock.api.objectives import Objectives
+from penstock.api.rollout import RULES as ROLLOUT_RULES
+from penstock.api.rollout import Rollout
 from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.status import InferenceServiceStatus
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 
 GROUP = "serving.penstock.dev"
@@ -276,6 +279,16 @@ class Scaling(Model):
         description="How long fewer replicas must have been enough before one is removed.",
         max_length=20,
     )
+    priority: int = Field(
+        default=0,
+        description=(
+            "Who goes first when a ResourceQuota leaves fewer accelerators than the services of the "
+            "namespace want: higher first, after everybody's minReplicas. Services of one priority "
+            "share evenly."
+        ),
+        ge=-1_000_000,
+        le=1_000_000,
+    )
 
 
 class Drain(Model):
@@ -341,6 +354,7 @@ class InferenceServiceSpec(Model):
             "spec.scaling.kvUtilizationTarget and queueTarget count only without spec.objectives; "
             "remove them",
         ),
+        *ROLLOUT_RULES,
     )
 
     model: ModelSource = Field(description="The model to serve.")
@@ -365,83 +379,15 @@ class InferenceServiceSpec(Model):
         ge=0,
         le=1000,
     )
+    rollout: Rollout = Field(
+        default=Rollout(), description="How a new revision takes over from the old."
+    )
     drain: Drain = Field(default=Drain(), description="How an engine ends.")
     template: PodTemplate = Field(
         default=PodTemplate(),
         description=(
             "A strategic-merge patch of the engine pods. The engine's container is called `engine`."
         ),
-    )
-
-
-class Condition(Model):
-    """One aspect of the service's state."""
-
-    type: str = Field(description="The aspect, such as Ready.")
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    reason: str = Field(description="Why, in one word for machines.")
-    message: str = Field(description="Why, in a sentence.")
-    last_transition_time: str = Field(
-        description="When the status last changed.", json_schema_extra={"format": "date-time"}
-    )
-    observed_generation: int = Field(description="The generation that this was said of.")
-
-
-class TrafficTarget(Model):
-    """The share of one revision."""
-
-    revision: str = Field(description="The revision.")
-    weight: int = Field(description="Its share in percent.", ge=0, le=100)
-
-
-class TrailEntry(Model):
-    """One step of a scaling decision."""
-
-    step: str = Field(description="The step.")
-    replicas: int = Field(description="The number of replicas after this step.")
-    note: str = Field(description="The numbers it used.")
-
-
-class ScalingStatus(Model):
-    """The last scaling decision that changed something."""
-
-    desired: int = Field(description="The number of replicas that was decided.")
-    reason: str = Field(description="Why, in a sentence with its numbers.")
-    at: str = Field(description="When it was decided.", json_schema_extra={"format": "date-time"})
-    trail: list[TrailEntry] = Field(default=[], description="Every step that shaped the number.")
-
-
-class InferenceServiceStatus(Model):
-    """What is there. Written by the operator."""
-
-    observed_generation: int | None = Field(
-        default=None, description="The generation of the spec that this status is about."
-    )
-    conditions: list[Condition] = Field(
-        default=[],
-        description="SpecValid, ModelReady, WorkloadReady, TrafficAvailable, ScalingActive and Ready.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-    )
-    served_name: str | None = Field(
-        default=None, description="The name that clients send as `model`."
-    )
-    stable_revision: str | None = Field(default=None, description="The revision that serves.")
-    candidate_revision: str | None = Field(
-        default=None, description="The revision that is coming up."
-    )
-    traffic: list[TrafficTarget] = Field(
-        default=[],
-        description="The share of each revision. Gateways obey this and nothing else.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["revision"],
-        },
-    )
-    replicas: int = Field(default=0, description="Engine pods of the serving revision.")
-    ready_replicas: int = Field(default=0, description="Those of them that are ready.")
-    selector: str = Field(default="", description="The label selector of the engine pods.")
-    scaling: ScalingStatus | None = Field(
-        default=None, description="The last scaling decision that changed something."
     )
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 import typer
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "calibrate": ("penstock.cli.calibrate", "Measure a running engine, for the simulator."),
     "crds": ("penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
     "demo": ("penstock.cli.demo", "Tell the whole story on a local cluster, then remove it."),
     "docs": ("penstock.cli.docs", "Write the generated reference pages, or check them."),
@@ -24,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "operator": ("penstock.cli.operator", "The controller."),
     "record": ("penstock.cli.record", "Write down what a service's scaler sees and decides."),
     "replay": ("penstock.cli.replay", "Decide a recording again, by its own rule or another."),
+    "rollout": ("penstock.cli.rollout", "A new revision on its way: look, and have a say."),
     "simulate": ("penstock.cli.simulate", "A scaling policy on simulated engines."),
     "simulate-rollout": ("penstock.cli.simulate_rollout", "Judge canaries by the thousand."),
 }

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.adapters.clock import timestamp
 from penstock.core.plain import Unreadable
 from penstock.core.recording import Recording
 from penstock.core.rule import Rule
 from penstock.core.rules import registry
+from penstock.core.timestamps import timestamp
 
 OWN = "sizing"
 

@@ -1,4 +1,4 @@
-"""The operator process: elect a leader, let Kopf pump events, reconcile, scale."""
+"""The operator process: elect a leader, let Kopf pump events, reconcile, scale, judge."""
 
 import asyncio
 import logging
@@ -13,12 +13,13 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.adapters.clock import steady
-from penstock.adapters.kube import PODS, Kube, Object, load_configuration
+from penstock.adapters.kube import PODS, RESOURCE_QUOTAS, Kube, Object, load_configuration
 from penstock.adapters.scrape import Scraper
 from penstock.adapters.watch import Mirror
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
-from penstock.controller.fleet import scale_targets
+from penstock.controller.fleet import ScaleTarget, scale_targets
 from penstock.controller.health import Health
+from penstock.controller.judge import Case, Judge, cases_of
 from penstock.controller.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
 from penstock.controller.memory import Memory
 from penstock.controller.observer import Observer
@@ -132,20 +133,26 @@ class Leader:
             selector=f"app.kubernetes.io/name={GATEWAY}",
             changed=lambda _: None,
         )
+        self._quotas = Mirror(kube, RESOURCE_QUOTAS, changed=lambda _: None)
+        observer = Observer(
+            self._scraper, lambda: self._gateways if self._gateways.synced.is_set() else None
+        )
         self._scaler = Scaler(
-            kube,
-            Observer(
-                self._scraper, lambda: self._gateways if self._gateways.synced.is_set() else None
-            ),
+            observer,
             Sizer(Memory(kube), recorder),
             targets=self._targets,
+            quotas=lambda: self._quotas,
             changed=lambda key: self._queue.add(key),
+        )
+        self._judge = Judge(
+            kube, cases=self._cases, arms=observer.arms, changed=lambda key: self._queue.add(key)
         )
         self._reconciler = Reconciler(
             kube,
             settings.engine_image,
             services=lambda: self._services,
             scaling=self._scaler.report,
+            judgement=self._judge.judgement,
         )
         self._queue = WorkQueue(self._reconcile)
 
@@ -154,14 +161,16 @@ class Leader:
         await self._ended
 
     async def lead(self) -> None:
-        """Kopf, the scaler and the resync, until one of them ends."""
+        """Kopf, the scaler, the judge and the resync, until one of them ends."""
         logger.info("leading")
         self._leading = asyncio.current_task()
         self._health.leading.set(1)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
+                group.create_task(self._quotas.run())
                 group.create_task(self._scaler.run())
+                group.create_task(self._judge.run())
                 group.create_task(self._resync())
                 ours = asyncio.all_tasks()
                 watches = await kopf.spawn_tasks(
@@ -184,9 +193,9 @@ class Leader:
             self._leading.cancel()
             await asyncio.wait({self._leading})
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> float | None:
         self._health.reconciles.inc()
-        await self._reconciler.reconcile(key)
+        return await self._reconciler.reconcile(key)
 
     async def _resync(self) -> None:
         while True:
@@ -194,14 +203,19 @@ class Leader:
             for key in list(self._services):
                 self._queue.add(key)
 
-    def _targets(self) -> list[Any]:
-        if not self._indices:
-            return []
-        children = {
-            name: [body for store in index.values() for body in store]
-            for name, index in self._indices.items()
-        }
-        return scale_targets(self._services, children["deployments"], children["pods"])
+    def _targets(self) -> list[ScaleTarget]:
+        return scale_targets(self._services, *self._children())
+
+    def _cases(self) -> list[Case]:
+        return cases_of(self._services, *self._children())
+
+    def _children(self) -> tuple[list[Object], list[Object]]:
+        """Deployments and pods, as the watches know them."""
+        deployments, pods = (
+            [body for store in self._indices.get(name, {}).values() for body in store]
+            for name in ("deployments", "pods")
+        )
+        return deployments, pods
 
     def _registry(self) -> kopf.OperatorRegistry:
         """Events in, keys out: handlers decide nothing."""

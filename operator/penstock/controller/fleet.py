@@ -1,28 +1,31 @@
 """What the scaler looks at, from the API server's objects as they are known here."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.adapters.clock import parse_timestamp
 from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
 from penstock.core.observed import ObservedDeployment, ObservedPod
+from penstock.core.quotas import Pool, pool_of
+from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
 from penstock.core.signals import PodPhase, PodView
-from penstock.core.status import ScalingReport
+from penstock.core.status import traffic_of
+from penstock.core.timestamps import parse_timestamp
 
 Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
-    """The serving revision of one service. pods: each with its host:port."""
+    """What takes the traffic of one service. provisioned: replicas that are asked for. pods: each
+    with its host:port. reported: what the status says already."""
 
     service: ServiceSpec
-    deployment: str
     provisioned: int
     pods: tuple[tuple[PodView, str], ...]
-    reported: ScalingReport | None  # what the status says already
+    reported: ScalingReport | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +40,47 @@ class GatewayPod:
 def scale_targets(
     services: Mapping[Key, Object], deployments: Iterable[Object], pods: Iterable[Object]
 ) -> list[ScaleTarget]:
-    """Services whose serving revision exists and whose replicas Penstock decides."""
-    by_service: dict[Key, list[ObservedPod]] = {}
+    """Services with traffic whose replicas Penstock decides."""
+    pods_of: dict[Key, list[ObservedPod]] = {}
     for pod in pods:
-        by_service.setdefault(_service_of(pod), []).append(ObservedPod.of(pod))
-    serving = {}
-    for body in deployments:
-        deployment = ObservedDeployment.of(body)
-        serving[(*_service_of(body), deployment.revision)] = deployment
+        pods_of.setdefault(_service_of(pod), []).append(ObservedPod.of(pod))
+    deployments_of: dict[Key, list[ObservedDeployment]] = {}
+    for deployment in deployments:
+        made = ObservedDeployment.of(deployment)
+        deployments_of.setdefault(_service_of(deployment), []).append(made)
     targets = []
     for key, body in services.items():
-        status = body.get("status", {})
-        stable = serving.get((*key, status.get("stableRevision", "")))
         try:
             spec = to_core(body)
         except InvalidService:
             continue
-        if stable is None or spec.scaling.mode == "External":
+        status = body.get("status", {})
+        sides = {share.side for share in traffic_of(status)}
+        asked = sum(d.replicas for d in deployments_of.get(key, []) if d.side in sides)
+        if not asked or spec.scaling.mode == "External":
             continue
         targets.append(
             ScaleTarget(
                 service=spec,
-                deployment=stable.name,
-                provisioned=stable.replicas,
+                provisioned=asked,
                 pods=tuple(
                     (_view(pod), f"{pod.address}:{ENGINE_PORT}")
-                    for pod in by_service.get(key, [])
-                    if pod.role == SERVE and pod.revision == stable.revision
+                    for pod in pods_of.get(key, [])
+                    if pod.role == SERVE and pod.side in sides
                 ),
                 reported=ScalingReport.of(status),
             )
         )
     return targets
+
+
+def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
+    """What the pods of all services have."""
+    held: Counter[Pool] = Counter()
+    for target in targets:
+        if (pool := pool_of(target.service)) is not None and target.service.accelerator:
+            held[pool] += len(target.pods) * target.service.accelerator[1]
+    return held
 
 
 def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from penstock.adapters.kube import CONFIG_MAPS, Kube
-from penstock.core.manifests import learned as manifests
+from penstock.core.manifests.kept import SIZING, is_ours
 from penstock.core.service import ServiceSpec
 from penstock.core.sizing.record import Learned, from_record, to_record
 from penstock.errors import KubeError, NotFound
@@ -41,18 +41,18 @@ class Memory:
     async def recall(self, spec: ServiceSpec, now_s: float) -> Learned | None:
         """None when nothing is known. Raises KubeError when it cannot be told yet."""
         try:
-            body = await self._kube.get(CONFIG_MAPS, spec.namespace, manifests.name(spec.name))
+            body = await self._kube.get(CONFIG_MAPS, spec.namespace, SIZING.name(spec.name))
         except NotFound:
             self._kept[spec.key] = _Kept(None, now_s)
             return None
-        if not manifests.is_ours(body):
+        if not is_ours(body):
             logger.warning(
                 "%s/%s: the ConfigMap %s is not Penstock's: what is learned is not kept",
-                *spec.key, manifests.name(spec.name),
+                *spec.key, SIZING.name(spec.name),
             )  # fmt: skip
             self._kept[spec.key] = _Kept(None, math.inf)
             return None
-        learned = from_record(manifests.record_of(body, spec.uid))
+        learned = from_record(SIZING.record_of(body, spec.uid))
         self._kept[spec.key] = _Kept(learned, now_s + BETWEEN_WRITES_S)
         return learned
 
@@ -66,7 +66,7 @@ class Memory:
         next_s = now_s + BETWEEN_WRITES_S
         self._kept[spec.key] = _Kept(kept.learned, next_s)
         try:
-            await self._kube.apply(manifests.config_map(spec, to_record(learned)), manager=MANAGER)
+            await self._kube.apply(SIZING.config_map(spec, to_record(learned)), manager=MANAGER)
         except KubeError as error:
             logger.warning("%s/%s: what is learned is not kept: %s", *spec.key, error)
             return

@@ -8,7 +8,7 @@ from penstock.adapters.clock import steady
 from penstock.adapters.kube import Object
 from penstock.adapters.scrape import Scraper
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
-from penstock.core.feed import Feed, Gateways
+from penstock.core.feed import Arms, Feed, Gateways
 from penstock.core.signals import GatewayReading, Missing, Observation, PodView
 
 Key = tuple[str, str]
@@ -35,6 +35,10 @@ class Observer:
             )
             for target, pods in zip(targets, views, strict=True)
         }
+
+    def arms(self, key: Key) -> Arms:
+        """What gateways counted of each engine of a service, as of the last look."""
+        return self._gateways.arms.get("/".join(key), {})
 
     def _reading(self, key: Key) -> GatewayReading | None:
         return self._gateways.sums.get("/".join(key))

@@ -16,13 +16,19 @@ FIRST_RETRY_S, LAST_RETRY_S = 1.0, 30.0
 
 
 class WorkQueue:
-    """Calls `handle(key)` for each added key. An error is retried with growing, jittered pauses."""
+    """Calls `handle(key)` for each added key; it says in how many seconds it wants to be called again.
 
-    def __init__(self, handle: Callable[[Key], Awaitable[None]], *, workers: int = 8) -> None:
+    An error is retried with growing, jittered pauses.
+    """
+
+    def __init__(
+        self, handle: Callable[[Key], Awaitable[float | None]], *, workers: int = 8
+    ) -> None:
         self._handle = handle
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._dirty: set[Key] = set()
         self._pauses: dict[Key, asyncio.Event] = {}
+        self._alarms: dict[Key, asyncio.TimerHandle] = {}
         self._slots = asyncio.Semaphore(workers)
 
     def add(self, key: Key) -> None:
@@ -40,7 +46,7 @@ class WorkQueue:
                 self._dirty.discard(key)
                 try:
                     async with self._slots:
-                        await self._handle(key)
+                        self._set_alarm(key, await self._handle(key))
                     retry_s = FIRST_RETRY_S
                 except KubeError as error:
                     logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
@@ -51,6 +57,14 @@ class WorkQueue:
                     self._dirty.add(key)
         finally:
             self._tasks.pop(key, None)
+
+    def _set_alarm(self, key: Key, after_s: float | None) -> None:
+        """Only the last one counts."""
+        if key in self._alarms:
+            self._alarms.pop(key).cancel()
+        if after_s is not None:
+            loop = asyncio.get_running_loop()
+            self._alarms[key] = loop.call_later(after_s, self.add, key)
 
     async def _pause(self, key: Key, seconds: float) -> None:
         self._pauses[key] = asyncio.Event()

@@ -4,17 +4,33 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from penstock.adapters.clock import timestamp, wall
+from penstock.adapters.clock import wall
 from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Kube, Object
-from penstock.api.convert import InvalidService, to_core
+from penstock.adapters.kube import (
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    KINDS,
+    PODS,
+    Kube,
+    Object,
+    Resource,
+)
+from penstock.api.convert import SHAPING, InvalidService, to_core
+from penstock.controller.judge import Judgement
+from penstock.core import conditions
 from penstock.core import status as statuses
+from penstock.core.history import Revision
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
-from penstock.core.plan import Plan, plan
+from penstock.core.plan import Plan, Told, plan
 from penstock.core.revision import revision_of
+from penstock.core.rollout import commands
+from penstock.core.rollout.state import RolloutState
+from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import SERVICE_LABEL, ServiceSpec
-from penstock.core.status import ScalingReport
+from penstock.core.timestamps import timestamp
 from penstock.errors import Conflict, Forbidden, NotFound, Rejected
 
 logger = logging.getLogger(__name__)
@@ -35,67 +51,89 @@ class Reconciler:
         *,
         services: Callable[[], Mapping[Key, Object]],
         scaling: Callable[[Key], ScalingReport | None],
+        judgement: Callable[[Key, str], Judgement | None],
     ) -> None:
         self._kube = kube
         self._image = engine_image
         self._services = services
         self._scaling = scaling
+        self._judgement = judgement
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._rejections: dict[tuple[str, str], tuple[str, str]] = {}  # (uid, revision) -> why
 
-    async def reconcile(self, key: Key) -> None:
-        """Raises from `penstock.errors`; calling it again is always right."""
+    async def reconcile(self, key: Key) -> float | None:
+        """Seconds until it has to be called again though nothing changes; None: it need not.
+
+        Raises from `penstock.errors`; calling it again is always right.
+        """
         try:
             body = await self._kube.get(INFERENCE_SERVICES, *key)
         except NotFound:
-            return
+            return None
         if "deletionTimestamp" in body["metadata"]:
-            return  # children go by their owner reference
+            return None  # children go by their owner reference
         before = body.get("status", {})
-        now = timestamp(wall())
+        now_s = wall()
+        now = timestamp(now_s)
         try:
             spec = to_core(body)
         except InvalidService as error:
-            tree = statuses.invalid(str(error))
+            tree = conditions.invalid(str(error))
             generation = body["metadata"]["generation"]
             after: Object = {
                 "observedGeneration": generation,
                 "conditions": statuses.as_objects(tree, before, generation, now),
             }
             await self._write_status(key, body, before, after)
-            return
-        observed = await self._observe(spec, before)
+            return None
+        observed = await self._observe(body, spec, now_s)
+        scaling = self._scaling(key) or ScalingReport.of(before)
+        canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
+        said = self._judgement(key, canary.uid) if canary else None
+        told = Told(
+            desired=scaling.desired if scaling else None,
+            verdict=said.verdict if said else None,
+            command=commands.read(body["metadata"].get("annotations", {}).get(commands.ANNOTATION)),
+        )
         forbidden = None
         try:
-            await self._bring_up(spec, plan(spec, observed, self._image))
+            await self._bring_up(spec, plan(spec, observed, self._image, now_s, told))
         except Rejected as error:
-            self._rejections[(spec.uid, revision_of(spec))] = statuses.rejected(str(error))
-            observed = replace(observed, refusal=statuses.rejected(str(error)))
+            self._rejections[(spec.uid, revision_of(spec))] = conditions.rejected(str(error))
+            observed = replace(observed, refusal=conditions.rejected(str(error)))
         except Forbidden as error:
             forbidden = error
-            observed = replace(observed, refusal=statuses.forbidden(spec, str(error)))
-        planned = plan(spec, observed, self._image)
+            observed = replace(observed, refusal=conditions.forbidden(spec, str(error)))
+        planned = plan(spec, observed, self._image, now_s, told)
         await self._adjust(spec, planned)
-        scaling = self._scaling(key) or ScalingReport.of(before)
-        after = statuses.render(spec, observed, planned, scaling, before, now)
+        evidence = said.evidence if said else None
+        after = statuses.render(spec, observed, planned, scaling, before, now, evidence)
         await self._write_status(key, body, before, after)
         if forbidden is not None:
             raise forbidden  # it may be allowed later
+        return planned.wake_s
 
-    async def _observe(self, spec: ServiceSpec, before: Object) -> Observed:
+    async def _observe(self, body: Object, spec: ServiceSpec, now_s: float) -> Observed:
         """Read from the API server, not from a cache: a stale list must never delete or scale."""
-        selector = f"{SERVICE_LABEL}={spec.name}"
-        deployments, _ = await self._kube.list(DEPLOYMENTS, spec.namespace, labelSelector=selector)
-        pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=selector)
+        status = body.get("status", {})
+        rollout = RolloutState.of(status, now_s)
+        history = tuple(Revision.of(r) for r in await self._owned(CONTROLLER_REVISIONS, spec))
+        deployments = await self._owned(DEPLOYMENTS, spec)
+        pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
         return Observed(
-            deployments=tuple(
-                ObservedDeployment.of(d) for d in deployments if _owner_uid(d) == spec.uid
-            ),
+            deployments=tuple(ObservedDeployment.of(d) for d in deployments),
             pods=tuple(ObservedPod.of(p) for p in pods),
-            stable_revision=before.get("stableRevision"),
+            history=history,
+            rollout=rollout,
+            traffic=statuses.traffic_of(status),
+            stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(spec),
             refusal=self._rejections.get((spec.uid, revision_of(spec))),
         )
+
+    async def _owned(self, resource: Resource, spec: ServiceSpec) -> list[Object]:
+        found, _ = await self._kube.list(resource, spec.namespace, labelSelector=_selector(spec))
+        return [child for child in found if _owner_uid(child) == spec.uid]
 
     def _name_taken_by(self, spec: ServiceSpec) -> str | None:
         """The older service of the namespace that serves the same name."""
@@ -112,11 +150,11 @@ class Reconciler:
         """Make what is to be there, in order. Raises Rejected or Forbidden for a pod or a template."""
         for line in planned.details:
             logger.info("%s/%s: %s", spec.namespace, spec.name, line)
+        for body in planned.apply:
+            await self._kube.apply(body, manager=OPERATOR_MANAGER)
         for body in planned.create:
             with contextlib.suppress(Conflict):  # an earlier attempt made it
                 await self._kube.create(PODS, spec.namespace, body)
-        for body in planned.apply:
-            await self._kube.apply(body, manager=OPERATOR_MANAGER)
 
     async def _adjust(self, spec: ServiceSpec, planned: Plan) -> None:
         """Set the numbers of replicas, and delete what is not to be there."""
@@ -126,11 +164,15 @@ class Reconciler:
                 manager=SCALER_MANAGER,
             )  # fmt: skip
         for doomed in planned.delete:
-            resource = DEPLOYMENTS if doomed.kind == "Deployment" else PODS
+            resource = KINDS[doomed.kind]
             await self._kube.delete(resource, spec.namespace, doomed.name, uid=doomed.uid)
 
     async def _write_status(self, key: Key, body: Object, before: Object, after: Object) -> None:
-        changed = {name: value for name, value in after.items() if before.get(name) != value}
+        changed = {
+            name: value
+            for name, value in after.items()
+            if _without_nulls(before.get(name)) != _without_nulls(value)
+        }
         if not changed:
             return
         # The uid in the patch refuses a service that was deleted and made again meanwhile.
@@ -148,3 +190,36 @@ class Reconciler:
 def _owner_uid(child: Object) -> str | None:
     owners = child["metadata"].get("ownerReferences", [])
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def _selector(spec: ServiceSpec) -> str:
+    return f"{SERVICE_LABEL}={spec.name}"
+
+
+def _stable_spec(
+    body: Object,
+    spec: ServiceSpec,
+    history: tuple[Revision, ...],
+    rollout: RolloutState | None,
+) -> ServiceSpec | None:
+    """What the stable revision was made of, with all else as the spec has it now."""
+    stable = rollout.stable if rollout else None
+    if stable == revision_of(spec):
+        return spec
+    shape = next((each.shape for each in history if each.revision == stable), None)
+    if shape is None:
+        return None
+    rest = {name: value for name, value in body["spec"].items() if name not in SHAPING}
+    try:
+        made_of = to_core({**body, "spec": rest | shape})
+    except InvalidService:
+        return None
+    # Another version of Penstock may have read the same spec in another way.
+    return made_of if revision_of(made_of) == stable else None
+
+
+def _without_nulls(value: Any) -> Any:
+    """As the API server keeps it: null says that a field is to be removed."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return value

@@ -1,20 +1,20 @@
-"""The scaling loop: look, decide, set the scale, remember the last word."""
+"""The scaling loop: look, decide, remember the last word; whoever plans the service acts on it."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from penstock.adapters.clock import monotonic, timestamp, wall
-from penstock.adapters.kube import DEPLOYMENTS, Kube
-from penstock.controller.fleet import Key, ScaleTarget
+from penstock.adapters.clock import monotonic, wall
+from penstock.adapters.kube import Object
+from penstock.controller.fleet import Key, ScaleTarget, accelerators_held
 from penstock.controller.observer import Observer
-from penstock.controller.reconciler import SCALER_MANAGER
 from penstock.controller.sizer import Sizer
-from penstock.core import scaling
+from penstock.core import quotas, scaling
 from penstock.core.rule import Decision
+from penstock.core.scaling_report import ScalingReport
 from penstock.core.signals import Observation
-from penstock.core.status import ScalingReport
+from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
@@ -27,22 +27,23 @@ NEWS_AFTER_TICKS = 5
 class Scaler:
     """Decides for every target every two seconds; `changed` is called when the report changes.
 
-    Services with objectives are sized for them; the others follow their KV caches and queues.
+    Services with objectives are sized for them; the others follow their KV caches and queues. Where
+    a quota does not suffice for all, they share it.
     """
 
     def __init__(
         self,
-        kube: Kube,
         observer: Observer,
         sizer: Sizer,
         *,
         targets: Callable[[], list[ScaleTarget]],
+        quotas: Callable[[], Iterable[Object]],
         changed: Callable[[Key], None],
     ) -> None:
-        self._kube = kube
         self._observer = observer
         self._sizer = sizer
         self._targets = targets
+        self._quotas = quotas
         self._changed = changed
         self._states: dict[Key, scaling.ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
@@ -67,24 +68,19 @@ class Scaler:
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
         self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
         seen = await self._observer.look([self._as_seen(target) for target in targets])
-        await asyncio.gather(*(self._scale(t, seen[t.service.key]) for t in targets))
+        decisions = await asyncio.gather(*(self._decided(t, seen[t.service.key]) for t in targets))
+        made = [(t, d) for t, d in zip(targets, decisions, strict=True) if d is not None]
+        limits = quotas.budgets(self._quotas(), accelerators_held(targets))
+        granted = quotas.within([(target.service, decision) for target, decision in made], limits)
+        for (target, _), decision in zip(made, granted, strict=True):
+            self._remember(target, decision)
 
-    async def _scale(self, target: ScaleTarget, seen: Observation) -> None:
-        service = target.service
+    async def _decided(self, target: ScaleTarget, seen: Observation) -> Decision | None:
         try:
-            decision = await self._decide(target, seen)
-            if service.scaling.mode == "Active" and decision.desired != target.provisioned:
-                await self._kube.scale(
-                    DEPLOYMENTS, service.namespace, target.deployment, decision.desired,
-                    manager=SCALER_MANAGER,
-                )  # fmt: skip
-                logger.info(
-                    "%s: %d replicas: %s", target.deployment, decision.desired, decision.reason
-                )
+            return await self._decide(target, seen)
         except KubeError as error:
-            logger.warning("%s: not scaled: %s", target.deployment, error)
-            return
-        self._remember(target, decision)
+            logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
+            return None
 
     async def _decide(self, target: ScaleTarget, seen: Observation) -> Decision:
         key, spec = target.service.key, target.service.scaling
@@ -100,11 +96,10 @@ class Scaler:
         return replace(target, provisioned=self._provisioned(target))
 
     def _provisioned(self, target: ScaleTarget) -> int:
-        """What the last decision asked for; in Shadow that is not what is there."""
-        last = self._reports.get(target.service.key)
-        if target.service.scaling.mode == "Shadow" and last is not None:
-            return last.desired
-        return target.provisioned
+        """What the last decision asked for: in Shadow that is not what is there, and a rollout has
+        pods on top of it."""
+        last = self._reports.get(target.service.key) or target.reported
+        return target.provisioned if last is None else last.desired
 
     def _remember(self, target: ScaleTarget, decision: Decision) -> None:
         """Keep the last report while it says the same, so that a calm service is not written to."""
@@ -124,4 +119,5 @@ class Scaler:
             at=timestamp(wall()),
             trail=tuple((entry.step, entry.replicas, entry.note) for entry in decision.trail),
         )
+        logger.info("%s/%s: %d replicas: %s", *key, decision.desired, decision.reason)
         self._changed(key)

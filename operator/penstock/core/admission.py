@@ -2,8 +2,9 @@
 
     fits an engine -> it goes     waits too long, or too many wait -> shed
 
-An engine takes a request while the first token is predicted in time, and its KV cache is predicted
-to stay below KV_LIMIT. Whoever waits at the gateway can still go to a pod that becomes ready; whoever
+An engine takes a request while the first token is predicted in time, its KV cache is predicted to
+stay below KV_LIMIT, and prompts have not taken more of its time than those that decode can spare.
+Whoever waits at the gateway can still go to a pod that becomes ready; whoever
 was sent too early waits where it is. Policies:
 
     fcfs       in order of arrival; in time: within the objective from now
@@ -19,9 +20,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Literal
 
+from penstock.core.engine_load import EngineLoad, Waiting
+
 Policy = Literal["none", "fcfs", "deadline"]
 
-KV_LIMIT = 0.9
 # Share of the objective that is left for what a prediction does not know: the iteration that runs.
 MARGIN = 0.1
 # Of an engine's prefill time within the objective, what late requests may fill: the rest is for those
@@ -29,49 +31,16 @@ MARGIN = 0.1
 LATE_SHARE = 0.5
 
 
-@dataclass(slots=True, kw_only=True)
-class EngineLoad:
-    """What was sent to one engine and has not come back.
-
-    prefill_tokens: of prompts without a first token, less what is expected to be cached. kv_tokens:
-    prompts and half of their expected outputs, as requests in flight are halfway on average.
-    """
-
-    pod: str
-    kv_capacity_tokens: int
-    prefill_tokens_per_s: float
-    prefill_tokens: float = 0.0
-    kv_tokens: float = 0.0
-
-    def ttft_s(self, prefill_tokens: float) -> float:
-        """Predicted for a prompt that is sent now: all prompts sent before it come first."""
-        return (self.prefill_tokens + prefill_tokens) / self.prefill_tokens_per_s
-
-    def has_kv_for(self, kv_tokens: float) -> bool:
-        """An engine that holds nothing takes whatever comes."""
-        total = self.kv_tokens + kv_tokens
-        return not self.kv_tokens or total <= KV_LIMIT * self.kv_capacity_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A request at the gateway. prefill_tokens, kv_tokens: what it adds to an engine's load."""
-
-    request_id: str
-    arrival_s: float
-    deadline_s: float
-    prefill_tokens: float
-    kv_tokens: float
-
-
 @dataclass(frozen=True, slots=True)
 class AdmissionSpec:
-    """max_queued, max_wait_s: beyond them a request is shed."""
+    """max_queued, max_wait_s: beyond them a request is shed. tpot_s: None: prompts may take all of an
+    engine's time."""
 
     policy: Policy = "deadline"
     ttft_s: float = 1.0
     max_queued: int = 1024
     max_wait_s: float = 60.0
+    tpot_s: float | None = None
 
 
 class Admission:
@@ -104,6 +73,8 @@ class Admission:
         """The request that goes next, out of the line now, and the engines that may take it."""
         if not engines or not self._all:
             return None
+        for engine in engines:
+            engine.look(now, self.spec.tpot_s)
         margin_s = self.spec.ttft_s * MARGIN
         if (head := self._first_able()) is None:
             return self._next_late(engines)
@@ -146,6 +117,13 @@ class Admission:
             del self._all[waiting.request_id]
         return gone
 
+    def check(self) -> None:
+        """Everybody waits in one place, and no more than may."""
+        lines = [*(waiting for _, _, waiting in self._able), *self._late]
+        names = [waiting.request_id for waiting in lines if waiting.request_id in self._all]
+        assert sorted(names) == sorted(self._all)
+        assert len(self._all) <= self.spec.max_queued
+
     def _first_able(self) -> Waiting | None:
         while self._able and self._able[0][2].request_id not in self._all:
             heappop(self._able)
@@ -169,7 +147,7 @@ def retry_after_s(
 ) -> float:
     """How long the prompts that wait keep the engines busy: when to come again, 1 to most_s."""
     tokens = sum(w.prefill_tokens for w in waiting) + sum(e.prefill_tokens for e in engines)
-    rate = sum(engine.prefill_tokens_per_s for engine in engines)
+    rate = sum(engine.pace.prefill_tokens_per_s for engine in engines)
     return most_s if not rate else min(most_s, max(1.0, tokens / rate))
 
 
@@ -179,6 +157,8 @@ def _fitting(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -
         engine
         for engine in engines
         if engine.has_kv_for(waiting.kv_tokens)
+        and not engine.delay_s
+        and engine.is_sure()
         and (not engine.prefill_tokens or engine.ttft_s(waiting.prefill_tokens) <= within_s)
     ]
 

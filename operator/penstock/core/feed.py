@@ -8,29 +8,37 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from penstock.core.canary.evidence import NO_REQUESTS, Arm
 from penstock.core.signals import GatewayReading, Histogram
 
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
 COUNTERS = ("arrivals", "prompt_tokens", "ended", "output_tokens", "shed", "failed")
 GAUGES = ("queued", "queued_prompt_tokens", "in_flight", "in_flight_prefill_tokens")
+
+
+Arms = Mapping[str, Arm]
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
     """One gateway's. started_s: when its counting began. services: by "namespace/name", all that it
-    serves."""
+    serves. arms: of services whose engines are of more than one revision or cohort, by engine pod,
+    "namespace/name": of those that are there still."""
 
-    version: Literal[1]
+    version: Literal[2]
     started_s: float
     services: Mapping[str, GatewayReading]
+    arms: Mapping[str, Arms] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """last: the last feed of each pod. sums: of each service, over all gateways there ever were."""
+    """last: the last feed of each pod. sums: of each service, over all gateways there ever were.
+    arms: of each service, then of each engine pod that a gateway still tells of, likewise."""
 
     last: Mapping[str, Feed] = field(default_factory=dict)
     sums: Mapping[str, GatewayReading] = field(default_factory=dict)
+    arms: Mapping[str, Arms] = field(default_factory=dict)
 
     def after(self, feeds: Mapping[str, Feed], pods: Collection[str], now_s: float) -> "Gateways":
         """feeds: of the pods that were read now. pods: all that are there.
@@ -44,8 +52,28 @@ class Gateways:
             before = self.sums.get(service)
             parts = [*([before] if before else []), *(g for g in gained if g is not None)]
             sums[service] = _sum(parts, now, now_s)
-        last = {pod: feeds.get(pod, self.last.get(pod)) for pod in pods}
-        return Gateways({pod: feed for pod, feed in last.items() if feed is not None}, sums)
+        known = {pod: feeds.get(pod, self.last.get(pod)) for pod in pods}
+        last = {pod: feed for pod, feed in known.items() if feed is not None}
+        return Gateways(last, sums, self._arms(feeds, last.values()))
+
+    def _arms(self, feeds: Mapping[str, Feed], last: Iterable[Feed]) -> Mapping[str, Arms]:
+        """What was there, of the engines that are in the last feeds, and what came to it."""
+        arms: dict[str, dict[str, Arm]] = {}
+        for feed in last:
+            for service, engines in feed.arms.items():
+                before = self.arms.get(service, {})
+                kept = {engine: before.get(engine, NO_REQUESTS) for engine in engines}
+                arms[service] = kept | arms.get(service, {})
+        for pod, feed in feeds.items():
+            old = self.last.get(pod)
+            if old is None or old.started_s != feed.started_s:
+                old = Feed(feed.version, feed.started_s, {})
+            for service, engines in feed.arms.items():
+                earlier = old.arms.get(service, {})
+                for engine, arm in engines.items():
+                    gained = arm.since(earlier.get(engine))
+                    arms[service][engine] = arms[service][engine].plus(gained)
+        return arms
 
     def _gained(self, pod: str, feed: Feed, service: str) -> GatewayReading | None:
         new, last = feed.services.get(service), self.last.get(pod)

@@ -3,7 +3,19 @@
 import json
 from dataclasses import dataclass
 
-from penstock.core.service import ENGINE_CONTAINER, REVISION_LABEL, ROLE_LABEL, SERVE, Object
+from penstock.core.history import Revision
+from penstock.core.rollout.shares import Share
+from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
+from penstock.core.service import (
+    COHORT_LABEL,
+    ENGINE_CONTAINER,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    Object,
+    ServiceSpec,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +23,7 @@ class ObservedPod:
     """An engine or preflight pod. trouble: (reason, message) when it cannot go on by itself.
 
     created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
+    restarts: of the engine's container. is_out_of_memory: it was killed for memory, now or last.
     """
 
     name: str
@@ -25,6 +38,22 @@ class ObservedPod:
     said: str  # the engine container's termination message
     created_at: str = ""
     ready_at: str | None = None
+    cohort: str = ""
+    restarts: int = 0
+    is_out_of_memory: bool = False
+
+    @property
+    def side(self) -> Side:
+        return Side(self.revision, self.cohort)
+
+    @property
+    def is_starved(self) -> bool:
+        """No node has room for it."""
+        return self.trouble is not None and self.trouble[0] == "Unschedulable"
+
+    @property
+    def is_crash_looping(self) -> bool:
+        return self.trouble is not None and self.trouble[0] == "CrashLoopBackOff"
 
     @classmethod
     def of(cls, pod: Object) -> "ObservedPod":
@@ -48,6 +77,9 @@ class ObservedPod:
             said=_last_words(engine),
             created_at=metadata["creationTimestamp"],
             ready_at=ready.get("lastTransitionTime") if is_ready else None,
+            cohort=labels.get(COHORT_LABEL, ""),
+            restarts=engine.get("restartCount", 0),
+            is_out_of_memory=_ended_by(engine) == "OOMKilled",
         )
 
 
@@ -61,6 +93,11 @@ class ObservedDeployment:
     is_ending: bool
     body: Object
     trouble: tuple[str, str] | None = None  # why its pods cannot even be made
+    cohort: str = ""
+
+    @property
+    def side(self) -> Side:
+        return Side(self.revision, self.cohort)
 
     @classmethod
     def of(cls, deployment: Object) -> "ObservedDeployment":
@@ -78,23 +115,37 @@ class ObservedDeployment:
             trouble=(
                 (failure["reason"], failure["message"]) if failure.get("status") == "True" else None
             ),
+            cohort=metadata.get("labels", {}).get(COHORT_LABEL, ""),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A service's children and what its status said before."""
+    """A service's children and what its status said before.
+
+    traffic: the shares that gateways were told last. stable_spec: what the stable revision was made
+    of, where that is known.
+    """
 
     deployments: tuple[ObservedDeployment, ...] = ()
     pods: tuple[ObservedPod, ...] = ()
-    stable_revision: str | None = None
+    history: tuple[Revision, ...] = ()
+    rollout: RolloutState | None = None
+    traffic: tuple[Share, ...] = ()
+    stable_spec: ServiceSpec | None = None
     # Another service of the namespace, and older, that serves the same name.
     name_taken_by: str | None = None
     # (reason, message) when the API server refused a pod or a template of this revision.
     refusal: tuple[str, str] | None = None
 
-    def deployment(self, revision: str | None) -> ObservedDeployment | None:
-        return next((d for d in self.deployments if d.revision == revision), None)
+    @property
+    def stable(self) -> str | None:
+        return self.rollout.stable if self.rollout else None
+
+    def deployment(self, revision: str | None, cohort: str = "") -> ObservedDeployment | None:
+        return next(
+            (d for d in self.deployments if (d.revision, d.cohort) == (revision, cohort)), None
+        )
 
     def preflight(self, revision: str) -> ObservedPod | None:
         return next(
@@ -106,11 +157,23 @@ class Observed:
             None,
         )
 
-    def serving(self, revision: str | None) -> tuple[ObservedPod, ...]:
-        """Engine pods of a revision that are not on their way out."""
+    def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
+        """Engine pods of a revision that are not on their way out; of one cohort, or of all."""
         return tuple(
-            p for p in self.pods if p.revision == revision and p.role == SERVE and not p.is_ending
+            p
+            for p in self.pods
+            if p.revision == revision
+            and p.role == SERVE
+            and not p.is_ending
+            and cohort in (None, p.cohort)
         )
+
+    def ready(self, revision: str | None, cohort: str | None = None) -> int:
+        return sum(pod.is_ready for pod in self.serving(revision, cohort))
+
+    def is_starved(self, revision: str | None) -> bool:
+        """Whether some of its pods wait for room."""
+        return any(pod.is_starved for pod in self.serving(revision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +214,14 @@ def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] |
     if waiting["reason"] == "CrashLoopBackOff":
         return "CrashLoopBackOff", _last_words(engine) or waiting.get("message", "")
     return waiting["reason"], waiting.get("message", "")
+
+
+def _ended_by(engine: Object) -> str:
+    """Why the engine's container ended, now or last."""
+    for state in ("state", "lastState"):
+        if reason := engine.get(state, {}).get("terminated", {}).get("reason"):
+            return str(reason)
+    return ""
 
 
 def _last_words(engine: Object) -> str:

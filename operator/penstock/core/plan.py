@@ -1,15 +1,28 @@
 """What to do next for one service. Level-triggered: from what is wanted and what is there.
 
-    preflight of the revision -> its Deployment -> traffic -> the rest goes
+    where the rollout stands now -> what its phase wants to be there
+      -> the revision's history -> its preflight -> its Deployment -> numbers -> the rest goes
 
+A new phase is written down before anything is done about it, and shares of traffic before pods go.
 Applied again to its own result, a plan is empty.
 """
 
 from dataclasses import dataclass, field
 
+from penstock.core import history
+from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests import engine as manifests
+from penstock.core.manifests.history import controller_revision
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod, verdict_of
 from penstock.core.revision import revision_of
+from penstock.core.rollout.commands import Command
+from penstock.core.rollout.events import Seen
+from penstock.core.rollout.shares import Share
+from penstock.core.rollout.state import RolloutState
+from penstock.core.rollout.step import begin, step
+from penstock.core.rollout.targets import targets
+from penstock.core.rollout.wake import wake_s
+from penstock.core.routing import Side
 from penstock.core.service import Object, ServiceSpec
 from penstock.core.strategic_merge import covers
 
@@ -24,23 +37,34 @@ class Scale:
 class Doomed:
     """An object to delete, told apart from a later one of the same name."""
 
-    kind: str  # Deployment or Pod
+    kind: str  # ControllerRevision, Deployment or Pod
     name: str
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Writes to make, in this order; details are the same actions in words.
+class Told:
+    """What comes from elsewhere than the cluster: the scaler's number, the judge's verdict on the
+    revision that is rolled out, a person's last command. None: nothing."""
 
-    stable: the revision that takes traffic from now on. candidate: the one that is coming up.
+    desired: int | None = None
+    verdict: Verdict | None = None
+    command: Command | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where the rollout stands, and writes to make, in this order; details say the same in words.
+
+    revision: the spec's. wake_s: when to look again though nothing changes, in seconds from now.
     """
 
     revision: str
-    stable: str | None
-    candidate: str | None
-    create: tuple[Object, ...] = ()
+    rollout: RolloutState
+    shares: tuple[Share, ...]
+    wake_s: float | None = None
     apply: tuple[Object, ...] = ()
+    create: tuple[Object, ...] = ()
     scale: tuple[Scale, ...] = ()
     delete: tuple[Doomed, ...] = ()
     details: tuple[str, ...] = field(default=())
@@ -50,113 +74,141 @@ class Plan:
         return not (self.create or self.apply or self.scale or self.delete)
 
 
-def plan(spec: ServiceSpec, observed: Observed, image: str) -> Plan:
+def plan(
+    spec: ServiceSpec, observed: Observed, image: str, now_s: float, told: Told = Told()
+) -> Plan:
     """The next writes for `spec`. A revision that is refused leaves what serves alone."""
-    revision = revision_of(spec)
-    stable = _stable(spec, observed, revision)
-    candidate = None if stable == revision else revision
-    steps = _Steps()
-    if observed.name_taken_by is None:
-        _bring_up(spec, observed, image, revision, steps)
-    _set_replicas(spec, observed, stable, candidate, steps)
-    if stable == observed.stable_revision:  # gateways must have been told before pods go
-        _remove(observed, {stable, revision}, steps)
+    wanted = revision_of(spec)
+    total = replicas_for_all(spec, observed, told.desired)
+    seen = Seen(spec.rollout, observed, wanted, total, now_s, told.verdict, told.command)
+    before = observed.rollout
+    state = begin(seen) if before is None else step(before, seen)
+    aims = targets(spec.rollout, state, observed, total)
+    is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
+    steps = _Steps(spec, observed, image, wanted)
+    if not is_new:
+        steps.bring_up(state, aims.pods)
+        steps.set_replicas(aims.pods)
+        steps.remove(state, set(aims.pods))
     return Plan(
-        revision=revision,
-        stable=stable,
-        candidate=candidate,
-        create=tuple(steps.create),
+        revision=wanted,
+        rollout=state,
+        shares=aims.shares,
+        wake_s=0.0 if is_new else wake_s(state, seen),
         apply=tuple(steps.apply),
+        create=tuple(steps.create),
         scale=tuple(steps.scale),
         delete=tuple(steps.delete),
         details=tuple(steps.details),
     )
 
 
-@dataclass(slots=True)
-class _Steps:
-    create: list[Object] = field(default_factory=list)
-    apply: list[Object] = field(default_factory=list)
-    scale: list[Scale] = field(default_factory=list)
-    delete: list[Doomed] = field(default_factory=list)
-    details: list[str] = field(default_factory=list)
+def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None) -> int:
+    """How many pods all of the traffic needs; a rollout's own come on top.
 
-
-def _stable(spec: ServiceSpec, observed: Observed, revision: str) -> str | None:
-    """The revision that should take traffic: the wanted one as soon as it can carry it."""
-    serving = observed.deployment(observed.stable_revision)
-    wanted = observed.deployment(revision)
-    if wanted is None:
-        return observed.stable_revision if serving else None
-    needed = max(1, serving.replicas) if serving else 1
-    ready = sum(pod.is_ready for pod in observed.serving(revision))
-    if observed.stable_revision == revision or ready >= needed:
-        return revision
-    return observed.stable_revision if serving else None
-
-
-def _bring_up(
-    spec: ServiceSpec, observed: Observed, image: str, revision: str, steps: _Steps
-) -> None:
-    if observed.refusal is not None:
-        return
-    deployment = observed.deployment(revision)
-    if deployment is None:
-        preflight = observed.preflight(revision)
-        if preflight is None:
-            steps.create.append(manifests.preflight(spec, revision, image))
-            steps.details.append(f"check the model for revision {revision}")
-            return
-        verdict = verdict_of(preflight)
-        if verdict is None or not verdict.ok:
-            return
-    wanted = manifests.deployment(spec, revision, image)
-    if deployment is None or (not deployment.is_ending and not covers(deployment.body, wanted)):
-        steps.apply.append(wanted)
-        steps.details.append(f"{'create' if deployment is None else 'repair'} revision {revision}")
-
-
-def _set_replicas(
-    spec: ServiceSpec,
-    observed: Observed,
-    stable: str | None,
-    candidate: str | None,
-    steps: _Steps,
-) -> None:
-    """Bounds for what serves (the scaler moves within them), and as many for what comes up."""
-    serving = observed.deployment(stable)
-    if serving is not None:
-        _scale(serving, _within(spec, serving.replicas), steps)
-    coming = observed.deployment(candidate)
-    if coming is not None:
-        reference = serving.replicas if serving is not None else coming.replicas
-        _scale(coming, _within(spec, reference), steps)
-
-
-def _within(spec: ServiceSpec, replicas: int) -> int:
+    desired: the scaler's last word. Without one it stays as it was when the rollout began.
+    """
+    state = observed.rollout
+    serving = observed.deployment(observed.stable)
+    current = serving.replicas if serving else 1
+    if state is not None and not state.is_calm:
+        current = state.replicas
     match spec.scaling.mode:
         case "External":
             return spec.external_replicas
         case "Active":
-            return min(max(replicas, spec.scaling.min_replicas), spec.scaling.max_replicas)
+            number = current if desired is None else desired
+            return min(max(number, spec.scaling.min_replicas), spec.scaling.max_replicas)
         case "Shadow":
-            return replicas
+            return current
 
 
-def _scale(deployment: ObservedDeployment, replicas: int, steps: _Steps) -> None:
-    if deployment.replicas != replicas and not deployment.is_ending:
-        steps.scale.append(Scale(deployment.name, replicas))
-        steps.details.append(f"set {deployment.name} to {replicas} replicas")
+class _Steps:
+    """Gathers the writes of one plan."""
 
+    def __init__(self, spec: ServiceSpec, observed: Observed, image: str, wanted: str) -> None:
+        self._spec, self._observed, self._image, self._wanted = spec, observed, image, wanted
+        self.create: list[Object] = []
+        self.apply: list[Object] = []
+        self.scale: list[Scale] = []
+        self.delete: list[Doomed] = []
+        self.details: list[str] = []
 
-def _remove(observed: Observed, kept: set[str | None], steps: _Steps) -> None:
-    for deployment in observed.deployments:
-        if deployment.revision not in kept and not deployment.is_ending:
-            steps.delete.append(Doomed("Deployment", deployment.name, deployment.uid))
-            steps.details.append(f"remove revision {deployment.revision}")
-    for pod in observed.pods:
-        if _is_stale_preflight(pod, kept):
-            steps.delete.append(Doomed("Pod", pod.name, pod.uid))
+    def bring_up(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
+        """Deployments of all sides, each as its revision was made; the spec's is remembered first."""
+        if self._observed.name_taken_by is not None:
+            return
+        if any(side.revision == self._wanted for side in pods):
+            self._remember()
+        for side, replicas in pods.items():
+            spec = self._spec_of(side.revision, state)
+            if spec is not None:
+                self._bring_up(spec, side, replicas)
+
+    def _spec_of(self, revision: str, state: RolloutState) -> ServiceSpec | None:
+        """What the revision is made of; None of one that is only kept or on its way out."""
+        if revision == self._wanted:
+            return self._spec if self._observed.refusal is None else None
+        return self._observed.stable_spec if revision == state.stable else None
+
+    def _remember(self) -> None:
+        entry = history.due(self._observed.history, self._wanted, self._spec.shape)
+        if entry is not None:
+            self.apply.append(controller_revision(self._spec, entry))
+            self.details.append(f"remember revision {self._wanted} as number {entry.number}")
+
+    def _bring_up(self, spec: ServiceSpec, side: Side, replicas: int | None) -> None:
+        deployment = self._observed.deployment(side.revision, side.cohort)
+        if deployment is None:
+            preflight = self._observed.preflight(side.revision)
+            if preflight is None and not side.cohort:
+                self.create.append(manifests.preflight(spec, side.revision, self._image))
+                self.details.append(f"check the model for revision {side.revision}")
+                return
+            verdict = verdict_of(preflight) if preflight else None
+            if not side.cohort and (verdict is None or not verdict.ok):
+                return
+        wanted = manifests.deployment(spec, side.revision, self._image, side.cohort)
+        if deployment is None:
+            # It begins with one pod, which must have its room first.
+            if replicas or self._is_empty:
+                self.apply.append(wanted)
+                self.details.append(f"create {wanted['metadata']['name']}")
+        elif not deployment.is_ending and not covers(deployment.body, wanted):
+            self.apply.append(wanted)
+            self.details.append(f"repair {deployment.name}")
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether the service is to have no pods at all."""
+        return self._spec.scaling.mode == "External" and self._spec.external_replicas == 0
+
+    def set_replicas(self, pods: dict[Side, int | None]) -> None:
+        for side, replicas in pods.items():
+            deployment = self._observed.deployment(side.revision, side.cohort)
+            if deployment is not None and replicas is not None:
+                self._scale(deployment, replicas)
+
+    def _scale(self, deployment: ObservedDeployment, replicas: int) -> None:
+        if deployment.replicas != replicas and not deployment.is_ending:
+            self.scale.append(Scale(deployment.name, replicas))
+            self.details.append(f"set {deployment.name} to {replicas} replicas")
+
+    def remove(self, state: RolloutState, kept: set[Side]) -> None:
+        """Whatever is not to be there, once gateways were told."""
+        told = {share.side for share in self._observed.traffic}
+        for deployment in self._observed.deployments:
+            if deployment.side not in kept | told and not deployment.is_ending:
+                self.delete.append(Doomed("Deployment", deployment.name, deployment.uid))
+                self.details.append(f"remove {deployment.name}")
+        revisions = {side.revision for side in kept} | {state.revision, state.stable}
+        for pod in self._observed.pods:
+            if _is_stale_preflight(pod, revisions):
+                self.delete.append(Doomed("Pod", pod.name, pod.uid))
+        rejected = state.rejected.revision if state.rejected else ""
+        in_use = {name for name in (*revisions, self._wanted, rejected) if name}
+        for entry in history.stale(self._observed.history, in_use, self._spec.rollout.history):
+            self.delete.append(Doomed("ControllerRevision", entry.name, entry.uid))
 
 
 def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:

@@ -6,9 +6,11 @@ from dataclasses import asdict
 
 from penstock.core.service import ServiceSpec
 
-# Who the service is, its bookkeeping, and the bounds of scaling change no pod.
+# Who the service is, its bookkeeping, the bounds of scaling and the way of a rollout change
+# no pod.
 _SHAPELESS = {
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas",
+    "rollout", "shape",
 }  # fmt: skip
 
 

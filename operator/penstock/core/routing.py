@@ -1,16 +1,26 @@
 """Which engine gets a request.
 
-engines of revisions with traffic -> not tried, not ejected -> a revision by weight
+engines of sides with traffic -> not tried, not ejected -> a side by weight
   -> its least loaded engine
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from penstock.core.weights import drawn, kept
 
 # Connect failures in a row that put an engine aside, and for how long at first and at most. Envoy's
 # outlier detection has the same shape with 5 and 30 s; here a dead engine refuses at once.
 EJECT_AFTER = 3
 FIRST_EJECTION_S, LAST_EJECTION_S = 1.0, 30.0
+
+
+class Side(NamedTuple):
+    """Engines that get traffic together: those of a revision, or those of it that are a control."""
+
+    revision: str
+    cohort: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +30,25 @@ class Endpoint:
     pod: str
     address: str
     revision: str
+    cohort: str = ""
+    side: Side = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "side", Side(self.revision, self.cohort))
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
     endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class PickedSide:
+    """endpoints: at least one, all of the side. draw: uniform in [0, 1) whichever side it is."""
+
+    side: Side
+    endpoints: tuple[Endpoint, ...]
+    draw: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +84,57 @@ class Health:
 
 def pick(
     endpoints: Sequence[Endpoint],
-    weights: Mapping[str, int],
+    weights: Mapping[Side, int],
     draw: float,
     exclude: Collection[str] = (),
     *,
     load: Mapping[str, int],
     ejected: Collection[str] = (),
+    key: bytes | None = None,
 ) -> Pick | NoEndpoint:
-    """The engine for one request.
+    """The engine for one request: the least loaded of its side. load: pod -> tokens in flight, none
+    when absent. The others as `pick_side` has them."""
+    chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
+    if isinstance(chosen, NoEndpoint):
+        return chosen
+    engines, draw = chosen.endpoints, chosen.draw
+    least = min(load.get(e.pod, 0) for e in engines)
+    idlest = [e for e in engines if load.get(e.pod, 0) == least]
+    return Pick(idlest[int(draw * len(idlest))])
 
-    weights: revision -> share of the traffic; one without a share gets nothing, and the share of
-    one without engines falls to the others. draw: uniform in [0, 1). load: pod -> tokens in flight,
-    none when absent. exclude, ejected: pods. When only ejected engines are left they are used: a
-    failing engine is better than none.
+
+def pick_side(
+    endpoints: Sequence[Endpoint],
+    weights: Mapping[Side, int],
+    draw: float,
+    exclude: Collection[str] = (),
+    *,
+    ejected: Collection[str] = (),
+    key: bytes | None = None,
+) -> PickedSide | NoEndpoint:
+    """The engines of one side that may take a request.
+
+    weights: share of the traffic; a side without one gets nothing, and the share of one without
+    engines falls to the others. draw: uniform in [0, 1). exclude, ejected: pods. key: what is alike
+    in requests that stay on one side; None: each goes where its draw says. When only ejected engines
+    are left they are used: a failing engine is better than none.
     """
-    serving = [e for e in endpoints if weights.get(e.revision, 0) > 0]
+    serving = [e for e in endpoints if weights.get(e.side, 0) > 0]
     if not serving:
         return NoEndpoint("no engine is ready" if weights else "no revision takes traffic yet")
     untried = [e for e in serving if e.pod not in exclude]
     if not untried:
         return NoEndpoint("every ready engine was tried", all_tried=True)
     able = [e for e in untried if e.pod not in ejected] or untried
-    revision, draw = _revision(able, weights, draw)
-    engines = [e for e in able if e.revision == revision]
-    least = min(load.get(e.pod, 0) for e in engines)
-    idlest = [e for e in engines if load.get(e.pod, 0) == least]
-    return Pick(idlest[int(draw * len(idlest))])
-
-
-def _revision(
-    endpoints: Sequence[Endpoint], weights: Mapping[str, int], draw: float
-) -> tuple[str, float]:
-    """A revision in proportion to its weight, and what is left of the draw: uniform again."""
-    present = {e.revision for e in endpoints}
-    shares = [(revision, weight) for revision, weight in weights.items() if revision in present]
-    point = draw * sum(weight for _, weight in shares)
-    for revision, weight in shares[:-1]:
-        if point < weight:
-            return revision, point / weight
-        point -= weight
-    revision, weight = shares[-1]
-    return revision, min(point / weight, 1 - 2**-53)  # rounding may carry the point past the end
+    present = {e.side for e in able}
+    shares = [(side, weight) for side, weight in weights.items() if side in present]
+    if len(shares) == 1:
+        return PickedSide(shares[0][0], tuple(able), draw)
+    if key is None:
+        side, draw = drawn(shares, draw)
+    else:
+        side = kept(shares, key)
+    return PickedSide(side, tuple(e for e in able if e.side == side), draw)
 
 
 def _ejection_s(failures: int) -> float:

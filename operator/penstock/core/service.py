@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rule import Objectives
 
 Object = dict[str, Any]
@@ -11,9 +12,12 @@ GROUP = "serving.penstock.dev"
 SERVICE_LABEL = f"{GROUP}/service"
 REVISION_LABEL = f"{GROUP}/revision"
 ROLE_LABEL = f"{GROUP}/role"
+COHORT_LABEL = f"{GROUP}/cohort"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "penstock"
 SERVE, PREFLIGHT = "serve", "preflight"
+# Pods of the stable revision that a canary is compared with; all others have no cohort.
+CONTROL = "control"
 
 ENGINE_CONTAINER = "engine"
 ENGINE_PORT = 8000
@@ -24,7 +28,8 @@ ScalingMode = Literal["Active", "Shadow", "External"]
 
 @dataclass(frozen=True, slots=True)
 class ScalingSpec:
-    """What bounds and steers the number of replicas. objectives: None where the KV cache does."""
+    """What bounds and steers the number of replicas. objectives: None where the KV cache does.
+    priority: where accelerators do not suffice for all services, higher first."""
 
     mode: ScalingMode
     min_replicas: int
@@ -33,11 +38,15 @@ class ScalingSpec:
     queue_target: int
     scale_down_delay_s: float
     objectives: Objectives | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceSpec:
-    """One service. Optional fields are those that the engine works out by itself."""
+    """One service. Optional fields are those that the engine works out by itself.
+
+    shape: the parts of the spec that make its pods, as the user wrote them.
+    """
 
     namespace: str
     name: str
@@ -62,6 +71,8 @@ class ServiceSpec:
     external_replicas: int
     drain_s: int
     template: Object = field(default_factory=dict)
+    rollout: RolloutSpec = field(default_factory=RolloutSpec)
+    shape: Object = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

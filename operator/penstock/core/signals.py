@@ -4,9 +4,11 @@ Counters and histograms grow from the start of whoever counts, as Prometheus has
 in between is the difference of two looks. A number that cannot be had is a `Missing`, never zero.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, TypeVar
 
 PodPhase = Literal["Starting", "Ready", "Draining"]
 
@@ -119,6 +121,9 @@ class GatewayReading:
     tpot_s: Histogram
 
 
+ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """created_s and ready_s on the clock of `Observation.now_s`; reading: None until it is Ready."""
@@ -130,7 +135,7 @@ class PodView:
     reading: EngineReading | Missing | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is asked for several times in a decision
 class Observation:
     """provisioned: replicas that were asked for already, whether they are there or not.
 
@@ -142,18 +147,45 @@ class Observation:
     provisioned: int
     gateway: GatewayReading | Missing | None = None
 
-    @property
+    @cached_property
     def ready(self) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.phase == "Ready")
 
-    @property
+    @cached_property
     def starting(self) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.phase == "Starting")
 
-    @property
+    @cached_property
     def readings(self) -> tuple[EngineReading, ...]:
         return tuple(p.reading for p in self.ready if isinstance(p.reading, EngineReading))
 
-    @property
+    @cached_property
     def missing(self) -> tuple[Missing, ...]:
         return tuple(pod.reading for pod in self.ready if isinstance(pod.reading, Missing))
+
+    def fresh(self, most_s: float) -> "Observation":
+        """The same, with what is older than that missing: it says how things were."""
+        since_s = self.now_s - most_s
+        if not any(reading.at_s < since_s for reading in self._dated()):
+            return self
+        gateway = self.gateway
+        if isinstance(gateway, GatewayReading):
+            gateway = _unless_old("gateway", gateway, since_s)
+        pods = tuple(
+            replace(pod, reading=_unless_old(pod.name, pod.reading, since_s))
+            if isinstance(pod.reading, EngineReading)
+            else pod
+            for pod in self.pods
+        )
+        return replace(self, pods=pods, gateway=gateway)
+
+    def _dated(self) -> Iterator[EngineReading | GatewayReading]:
+        if isinstance(self.gateway, GatewayReading):
+            yield self.gateway
+        yield from self.readings
+
+
+def _unless_old(who: str, reading: ReadingT, since_s: float) -> ReadingT | Missing:
+    if reading.at_s >= since_s:
+        return reading
+    return Missing(who, f"its numbers are {since_s - reading.at_s:.0f} s too old")

@@ -105,8 +105,7 @@ def _times(demand: Demand, factor: float) -> Demand:
         demand,
         history=tuple(Moment(m.at_s, factor * m.work_s, factor * m.level) for m in demand.history),
         noise=factor * demand.noise,
-        lost=tuple(tuple(factor * rate for rate in row) for row in demand.lost),
-        judged=tuple(factor * rate for rate in demand.judged),
+        surprises=tuple(surprise.scaled(factor) for surprise in demand.surprises),
     )
 
 

@@ -1,27 +1,22 @@
 """A service's life with the operator killed before or after chosen writes, and how it ends.
 
-The life: applied, Ready, changed to another revision with more replicas, Ready again. A proxy stands
-between the operator and the API server. It counts writes; at a chosen one it kills the operator,
-either before the write goes on or after it was made and before the answer comes back.
+The life: applied, Ready, changed to another revision with more replicas, Ready again; a canary is
+promoted by hand. A proxy stands between the operator and the API server. It counts writes; at a
+chosen one it kills the operator, either before the write goes on or after it was made and before
+the answer comes back.
 """
 
 import asyncio
-import contextlib
 import os
 import re
 import secrets
-import ssl
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
-from aiohttp import web
-
 from penstock.adapters.kube import (
+    CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     LEASES,
@@ -30,15 +25,14 @@ from penstock.adapters.kube import (
     Kube,
     Object,
 )
+from penstock.core.rollout import commands
+from penstock.core.rollout.phases import Strategy
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL
+from penstock.demo.killing_proxy import KillingProxy, Moment
 from penstock.demo.stage import eventually
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig
 
-VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-HOP_BY_HOP = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "authorization"}
-)
 SERVICE = "chat"
 # Merged into the spec once the service is Ready: another revision, and one engine more.
 CHANGE: Object = {
@@ -47,20 +41,9 @@ CHANGE: Object = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The `nth` write of one verb and resource in a life, at which the operator dies."""
-
-    write: str
-    nth: int
-    after: bool
-
-    def __str__(self) -> str:
-        return f"{'after' if self.after else 'before'} {self.write} #{self.nth}"
-
-
 # What every life has, however many writes of the status fall together.
-_OCCUR = {
+_ALWAYS = {
+    "patch controllerrevisions": 2,
     "create pods": 2,  # a preflight of each revision
     "patch deployments": 2,
     "patch deployments/scale": 2,
@@ -69,12 +52,24 @@ _OCCUR = {
     "patch inferenceservices/status": 8,
     "create events": 3,
 }
-MOMENTS = tuple(
-    Moment(write, nth, after)
-    for write, times in _OCCUR.items()
-    for nth in range(1, times + 1)
-    for after in (False, True)
-)
+_OCCUR: dict[Strategy, dict[str, int]] = {
+    "Rolling": _ALWAYS,
+    "BlueGreen": _ALWAYS,
+    "Recreate": _ALWAYS,
+    # With a control, and more phases.
+    "Canary": _ALWAYS
+    | {"patch deployments": 3, "delete deployments": 2, "patch inferenceservices/status": 12},
+}
+
+
+def moments(strategy: Strategy) -> tuple[Moment, ...]:
+    """All that a life with this strategy has for certain."""
+    return tuple(
+        Moment(write, nth, after)
+        for write, times in _OCCUR[strategy].items()
+        for nth in range(1, times + 1)
+        for after in (False, True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,84 +81,16 @@ class Life:
     missed: frozenset[Moment]
 
 
-class KillingProxy:
-    """Forwards to the API server as its administrator; counts writes to one namespace, not Leases."""
-
-    def __init__(self, cluster: Cluster, namespace: str, moments: Collection[Moment]) -> None:
-        self._cluster = cluster
-        self._scope = f"/namespaces/{namespace}/"
-        self._counts: Counter[str] = Counter()
-        self._token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
-        self._tls = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
-        self.operator: asyncio.subprocess.Process | None = None
-        self.writes: list[str] = []
-        self.to_come = set(moments)
-        self.kills = 0
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[str]:
-        app = web.Application(client_max_size=16 * 2**20)
-        app.router.add_route("*", "/{tail:.*}", self._forward)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
-
-    async def _forward(self, request: web.Request) -> web.StreamResponse:
-        moment = self._moment_of(request)
-        if moment is not None and not moment.after:
-            self._kill(moment)
-            raise web.HTTPServiceUnavailable
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_BY_HOP}
-        headers["Authorization"] = f"Bearer {self._token}"
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(
-                request.method, self._cluster.server + request.path_qs, headers=headers,
-                data=await request.read() or None, ssl=self._tls,
-                skip_auto_headers=("Content-Type",), timeout=aiohttp.ClientTimeout(total=None),
-            ) as upstream,
-        ):  # fmt: skip
-            if moment is not None:
-                self._kill(moment)
-                raise web.HTTPServiceUnavailable
-            answer = web.StreamResponse(status=upstream.status)
-            answer.content_type = upstream.content_type
-            with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # it has just died
-                await answer.prepare(request)
-                async for chunk in upstream.content.iter_any():
-                    await answer.write(chunk)
-            return answer
-
-    def _moment_of(self, request: web.Request) -> Moment | None:
-        """Count a write; the moment that it is, if it is one of those to come."""
-        _, _, path = request.path.partition(self._scope)
-        if request.method not in VERBS or not path or path.startswith("leases"):
-            return None
-        plural, *rest = path.split("/")
-        write = f"{VERBS[request.method]} {'/'.join([plural, *rest[1:]])}"
-        self.writes.append(write)
-        self._counts[write] += 1
-        here = {Moment(write, self._counts[write], after) for after in (False, True)}
-        return next(iter(here & self.to_come), None)
-
-    def _kill(self, moment: Moment) -> None:
-        assert self.operator is not None
-        if self.operator.returncode is None:
-            self.operator.kill()
-            self.to_come.discard(moment)
-            self.kills += 1
-
-
 class OperatorEnded(Exception):
     """An operator ended that nobody had killed."""
 
 
 async def survive(
-    cluster: Cluster, kube: Kube, moments: Collection[Moment], model_uri: str
+    cluster: Cluster,
+    kube: Kube,
+    moments: Collection[Moment],
+    model_uri: str,
+    strategy: Strategy,
 ) -> Life:
     """Live a service's life; an operator that dies at one of `moments` is followed by another.
 
@@ -177,7 +104,7 @@ async def survive(
         config = cluster.folder / f"kubeconfig-{namespace}"
         config.write_text(kubeconfig(url, cluster.folder / "pki" / "ca.crt", "unused"))
         operators = asyncio.create_task(_run_operators(proxy, kube, config, namespace))
-        life = asyncio.create_task(_live(kube, namespace, model_uri))
+        life = asyncio.create_task(_live(kube, namespace, model_uri, strategy))
         try:
             await asyncio.wait({operators, life}, return_when=asyncio.FIRST_COMPLETED)
             if operators.done():
@@ -219,7 +146,9 @@ async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
-async def _live(kube: Kube, namespace: str, model_uri: str) -> dict[str, object]:
+async def _live(
+    kube: Kube, namespace: str, model_uri: str, strategy: Strategy
+) -> dict[str, object]:
     body = {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "InferenceService",
@@ -228,15 +157,30 @@ async def _live(kube: Kube, namespace: str, model_uri: str) -> dict[str, object]
             "model": {"uri": model_uri},
             "engine": {"maxModelLen": 256, "kvCache": {"memory": "8Mi"}},
             "resources": {"memory": "1Gi"},
+            "rollout": {"strategy": strategy, "blueGreen": {"previousKept": "2s"}},
         },
     }
     await kube.create(INFERENCE_SERVICES, namespace, body)
     await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled")
     body = {"spec": CHANGE}
     await kube.merge(INFERENCE_SERVICES, namespace, SERVICE, body, manager="crashes")
+    if strategy == "Canary":
+        await eventually(lambda: _is_promoted(kube, namespace), within_s=120, what="judged")
     await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled again")
     await asyncio.sleep(3)  # whatever a confused operator would still do
     return await end_state(kube, namespace)
+
+
+async def _is_promoted(kube: Kube, namespace: str) -> bool:
+    """Once it is judged, a person has seen enough."""
+    found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
+    rollout = found["status"]["rollout"]
+    if rollout["phase"] != "Judging":
+        return False
+    text = commands.write("promote", rollout["revision"], "1")
+    body = {"metadata": {"annotations": {commands.ANNOTATION: text}}}
+    await kube.merge(INFERENCE_SERVICES, namespace, SERVICE, body, manager="crashes")
+    return True
 
 
 async def _has_settled(kube: Kube, namespace: str) -> bool:
@@ -271,10 +215,13 @@ async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
         for plural, child in await _children(kube, namespace)
     ]
     status = found["status"]
+    history, _ = await kube.list(CONTROLLER_REVISIONS, namespace)
     return {
         "children": sorted(children),
         "conditions": {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]},
         "traffic": status["traffic"],
+        "rollout": [status["rollout"].get(name) for name in ("phase", "revision", "rejected")],
+        "history": [entry["revision"] for entry in history],
         "replicas": (status["replicas"], status["readyReplicas"]),
         "desired": status["scaling"]["desired"],
     }

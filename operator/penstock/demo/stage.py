@@ -8,7 +8,15 @@ from pathlib import Path
 import yaml
 
 from penstock.adapters.clock import monotonic, steady
-from penstock.adapters.kube import CONFIG_MAPS, DEPLOYMENTS, INFERENCE_SERVICES, PODS, Kube, Object
+from penstock.adapters.kube import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    PODS,
+    Kube,
+    Object,
+)
 from penstock.adapters.scrape import Scraper
 from penstock.core.observed import ObservedPod
 from penstock.core.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
@@ -98,7 +106,7 @@ class Stage:
             left.append(f"inferenceservice/{name}")
         except NotFound:
             pass
-        for resource in (DEPLOYMENTS, PODS, CONFIG_MAPS):
+        for resource in (DEPLOYMENTS, PODS, CONFIG_MAPS, CONTROLLER_REVISIONS):
             selector = f"{SERVICE_LABEL}={name}"
             items, _ = await self.kube.list(resource, namespace, labelSelector=selector)
             left += [f"{resource.plural}/{item['metadata']['name']}" for item in items]

@@ -12,11 +12,17 @@ from penstock.gateway.openai import BYTES_PER_TOKEN
 
 # A quote inside of text is escaped in JSON, so that text never looks like these.
 PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
+CACHED_TOKENS = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,9})')
 COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
+TEXT = re.compile(
+    rb'"(?:content|text|reasoning|reasoning_content|refusal|arguments)"\s*:\s*"[^"]'
+    rb'|"tool_calls"\s*:\s*\[\s*\{'
+)
 
 
 class AnswerCount:
-    """overhead: events of a stream that are no tokens."""
+    """overhead: events of a stream that are no tokens. has_text: whether it says or calls anything.
+    prompt_tokens: None when the engine does not tell."""
 
     def __init__(self, *, is_stream: bool, overhead: int) -> None:
         self._is_stream = is_stream
@@ -25,17 +31,23 @@ class AnswerCount:
         self._bytes = 0
         self._told: int | None = None
         self.prompt_tokens: int | None = None
+        self.cached_tokens = 0
+        self.has_text = False
 
     def feed(self, chunk: bytes) -> None:
         """Whole events, or a part of an answer that is none."""
         self._bytes += len(chunk)
         if self._is_stream:
             self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
+        if not self.has_text:
+            self.has_text = TEXT.search(chunk) is not None
         if b'"completion_tokens"' in chunk:
             if told := COMPLETION_TOKENS.findall(chunk):
                 self._told = int(told[-1])
             if prompt := PROMPT_TOKENS.findall(chunk):
                 self.prompt_tokens = int(prompt[-1])
+            if cached := CACHED_TOKENS.findall(chunk):
+                self.cached_tokens = int(cached[-1])
 
     @property
     def output_tokens(self) -> int:

@@ -13,13 +13,14 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.adapters import feed as feeds
 from penstock.gateway.client import ClientLeft, Reply
-from penstock.gateway.exchange import CHAT_PATH, Exchange, Shared
+from penstock.gateway.exchange import CHAT_PATH, Exchange
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Cause, Interrupted, Phase
 from penstock.gateway.load import RetryBudget
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.openai import Refused, error_body, models
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.shared import Shared
 from penstock.gateway.upstream import Upstream
 from penstock_engine.wire import REQUEST_ID_HEADER
 
@@ -88,8 +89,7 @@ class Gateway:
     async def _feed(self, request: Request) -> Response:
         if PROXIED & set(request.headers):
             raise HTTPException(404, "Not Found")
-        services = [service.key for service in self.shared.fleet.snapshot.services]
-        feed = self.shared.accounts.feed(services)
+        feed = self.shared.accounts.feed(self.shared.fleet.snapshot.services)
         return Response(feeds.write(feed), media_type="application/json")
 
     async def _models(self, _: Request) -> Response:

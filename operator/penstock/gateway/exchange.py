@@ -10,29 +10,28 @@ event, or a 503 of an engine that drains. Every other answer, a 500 too, is the 
 passed on as it is and not tried again, for the request may be what breaks engines.
 """
 
+import asyncio
 import contextlib
-import random
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.adapters.clock import monotonic
-from penstock.core.routing import Endpoint, NoEndpoint, Pick, pick
-from penstock.gateway.accounts import Accounts, Ticket
+from penstock.core.routing import Endpoint
+from penstock.core.stickiness import sticky_key
 from penstock.gateway.client import Reply, checked_headers, read_body
-from penstock.gateway.fleet import Ambiguous, Fleet, Service, Unknown
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
-from penstock.gateway.load import Loads, RetryBudget
-from penstock.gateway.metrics import Metrics
 from penstock.gateway.openai import Call, Refused, cut_event, parse
-from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.search import RETRY_AFTER_S, Search
+from penstock.gateway.shadows import Copy
+from penstock.gateway.shared import Shared
+from penstock.gateway.target import Target, resolve
+from penstock.gateway.ticket import Ticket
 from penstock.gateway.upstream import (
     NOT_FOR_ENGINES,
     Answer,
     AttemptFailed,
     Cut,
     Failure,
-    Upstream,
     forwarded,
 )
 from penstock_engine.wire import REQUEST_ID_HEADER
@@ -40,27 +39,6 @@ from penstock_engine.wire import REQUEST_ID_HEADER
 Scope = MutableMapping[str, Any]
 
 CHAT_PATH = "/v1/chat/completions"
-RETRY_AFTER_S = 5
-# Before engines that have failed a request are tried again, if no other one appears.
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
-# How often a retry looks whether the budget has room.
-BUDGET_PAUSE_S = 0.05
-
-
-@dataclass(slots=True)
-class Shared:
-    """What all requests of a gateway have in common."""
-
-    fleet: Fleet
-    upstream: Upstream
-    settings: GatewaySettings
-    metrics: Metrics
-    budget: RetryBudget
-    loads: Loads = field(default_factory=Loads)
-    accounts: Accounts = field(default_factory=Accounts)
-    guards: set[Guard] = field(default_factory=set)
-    waiting: int = 0
-    is_draining: bool = False
 
 
 class Exchange:
@@ -74,8 +52,6 @@ class Exchange:
         self._reply = reply
         self._request_id = request_id
         self._came_s = monotonic()
-        self._patience_s = shared.settings.wait_for_endpoint_s
-        self._pause_s = FIRST_PAUSE_S
         self._service = ""
         self._revision = ""
         self._answer: Answer | None = None
@@ -96,14 +72,15 @@ class Exchange:
         call = parse(body)
         with Guard(receive, self._settings.total_timeout_s, self._shared.guards) as guard:
             guard.allow(Phase.WAITING, self._settings.total_timeout_s)
-            await self._serve(call, guard)
+            await self._serve(call, headers, guard)
 
-    async def _serve(self, call: Call, guard: Guard) -> None:
-        service = await self._resolve(call.model)
+    async def _serve(self, call: Call, given: Mapping[bytes, bytes], guard: Guard) -> None:
+        target = await self._resolve(call, given)
+        service = target.service
         self._service = service.key
         self._metrics.requests.labels(service.key).inc()
         ticket = self._ticket = self._shared.accounts.arrived(
-            service.key,
+            service,
             self._came_s,
             len(call.body),
             is_stream=call.is_stream,
@@ -111,108 +88,47 @@ class Exchange:
         )
         body = call.body_for(service.served_name)
         headers = self._upstream_headers()
-        tried: set[str] = set()
+        key = sticky_key(service.sticky_by, call.fields)
+        search = Search(self._shared, service.key, ticket, guard, key=key, tokens=call.tokens)
         failure: Failure | None = None
         attempts = 0
         while attempts < self._settings.max_attempts:
-            endpoint = await self._endpoint(tried, guard, ticket, is_retry=failure is not None)
+            found = await search.next(is_retry=failure is not None)
+            endpoint = found.endpoint
             self._revision = endpoint.revision
             if failure is not None:
                 self._metrics.retries.labels(service.key, failure.value).inc()
-            with self._working_on(endpoint, call.tokens), ticket.sent():
+            with self._working_on(endpoint, call.tokens), ticket.sent(endpoint.pod, found.seat):
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
                     answer = await self._attempt(endpoint, headers, body, guard)
                 if isinstance(answer, Answer):
+                    if target.shadows:
+                        self._copy(call, target, headers)
                     await self._pass_on(answer, guard, ticket)
                     return
             failure = answer
-            tried.add(endpoint.pod)
+            search.failed(endpoint.pod)
             # A connection that was refused cost no engine anything: only patience bounds those.
             attempts += failure is not Failure.CONNECT
         if failure is Failure.UNAVAILABLE:
             raise Refused(503, "no engine takes requests", retry_after_s=RETRY_AFTER_S)
         raise Refused(502, "the engines that were tried did not answer")
 
-    async def _resolve(self, model: str) -> Service:
+    async def _resolve(self, call: Call, headers: Mapping[bytes, bytes]) -> Target:
         fleet = self._shared.fleet
         if not fleet.is_synced:
-            await fleet.wait(self._patience_s)
+            await fleet.wait(self._settings.wait_for_endpoint_s)
         if not fleet.is_synced:
             raise Refused(503, "no engine is known yet", retry_after_s=RETRY_AFTER_S)
-        match fleet.snapshot.resolve(model):
-            case Service() as service:
-                return service
-            case Ambiguous(choices):
-                names = ", ".join(choices)
-                message = (
-                    f"the model `{model}` is served in more than one namespace: use one of {names}"
-                )
-                raise Refused(400, message, param="model", code="model_ambiguous")
-            case Unknown():
-                message = f"the model `{model[:200]}` does not exist"
-                raise Refused(404, message, param="model", code="model_not_found")
+        return resolve(fleet.snapshot, call, headers)
 
-    async def _endpoint(
-        self, tried: set[str], guard: Guard, ticket: Ticket, *, is_retry: bool
-    ) -> Endpoint:
-        """The engine to try next, waited for if need be. Raises Refused."""
-        choice = self._choose(tried, is_retry)
-        if isinstance(choice, Endpoint):
-            return choice
-        guard.allow(Phase.WAITING, self._settings.total_timeout_s)
-        began_s = monotonic()
-        give_up_s = began_s + self._patience_s
-        with self._in_queue(), ticket.queued():
-            while isinstance(choice, NoEndpoint):
-                left_s = give_up_s - monotonic()
-                if left_s <= 0:
-                    raise Refused(503, choice.reason, retry_after_s=RETRY_AFTER_S)
-                if choice is BUDGET_SPENT:
-                    await self._shared.fleet.wait(min(BUDGET_PAUSE_S, left_s))
-                elif not choice.all_tried:
-                    await self._shared.fleet.wait(left_s)
-                elif not await self._shared.fleet.wait(min(self._pause_s, left_s)):
-                    tried.clear()
-                    self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
-                choice = self._choose(tried, is_retry)
-        self._patience_s = give_up_s - monotonic()
-        self._metrics.wait_s.labels(self._service).observe(monotonic() - began_s)
-        return choice
-
-    def _choose(self, tried: set[str], is_retry: bool) -> Endpoint | NoEndpoint:
-        shared = self._shared
-        if is_retry and not shared.budget.has_room(len(shared.guards)):
-            return BUDGET_SPENT
-        service = shared.fleet.snapshot.get(self._service)
-        if service is None:
-            raise Refused(404, "the model does not exist any more", code="model_not_found")
-        now = monotonic()
-        choice = pick(
-            service.endpoints,
-            service.weights,
-            random.random(),  # noqa: S311 - spreads load
-            tried,
-            load=shared.loads.tokens,
-            ejected=shared.loads.ejected(service.endpoints, now),
-        )
-        if isinstance(choice, Pick):
-            shared.loads.picked(choice.endpoint.pod, now)
-            return choice.endpoint
-        return choice
-
-    @contextlib.contextmanager
-    def _in_queue(self) -> Iterator[None]:
-        if self._shared.waiting >= self._settings.max_waiting:
-            message = "too many requests wait for an engine"
-            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
-        gauge = self._metrics.waiting.labels(self._service)
-        self._shared.waiting += 1
-        gauge.inc()
-        try:
-            yield
-        finally:
-            self._shared.waiting -= 1
-            gauge.dec()
+    def _copy(self, call: Call, target: Target, headers: Mapping[str, str]) -> None:
+        """To the shadows, as soon as nothing else is to be done."""
+        loop = asyncio.get_running_loop()
+        copy = Copy(call, self._path(), headers)
+        snapshot, namespace = self._shared.fleet.snapshot, target.service.namespace
+        for shadow in target.shadows:
+            loop.call_soon(self._shared.shadows.send, copy, shadow, snapshot, namespace)
 
     @contextlib.contextmanager
     def _working_on(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
@@ -227,12 +143,10 @@ class Exchange:
     async def _attempt(
         self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes, guard: Guard
     ) -> Answer | Failure:
-        path, query = self._scope["path"], self._scope.get("query_string", b"")
-        target = f"{path}?{query.decode('latin-1')}" if query else path
         loads = self._shared.loads
         try:
             answer = await self._shared.upstream.open(
-                endpoint.address, target, headers, body, guard
+                endpoint.address, self._path(), headers, body, guard
             )
         except AttemptFailed as failed:
             if failed.failure is Failure.CONNECT:
@@ -275,11 +189,13 @@ class Exchange:
         """What to say when the request was ended from outside."""
         if end.cause is Cause.CLIENT_LEFT:
             self.left(end.phase)
-        elif self._reply.has_begun:
-            status, message = LAST_WORDS[end.cause]
+            return
+        if end.cause is Cause.SHUTDOWN and self._ticket is not None:
+            self._ticket.excuse()
+        status, message = LAST_WORDS[end.cause]
+        if self._reply.has_begun:
             await self._cut(status, message, end.cause.value)
         else:
-            status, message = LAST_WORDS[end.cause]
             retry_after_s = RETRY_AFTER_S if status == 503 else None
             await self._reply.refuse(Refused(status, message, retry_after_s=retry_after_s))
 
@@ -302,6 +218,10 @@ class Exchange:
         code = str(self._reply.status)
         self._metrics.responses.labels(self._service, self._revision, code).inc()
 
+    def _path(self) -> str:
+        path, query = self._scope["path"], self._scope.get("query_string", b"")
+        return f"{path}?{query.decode('latin-1')}" if query else path
+
     def _upstream_headers(self) -> dict[str, str]:
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
@@ -310,7 +230,6 @@ class Exchange:
         return headers | {REQUEST_ID_HEADER: self._request_id}
 
 
-BUDGET_SPENT = NoEndpoint("too many requests are tried again")
 LAST_WORDS = {
     Cause.TIMEOUT: (504, "the engine did not answer in time"),
     Cause.SHUTDOWN: (503, "the gateway is stopping"),

@@ -1,97 +1,23 @@
-"""What there is to send requests to: an immutable picture, replaced at each change."""
+"""The picture of what there is to send requests to: immutable, replaced at each change."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from penstock.adapters.clock import parse_timestamp
-from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object
+from penstock.adapters.kube import INFERENCE_SERVICES, MODEL_ROUTES, PODS, Kube
 from penstock.adapters.watch import Key, Mirror
-from penstock.core.routing import Endpoint
-from penstock.core.service import (
-    ENGINE_PORT_NAME,
-    REVISION_LABEL,
-    ROLE_LABEL,
-    SERVE,
-    SERVICE_LABEL,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """One InferenceService. weights: revision -> share, from its status."""
-
-    namespace: str
-    name: str
-    served_name: str
-    created_s: int
-    weights: Mapping[str, int]
-    endpoints: tuple[Endpoint, ...]
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def full_name(self) -> str:
-        """What to call its model when another namespace serves the same name."""
-        return f"{self.namespace}/{self.served_name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Nothing is served under the name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ambiguous:
-    choices: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """services: oldest first; of two that claim one name in one namespace the older has it."""
-
-    services: tuple[Service, ...] = ()
-    _by_model: dict[str, tuple[Service, ...]] = field(init=False, repr=False, compare=False)
-    _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        by_model: dict[str, tuple[Service, ...]] = {}
-        for service in self.services:
-            if service.full_name not in by_model:
-                by_model[service.full_name] = (service,)
-                others = by_model.get(service.served_name, ())
-                by_model[service.served_name] = (*others, service)
-        object.__setattr__(self, "_by_model", by_model)
-        object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
-
-    def resolve(self, model: str) -> Service | Unknown | Ambiguous:
-        """`model` is a served name, or "namespace/name"."""
-        found = self._by_model.get(model, ())
-        if len(found) > 1:
-            return Ambiguous(tuple(service.full_name for service in found))
-        return found[0] if found else Unknown()
-
-    def get(self, key: str) -> Service | None:
-        return self._by_key.get(key)
-
-    def models(self) -> list[tuple[str, Service]]:
-        """Each model once, under the name that it must be called by."""
-        return [
-            (name if len(named) == 1 else service.full_name, service)
-            for name, named in self._by_model.items()
-            if "/" not in name
-            for service in named
-        ]
+from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.gateway.drawing import build
+from penstock.gateway.snapshot import Snapshot
 
 
 class Fleet:
-    """The current snapshot, and a way to wait for the next."""
+    """The current snapshot, and a way to wait for the next. listeners: told of each, before those who
+    wait."""
 
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self.is_synced = False
+        self.listeners: list[Callable[[Snapshot], None]] = []
         self._changed = asyncio.Event()
 
     def publish(self, snapshot: Snapshot) -> None:
@@ -99,6 +25,8 @@ class Fleet:
         if self.is_synced and snapshot == self.snapshot:
             return
         self.snapshot, self.is_synced = snapshot, True
+        for listener in self.listeners:
+            listener(snapshot)
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -124,66 +52,16 @@ class Fleet:
         def draw() -> None:
             nonlocal is_due
             is_due = False
-            if services.synced.is_set() and pods.synced.is_set():
-                self.publish(build(services, pods))
+            if all(mirror.synced.is_set() for mirror in (services, pods, routes)):
+                self.publish(build(services, pods, routes))
 
         selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
         services = Mirror(kube, INFERENCE_SERVICES, namespace=namespace, changed=changed)
         pods = Mirror(kube, PODS, namespace=namespace, selector=selector, changed=changed)
+        routes = Mirror(kube, MODEL_ROUTES, namespace=namespace, changed=changed)
         async with asyncio.TaskGroup() as group:
-            group.create_task(services.run())
-            group.create_task(pods.run())
-            await services.synced.wait()
-            await pods.synced.wait()
+            for mirror in (services, pods, routes):
+                group.create_task(mirror.run())
+            for mirror in (services, pods, routes):
+                await mirror.synced.wait()
             draw()  # also when there is nothing yet
-
-
-def build(services: Iterable[Object], pods: Iterable[Object]) -> Snapshot:
-    """InferenceServices and engine pods, as the API server has them -> the picture."""
-    engines: dict[Key, list[Endpoint]] = {}
-    for pod in pods:
-        endpoint = _endpoint(pod)
-        if endpoint is not None:
-            metadata = pod["metadata"]
-            key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
-            engines.setdefault(key, []).append(endpoint)
-    drawn = [_service(body, engines) for body in services]
-    return Snapshot(tuple(sorted(drawn, key=lambda service: (service.created_s, service.key))))
-
-
-def _service(body: Object, engines: Mapping[Key, list[Endpoint]]) -> Service:
-    metadata, status = body["metadata"], body.get("status", {})
-    namespace, name = metadata["namespace"], metadata["name"]
-    return Service(
-        namespace=namespace,
-        name=name,
-        served_name=status.get("servedName") or body["spec"]["model"].get("servedName") or name,
-        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
-        weights={t["revision"]: t["weight"] for t in status.get("traffic", [])},
-        endpoints=tuple(sorted(engines.get((namespace, name), []), key=lambda e: e.pod)),
-    )
-
-
-def _endpoint(pod: Object) -> Endpoint | None:
-    """None while the pod takes no new requests."""
-    metadata, status = pod["metadata"], pod.get("status", {})
-    conditions = {c["type"]: c["status"] for c in status.get("conditions", [])}
-    ip, port = status.get("podIP"), _http_port(pod)
-    if conditions.get("Ready") != "True" or "deletionTimestamp" in metadata:
-        return None
-    if not ip or port is None:
-        return None
-    host = f"[{ip}]" if ":" in ip else ip
-    return Endpoint(
-        pod=f"{metadata['namespace']}/{metadata['name']}",
-        address=f"{host}:{port}",
-        revision=metadata["labels"].get(REVISION_LABEL, ""),
-    )
-
-
-def _http_port(pod: Object) -> int | None:
-    for container in pod["spec"]["containers"]:
-        for port in container.get("ports", []):
-            if port.get("name") == ENGINE_PORT_NAME:
-                return int(port["containerPort"])
-    return None

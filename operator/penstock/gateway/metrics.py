@@ -62,6 +62,19 @@ class Metrics:
             [*service, "phase"],
             registry=registry,
         )
+        self.shadows = Counter(
+            "penstock_gateway_shadow_requests",
+            "Copies of requests, by outcome: ok, error, dropped (no room for it, or no engine).",
+            [*revision, "outcome"],
+            registry=registry,
+        )
+        self.shadow_first_byte_s = Histogram(
+            "penstock_gateway_shadow_time_to_first_byte_seconds",
+            "From when a copy was sent to the first byte of its answer.",
+            revision,
+            buckets=SECONDS,
+            registry=registry,
+        )
         self.loop_lag_s = Gauge(
             "penstock_gateway_loop_lag_seconds",
             "How late the event loop is.",

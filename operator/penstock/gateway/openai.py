@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.gateway.fleet import Snapshot
+from penstock.gateway.snapshot import Snapshot
 
 # Tokens are estimated, not counted: about four bytes of JSON each, and an answer of some length.
 BYTES_PER_TOKEN = 4

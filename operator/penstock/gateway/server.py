@@ -100,14 +100,17 @@ async def serve(settings: GatewaySettings) -> None:
 async def run(gateway: Gateway, stop: asyncio.Event, server: Server | None = None) -> None:
     """Answer until `stop`, then drain."""
     server = server or server_for(gateway)
-    async with asyncio.TaskGroup() as group:
-        beside = [
-            group.create_task(_beat(gateway)),
-            group.create_task(_drain(gateway, server, stop)),
-        ]
-        await server.serve()
-        for task in beside:
-            task.cancel()
+    try:
+        async with asyncio.TaskGroup() as group:
+            beside = [
+                group.create_task(_beat(gateway)),
+                group.create_task(_drain(gateway, server, stop)),
+            ]
+            await server.serve()
+            for task in beside:
+                task.cancel()
+    finally:
+        await gateway.shared.shadows.close()
 
 
 async def _drain(gateway: Gateway, server: Server, stop: asyncio.Event) -> None:

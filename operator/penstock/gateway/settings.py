@@ -37,6 +37,9 @@ class GatewaySettings:
     # one is passed on as it comes.
     max_buffered_answer_bytes: int = 8 << 20
 
+    # Copies of requests that may be under way at the same time; more are not begun.
+    max_shadows: int = 64
+
     # After SIGTERM: serve on while load balancers learn of it, then let streams finish.
     drain_delay_s: float = 3.0
     drain_timeout_s: float = 60.0

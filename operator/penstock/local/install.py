@@ -3,8 +3,8 @@
 import asyncio
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, Kube, connect
-from penstock.api.crdgen import inference_service_crd
+from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES, Kube, connect
+from penstock.api.crdgen import crds
 from penstock.api.install import install_manifests
 from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
@@ -40,11 +40,13 @@ async def install_crds(kube: Kube) -> None:
     The API server serves a kind a moment after it takes it, and opens its storage anew when the
     last of its conditions is written.
     """
-    await _apply(kube, inference_service_crd())
+    for crd in crds():
+        await _apply(kube, crd)
     answers = 0
     while answers < 5:
         try:
             await kube.list(INFERENCE_SERVICES)
+            await kube.list(MODEL_ROUTES)
             answers += 1
         except (NotFound, Transient):
             answers = 0

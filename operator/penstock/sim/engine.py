@@ -315,11 +315,11 @@ class Engine:
         self._is_blocked = self._is_blocked and not has_ended
 
     def _tell(self, begun: list[str], ended: list[str]) -> None:
-        now = self._clock.now
+        now, request_s = self._clock.now, self.profile.request_s
         for request_id in begun:
             job = self._jobs[request_id]
             if job.request.first_token_s is None:
-                job.request.first_token_s = now
+                job.request.first_token_s = now + request_s
                 job.request.cached_tokens = job.sequence.num_cached_tokens
                 self._ttft_s.add(now - job.sequence.arrival_s)
                 self._listener.began(job.request)
@@ -329,7 +329,7 @@ class Engine:
             job = self._jobs.pop(request_id)
             self._finished += 1
             self._finished_tokens += job.sequence.sampling.max_tokens
-            job.request.end_s = now
+            job.request.end_s = now + request_s
             self._listener.ended(job.request)
         if not self._jobs:
             self._drained()

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from random import Random
 
-from penstock.core.admission import Admission, AdmissionSpec, EngineLoad, Waiting
-from penstock.core.routing import Endpoint, Pick, pick
+from penstock.core.admission import Admission, AdmissionSpec
+from penstock.core.engine_load import EngineLoad, Place, Waiting
+from penstock.core.pace import Pace
+from penstock.core.routing import Endpoint, Pick, Side, pick
 from penstock.core.signals import GatewayReading
 from penstock.core.tally import Tally
 from penstock.sim.clock import Clock
@@ -13,7 +15,7 @@ from penstock.sim.request import Request
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 REVISION = "stable"
-WEIGHTS = {REVISION: 100}
+WEIGHTS = {Side(REVISION): 100}
 # What an output is believed to be before one has ended, and how much of a belief one more leaves.
 FIRST_OUTPUT_TOKENS, MEMORY = 256.0, 0.98
 # A request is sent at most so often: to another engine when one crashed before its first token.
@@ -38,9 +40,10 @@ class Gateway:
         self._ttft_objective_s = spec.ttft_s
         self._engines: dict[str, Engine] = {}
         self._loads: dict[str, EngineLoad] = {}
+        self._belief = Pace()  # of an engine when there is no other
         self._endpoints: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
-        self._sent: dict[str, tuple[Request, Waiting]] = {}
+        self._sent: dict[str, tuple[Request, Waiting, Place]] = {}
         self._queued: dict[str, Request] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
@@ -55,10 +58,9 @@ class Gateway:
 
     def add_engine(self, pod: str, engine: Engine) -> None:
         self._engines[pod] = engine
+        belief = next((load.pace.faded() for load in self._loads.values()), self._belief)
         self._loads[pod] = EngineLoad(
-            pod=pod,
-            kv_capacity_tokens=engine.profile.kv_tokens,
-            prefill_tokens_per_s=engine.profile.prefill_tokens_per_s,
+            pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, pace=belief
         )
         self._endpoints[pod] = Endpoint(pod, pod, REVISION)
         self._admission.renew()
@@ -66,13 +68,13 @@ class Gateway:
 
     def remove_engine(self, pod: str) -> None:
         """Nothing more is sent there; what was sent goes on."""
+        self._belief = self._loads[pod].pace.faded()
         del self._engines[pod], self._loads[pod], self._endpoints[pod]
 
     def lost(self, requests: list[Request]) -> None:
         """Their engine crashed. Who has had a first token has failed, the others are sent again."""
         for request in requests:
-            self._settle(request, began=request.first_token_s is not None)
-            del self._sent[request.request_id]
+            self._settle(request)
             if request.first_token_s is not None or request.num_tries >= MAX_TRIES:
                 self._fail(request)
             else:
@@ -83,9 +85,7 @@ class Gateway:
         self._ttft_s.add(self._clock.now - request.arrival_s)
         cached_share = request.cached_tokens / request.prompt_tokens
         self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
-        waiting = self._sent[request.request_id][1]
-        if (load := self._loads.get(request.pod)) is not None:
-            load.prefill_tokens = max(0.0, load.prefill_tokens - waiting.prefill_tokens)
+        self._sent[request.request_id][2].began(self._clock.now)
         self._dispatch()
 
     def ended(self, request: Request) -> None:
@@ -94,13 +94,15 @@ class Gateway:
         self._ended_tokens += request.output_tokens
         self._output_tokens += (1 - MEMORY) * (request.output_tokens - self._output_tokens)
         self._tpot_s.add(request.tpot_s or 0.0)
-        self._settle(request, began=True)
-        del self._sent[request.request_id]
+        if request.output_tokens > 1 and request.tpot_s is not None:
+            steps = request.output_tokens - 1
+            self._sent[request.request_id][2].answered(steps, steps * request.tpot_s)
+        self._settle(request)
         self._finished(request)
         self._dispatch()
 
     def reading(self) -> GatewayReading:
-        prefilling = [w for r, w in self._sent.values() if r.first_token_s is None]
+        prefilling = [w for r, w, _ in self._sent.values() if r.first_token_s is None]
         oldest_s = min((r.arrival_s for r in self._queued.values()), default=self._clock.now)
         return GatewayReading(
             at_s=self._clock.now,
@@ -150,28 +152,20 @@ class Gateway:
         picked = pick(endpoints, WEIGHTS, self._random.random(), load=self._in_flight)
         assert isinstance(picked, Pick)
         pod = picked.endpoint.pod
-        load = self._loads[pod]
-        load.prefill_tokens += waiting.prefill_tokens
-        load.kv_tokens += waiting.kv_tokens
+        place = Place(self._loads[pod], waiting, self._clock.now)
         self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
         request.pod = pod
         request.num_tries += 1
-        self._sent[request.request_id] = (request, waiting)
+        self._sent[request.request_id] = (request, waiting, place)
         if not self._engines[pod].submit(request):
-            self._settle(request, began=False)
-            del self._sent[request.request_id]
+            self._settle(request)
             self._fail(request)
 
-    def _settle(self, request: Request, *, began: bool) -> None:
-        """What it added to an engine's load is taken off; its prompt was, when it `began`."""
-        waiting = self._sent[request.request_id][1]
+    def _settle(self, request: Request) -> None:
+        """It is not under way any more: what it added to an engine's load is taken off."""
+        _, waiting, place = self._sent.pop(request.request_id)
         self._in_flight[request.pod] -= round(waiting.kv_tokens)
-        load = self._loads.get(request.pod)
-        if load is None:
-            return
-        load.kv_tokens = max(0.0, load.kv_tokens - waiting.kv_tokens)
-        if not began:
-            load.prefill_tokens = max(0.0, load.prefill_tokens - waiting.prefill_tokens)
+        place.left()
 
     def _await_expiry(self) -> None:
         """While anybody waits, it is looked every second who has waited too long."""

@@ -8,6 +8,8 @@ from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules.oracle import Oracle, oracle_of
 from penstock.core.rules.profile import EngineProfile
 from penstock.core.rules.registry import PUBLISHED, AnyRule, Knob
+from penstock.core.sizing.capacity import Mix, Room, capacity
+from penstock.core.sizing.iteration import IterationModel
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 
@@ -23,10 +25,17 @@ class Future:
     duration_s: float
 
 
-def oracle(future: Future, replica_rps: float, cut_s: float = 60.0) -> Oracle:
-    """replica_rps: what one replica sustains; `penstock.sim.capacity` measures it."""
-    arrivals = [request.arrival_s for request in future.requests]
-    return oracle_of(arrivals, replica_rps, future.profile.start_up.median_s, cut_s)
+def oracle(future: Future, share: float = 1.0, cut_s: float = 60.0) -> Oracle:
+    """share: of what a replica can take, that is used. Which prompts will be cached it does not know."""
+    told = engine_profile(future.profile)
+    model = IterationModel(told.base_s, told.prefill_token_s, told.sequence_s, told.kv_token_s)
+    room = Room(told.kv_capacity_tokens, told.max_sequences)
+    demand = []
+    for request in future.requests:
+        mix = Mix(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
+        alone = capacity(model, mix, room, future.objectives)
+        demand.append((request.arrival_s, 1 / (share * alone.rate)))
+    return oracle_of(demand, future.profile.start_up.median_s, cut_s)
 
 
 def policies() -> dict[str, Callable[..., AnyRule]]:

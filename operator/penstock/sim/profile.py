@@ -7,9 +7,11 @@ context of a chunk is that of its middle. The form is that of Vidur's and BLIS' 
 rows are in profiles.yaml, each with its source.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from math import log
+from pathlib import Path
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -74,7 +76,10 @@ class StartUp(Record):
 
 
 class Profile(Record):
-    """gpus, gpu_hour_price: of one replica, in units of the price list of the source."""
+    """gpus, gpu_hour_price: of one replica, in units of the price list of the source.
+
+    request_s: what a client waits for beside iterations: the way to the engine and back.
+    """
 
     name: str
     source: str
@@ -82,6 +87,7 @@ class Profile(Record):
     gpus: int = Field(default=1, ge=1)
     gpu_hour_price: float = Field(ge=0)
     times: IterationTimes
+    request_s: float = Field(default=0.0, ge=0)
     max_num_seqs: int = Field(default=256, ge=1)
     max_num_batched_tokens: int = Field(default=8192, ge=1)
     block_size: int = Field(default=64, ge=1)
@@ -112,6 +118,37 @@ class Profile(Record):
 
 
 @cache
-def profiles() -> dict[str, Profile]:
-    rows = yaml.safe_load(files("penstock.sim").joinpath("profiles.yaml").read_text())
-    return {name: Profile(name=name, **row) for name, row in rows.items()}
+def profiles() -> Mapping[str, Profile]:
+    """Those that come with Penstock, by name."""
+    return _read(files("penstock.sim").joinpath("profiles.yaml").read_text())
+
+
+@cache
+def profile(wanted: str) -> Profile:
+    """A shipped one by its name, or the only one of a YAML file that `penstock calibrate` wrote.
+
+    Raises OSError, yaml.YAMLError or ValueError.
+    """
+    if wanted in profiles():
+        return profiles()[wanted]
+    if not wanted.endswith((".yaml", ".yml")):
+        raise ValueError(
+            f"no profile {wanted!r}; there are: {', '.join(profiles())}, or the path of a .yaml file"
+        )
+    found = _read(Path(wanted).read_text())
+    if len(found) != 1:
+        raise ValueError(f"{wanted} holds {len(found)} profiles; leave the one that is meant")
+    return next(iter(found.values()))
+
+
+def write(profile: Profile) -> str:
+    """As a row of such a file."""
+    row = profile.model_dump(mode="json", exclude_unset=True)
+    return yaml.safe_dump({row.pop("name"): row}, sort_keys=False)
+
+
+def _read(text: str) -> dict[str, Profile]:
+    rows = yaml.safe_load(text)
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+        raise ValueError("profiles are rows of the form `name: {gpu: ..., times: {...}, ...}`")
+    return {str(name): Profile(name=str(name), **row) for name, row in rows.items()}

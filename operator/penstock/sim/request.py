@@ -69,5 +69,8 @@ def prompt_of(request: Request, prefix_block_tokens: int) -> list[int]:
     length = request.prompt_tokens
     if not prefix_block_tokens:
         return [0] * length
-    tokens = [block + 1 for block in request.prefix for _ in range(prefix_block_tokens)][:length]
+    tokens: list[int] = []
+    for block in request.prefix:
+        tokens += [block + 1] * prefix_block_tokens
+    del tokens[length:]
     return tokens + [0] * (length - len(tokens))

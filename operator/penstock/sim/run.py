@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.sim.clock import Clock
 from penstock.sim.quota import Quota
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import Service, suffer
+from penstock.sim.sharing import Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,11 @@ def run(scenario: Scenario, policy: str, seed: int, knobs: Mapping[str, str] | N
         Service(spec, scenario, clock, quota, seed, policy, knobs or {})
         for spec in scenario.services
     )
+    if scenario.sharing == "Priority":
+        sharing = Sharing(quota, services)
+        for service in services:
+            if service.spec.engine.gpu in quota.limits:
+                service.scaler.ask = partial(sharing.ask, service)
     for fault in scenario.faults:
         suffer(fault, services, clock)
     for service in services:

@@ -1,5 +1,6 @@
 """The loop around one rule: look, decide, ask the fleet, write down."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,8 @@ class Record:
 
 @dataclass(slots=True)
 class Scaler:
-    """records: each decision. bounds: may change while it runs, when a quota does."""
+    """records: each decision. bounds: may change while it runs, when a quota does. ask: for so many
+    replicas, as a fleet of its own gives them."""
 
     rule: Rule[Any]
     objectives: Objectives
@@ -29,7 +31,11 @@ class Scaler:
     metrics: Metrics
     fleet: Fleet
     records: list[Record] = field(default_factory=list)
+    ask: Callable[[int], None] = field(init=False)
     _state: Any = None
+
+    def __post_init__(self) -> None:
+        self.ask = self.fleet.scale
 
     def begin(self) -> None:
         self._state = self.rule.initial()
@@ -43,7 +49,5 @@ class Scaler:
         seen = self.metrics.observation()
         decision, self._state = self.rule.decide(self.objectives, self.bounds, seen, self._state)
         self.records.append(Record(self.clock.now, self.fleet.desired, decision))
-        desired = self.bounds.clip(decision.desired)
-        if desired != self.fleet.desired:
-            self.fleet.scale(desired)
+        self.ask(self.bounds.clip(decision.desired))
         self._plan(self.clock.now + self.rule.period_s)

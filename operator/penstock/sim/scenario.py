@@ -2,7 +2,7 @@
 
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, model_validator
@@ -11,7 +11,7 @@ from penstock.core.admission import AdmissionSpec, Policy
 from penstock.core.rule import Bounds, Objectives
 from penstock.sim.faults import Fault
 from penstock.sim.metrics import MetricsSpec
-from penstock.sim.profile import Profile, Record, profiles
+from penstock.sim.profile import Profile, Record, profile
 from penstock.sim.traces.source import Trace
 from penstock.sim.workload.generate import Closed, Diurnal, Rate, Stages
 
@@ -35,22 +35,25 @@ class Service(Record):
     admission: Policy = "deadline"
     max_queued: int = Field(default=1024, ge=1)
     max_wait_s: float = Field(default=60.0, gt=0)
+    priority: int = 0
 
     @model_validator(mode="after")
     def _is_possible(self) -> "Service":
-        if self.profile not in profiles():
-            raise ValueError(f"no profile {self.profile!r}; there are: {', '.join(profiles())}")
+        try:
+            profile(self.profile)
+        except (OSError, yaml.YAMLError) as error:
+            raise ValueError(f"profile {self.profile}: {error}") from error
         if self.min_replicas > self.max_replicas:
             raise ValueError("min_replicas must not be above max_replicas")
         return self
 
     @property
     def engine(self) -> Profile:
-        profile = profiles()[self.profile]
+        engine = profile(self.profile)
         if self.startup_s is None:
-            return profile
-        start_up = profile.start_up.with_median(self.startup_s)
-        return profile.model_copy(update={"start_up": start_up})
+            return engine
+        start_up = engine.start_up.with_median(self.startup_s)
+        return engine.model_copy(update={"start_up": start_up})
 
     @property
     def objectives(self) -> Objectives:
@@ -62,11 +65,14 @@ class Service(Record):
 
     @property
     def admission_spec(self) -> AdmissionSpec:
-        return AdmissionSpec(self.admission, self.ttft_s, self.max_queued, self.max_wait_s)
+        return AdmissionSpec(
+            self.admission, self.ttft_s, self.max_queued, self.max_wait_s, self.tpot_s
+        )
 
 
 class Scenario(Record):
-    """quotas: GPUs by kind that all services share. After duration_s nothing arrives any more, and
+    """quotas: GPUs by kind that all services share: each takes what is free when it wants more, or by
+    priority. After duration_s nothing arrives any more, and
     what is under way may end within tail_s; replicas count until duration_s."""
 
     name: str
@@ -77,6 +83,7 @@ class Scenario(Record):
     metrics: MetricsSpec = MetricsSpec()
     faults: tuple[Fault, ...] = ()
     quotas: dict[str, int] = Field(default_factory=dict)
+    sharing: Literal["FirstCome", "Priority"] = "FirstCome"
 
     def with_each(self, **changes: Any) -> "Scenario":
         """The same with other settings of every service; None leaves one as it is."""

@@ -13,6 +13,10 @@ NUM_BINS = len(LENGTH_BOUNDS_TOKENS) + 1
 Binned = tuple[Moments, ...]
 EMPTY_BINS: Binned = (NOTHING,) * NUM_BINS
 
+COUNTERS = (
+    "requests", "errors", "violations", "empty_outputs", "prompt_tokens", "cached_tokens",
+)  # fmt: skip
+
 
 def length_bin(prompt_tokens: int) -> int:
     return bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
@@ -23,8 +27,9 @@ class Arm:
     """One side of the comparison.
 
     requests: that ended, failed ones included. violations: that missed an objective, failed ones
-    included. empty_outputs: that succeeded with no token. ttft, tpot: log seconds per prompt-length
-    bin. output: log of output tokens. prompt_tokens and cached_tokens: for the prefix-hit rate.
+    included. empty_outputs: that succeeded and said nothing. ttft, tpot: log seconds per
+    prompt-length bin. output: log of output tokens. prompt_tokens and cached_tokens: for the
+    prefix-hit rate.
     """
 
     requests: int = 0
@@ -36,6 +41,34 @@ class Arm:
     output: Moments = NOTHING
     prompt_tokens: int = 0
     cached_tokens: int = 0
+
+    def plus(self, other: "Arm") -> "Arm":
+        return Arm(
+            ttft=tuple(a.plus(b) for a, b in zip(self.ttft, other.ttft, strict=True)),
+            tpot=tuple(a.plus(b) for a, b in zip(self.tpot, other.tpot, strict=True)),
+            output=self.output.plus(other.output),
+            **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
+        )
+
+    def since(self, earlier: "Arm | None") -> "Arm":
+        """What came after `earlier`; all of it when the counting began anew meanwhile."""
+        if earlier is None or any(b > a for a, b in zip(self._n, earlier._n, strict=True)):
+            return self
+        return Arm(
+            ttft=tuple(a.since(b) for a, b in zip(self.ttft, earlier.ttft, strict=True)),
+            tpot=tuple(a.since(b) for a, b in zip(self.tpot, earlier.tpot, strict=True)),
+            output=self.output.since(earlier.output),
+            **{name: getattr(self, name) - getattr(earlier, name) for name in COUNTERS},
+        )
+
+    @property
+    def _n(self) -> tuple[int, ...]:
+        """All that only grows while the counting goes on."""
+        moments = (*self.ttft, *self.tpot, self.output)
+        return *(getattr(self, name) for name in COUNTERS), *(m.n for m in moments)
+
+
+NO_REQUESTS = Arm()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,4 +205,5 @@ def _all_told(spec: CanarySpec, state: JudgeState) -> str:
 
 
 def _odds(evidence: float) -> str:
-    return f"the evidence against it is {evidence:,.1f} to 1"
+    odds = f"{evidence:,.1f}" if evidence < 1e6 else "more than a million"
+    return f"the evidence against it is {odds} to 1"

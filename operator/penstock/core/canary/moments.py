@@ -21,6 +21,13 @@ class Moments:
     def plus(self, other: "Moments") -> "Moments":
         return Moments(self.n + other.n, self.total + other.total, self.squares + other.squares)
 
+    def since(self, earlier: "Moments") -> "Moments":
+        """What came after `earlier`, which is a part of this."""
+        if self.n == earlier.n:
+            return NOTHING
+        squares = max(0.0, self.squares - earlier.squares)  # rounding may carry it below
+        return Moments(self.n - earlier.n, self.total - earlier.total, squares)
+
     def without(self, level: float) -> "Moments":
         """The same after `level` was subtracted from each value."""
         total = self.total - self.n * level

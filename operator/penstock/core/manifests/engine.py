@@ -2,6 +2,7 @@
 
 from penstock.core.quantity import parse_quantity
 from penstock.core.service import (
+    COHORT_LABEL,
     ENGINE_CONTAINER,
     ENGINE_PORT,
     ENGINE_PORT_NAME,
@@ -45,29 +46,32 @@ def owner(spec: ServiceSpec) -> Object:
     }
 
 
-def deployment_name(spec: ServiceSpec, revision: str) -> str:
-    return f"{spec.name}-{revision}"
+def deployment_name(spec: ServiceSpec, revision: str, cohort: str = "") -> str:
+    return "-".join(part for part in (spec.name, revision, cohort) if part)
 
 
 def preflight_name(spec: ServiceSpec, revision: str) -> str:
     return f"{spec.name}-{revision}-preflight"
 
 
-def deployment(spec: ServiceSpec, revision: str, image: str) -> Object:
-    """Without spec.replicas: the scaler owns that field."""
+def deployment(spec: ServiceSpec, revision: str, image: str, cohort: str = "") -> Object:
+    """Without spec.replicas: that field has another manager."""
     own = labels(spec, revision, SERVE)
+    selector = {SERVICE_LABEL: spec.name, REVISION_LABEL: revision}
+    if cohort:
+        own[COHORT_LABEL] = selector[COHORT_LABEL] = cohort
     pod = {"metadata": {"labels": own}, "spec": _serve_pod(spec, image)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {
-            "name": deployment_name(spec, revision),
+            "name": deployment_name(spec, revision, cohort),
             "namespace": spec.namespace,
             "labels": own,
             "ownerReferences": [owner(spec)],
         },
         "spec": {
-            "selector": {"matchLabels": {SERVICE_LABEL: spec.name, REVISION_LABEL: revision}},
+            "selector": {"matchLabels": selector},
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},

@@ -20,11 +20,17 @@ OPERATOR_RULES: list[Object] = [
     },
     {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
     {
+        "apiGroups": ["apps"],
+        "resources": ["controllerrevisions"],
+        "verbs": ["list", "create", "patch", "delete"],
+    },
+    {
         "apiGroups": [""],
         "resources": ["pods"],
         "verbs": ["list", "watch", "create", "delete"],
     },
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]},
+    {"apiGroups": [""], "resources": ["resourcequotas"], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {
         "apiGroups": ["apiextensions.k8s.io"],
@@ -40,7 +46,11 @@ LEASE_RULES: list[Object] = [
     }
 ]
 GATEWAY_RULES: list[Object] = [
-    {"apiGroups": [GROUP], "resources": ["inferenceservices"], "verbs": ["list", "watch"]},
+    {
+        "apiGroups": [GROUP],
+        "resources": ["inferenceservices", "modelroutes"],
+        "verbs": ["list", "watch"],
+    },
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
 ]
 

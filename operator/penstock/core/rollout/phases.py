@@ -19,6 +19,7 @@ Phase = Literal[
     "Starting",  # pods of the new revision start; no traffic
     "Judging",  # Canary: traffic is split, evidence comes in
     "Paused",  # Canary: the split is held, by hand
+    "Growing",  # Canary: the new revision gets the pods that all of the traffic needs
     "Replacing",  # Rolling: pods are replaced a few at a time
     "Promoting",  # the new revision has all routes; gateways are being told
     "Draining",  # the old revision's pods finish their streams and go
@@ -57,6 +58,7 @@ _BACK: Table = {
     ("RollingBack", "RoutesMoved"): "Discarding",
     ("Discarding", "PodsGone"): "Rejected",
     ("Rejected", "RevisionChanged"): "Starting",
+    ("Rejected", "ResumedByHand"): "Starting",
     ("Rejected", "RevisionRestored"): "Stable",
 }
 
@@ -78,9 +80,9 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         **_FORWARD,
         **_STARTING,
         ("Starting", "PodsReady"): "Judging",
-        ("Starting", "PromotedByHand"): "Promoting",
-        ("Judging", "Accepted"): "Promoting",
-        ("Judging", "PromotedByHand"): "Promoting",
+        ("Starting", "PromotedByHand"): "Growing",
+        ("Judging", "Accepted"): "Growing",
+        ("Judging", "PromotedByHand"): "Growing",
         ("Judging", "Aborted"): "RollingBack",
         ("Judging", "AbortedByHand"): "RollingBack",
         ("Judging", "PodsFailed"): "RollingBack",
@@ -88,12 +90,18 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         ("Judging", "RevisionRestored"): "RollingBack",
         ("Judging", "PausedByHand"): "Paused",
         ("Paused", "ResumedByHand"): "Judging",
-        ("Paused", "PromotedByHand"): "Promoting",
+        ("Paused", "PromotedByHand"): "Growing",
         ("Paused", "Aborted"): "RollingBack",
         ("Paused", "AbortedByHand"): "RollingBack",
         ("Paused", "PodsFailed"): "RollingBack",
         ("Paused", "RevisionChanged"): "RollingBack",
         ("Paused", "RevisionRestored"): "RollingBack",
+        ("Growing", "PodsReady"): "Promoting",
+        ("Growing", "Aborted"): "RollingBack",
+        ("Growing", "AbortedByHand"): "RollingBack",
+        ("Growing", "PodsFailed"): "RollingBack",
+        ("Growing", "RevisionChanged"): "RollingBack",
+        ("Growing", "RevisionRestored"): "RollingBack",
         **_BACK,
     },
     "BlueGreen": {
@@ -103,6 +111,7 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         # The old pods are all there still: their routes can be had back at once.
         ("Promoting", "PodsFailed"): "RollingBack",
         ("Promoting", "AbortedByHand"): "RollingBack",
+        ("Promoting", "RevisionRestored"): "RollingBack",
         **_BACK,
     },
     "Rolling": {
@@ -115,6 +124,7 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         # The routes follow the pods here, so there is one thing to wait for.
         ("RollingBack", "PodsReady"): "Rejected",
         ("Rejected", "RevisionChanged"): "Replacing",
+        ("Rejected", "ResumedByHand"): "Replacing",
         ("Rejected", "RevisionRestored"): "Stable",
     },
     "Recreate": {
@@ -126,6 +136,10 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         ("Starting", "RevisionChanged"): "Stopping",
         ("Starting", "RevisionRestored"): "Stopping",
         ("Starting", "PodsReady"): "Stable",
+        # Rejected by another strategy, which was the service's until now.
+        ("Rejected", "RevisionChanged"): "Stopping",
+        ("Rejected", "ResumedByHand"): "Stopping",
+        ("Rejected", "RevisionRestored"): "Stable",
     },
 }
 

@@ -1,11 +1,11 @@
 """The clairvoyant bound: it knows the arrivals, and asks ahead by the time a replica takes to start.
 
-It still pays for replicas while they start. What is needed is a rate over what one replica sustains,
-so its attainment depends on `replica_rps` and on how finely the future is cut.
+It still pays for replicas while they start. What is needed is work over what one replica can take, so its
+attainment depends on how full that may be, and on how finely the future is cut.
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.core.rule import Bounds, Decision, Objectives
@@ -41,14 +41,11 @@ class Oracle:
         return max((n for _, n in self.needed[max(0, first) : last]), default=0)
 
 
-def oracle_of(
-    arrivals_s: Sequence[float], replica_rps: float, ahead_s: float, cut_s: float = 60.0
-) -> Oracle:
-    """arrivals_s: ascending. replica_rps: what one replica sustains within the objectives."""
-    counts: dict[int, int] = {}
-    for at_s in arrivals_s:
-        counts[int(at_s // cut_s)] = counts.get(int(at_s // cut_s), 0) + 1
-    end = max(counts, default=-1)
-    rates = [counts.get(i, 0) / cut_s for i in range(end + 1)] + [0.0]
-    levels = tuple((i * cut_s, rounding.up(rate / replica_rps)) for i, rate in enumerate(rates))
+def oracle_of(demand: Iterable[tuple[float, float]], ahead_s: float, cut_s: float = 60.0) -> Oracle:
+    """demand: of each arrival its time, and for how long it alone would keep a replica busy."""
+    busy_s: dict[int, float] = {}
+    for at_s, replica_s in demand:
+        busy_s[int(at_s // cut_s)] = busy_s.get(int(at_s // cut_s), 0.0) + replica_s
+    needed = [busy_s.get(i, 0.0) / cut_s for i in range(max(busy_s, default=-1) + 2)]
+    levels = tuple((i * cut_s, rounding.up(replicas)) for i, replicas in enumerate(needed))
     return Oracle(levels, ahead_s)

@@ -35,7 +35,8 @@ AnyRule: TypeAlias = Rule[Any]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """grid: the values that a tuner tries; its first knob trades cost against attainment.
+    """grid: the values that a tuner tries; its first knob trades cost against attainment, and its
+    values are in that order, the dearest first.
 
     ordered: two knobs of which the first must stay below the second.
     """
@@ -84,8 +85,8 @@ OURS = Sizing(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
 
 def penstock(
     profile: EngineProfile,
-    loss_up: float = OURS.loss_up,
-    loss_down: float = OURS.loss_down,
+    loss: float = OURS.loss,
+    caution: float = OURS.caution,
     calm_s: float = OURS.calm_s,
     backlog: float = OURS.backlog,
     startup_s: float = OURS.startup_s,
@@ -98,8 +99,8 @@ def penstock(
         prior=prior,
         startup_s=startup_s,
         max_num_seqs=profile.max_sequences,
-        loss_up=loss_up,
-        loss_down=loss_down,
+        loss=loss,
+        caution=caution,
         calm_s=calm_s,
         backlog=backlog,
     )
@@ -107,7 +108,7 @@ def penstock(
 
 DOWN_WINDOW = {"down_window_s": (60.0, 300.0, 600.0)}
 SLO_BAND = {
-    "up_at": (0.25, 0.35, 0.45, 0.55, 0.7),
+    "up_at": (0.25, 0.35, 0.45, 0.55, 0.7, 0.85, 1.0),
     "down_at": (0.15, 0.25, 0.4),
     "down_period_s": (120.0, 300.0),
 }
@@ -115,10 +116,10 @@ SLO_BAND = {
 PUBLISHED: Mapping[str, Published] = {
     "penstock": Published(
         penstock,
-        {"loss_up": (0.1, 0.25, 0.5, 1.0, 2.0), "calm_s": (60.0, 180.0)},
+        {"loss": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)},
         takes_profile=True,
     ),
-    "static": Published(Static, {"replicas": tuple(range(1, 17))}),
+    "static": Published(Static, {"replicas": tuple(range(16, 0, -1))}),
     "hpa-busy": Published(hpa_busy, {"target": (0.4, 0.6, 0.8, 0.9), **DOWN_WINDOW}),
     "hpa-kv": Published(hpa_kv, {"target": (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), **DOWN_WINDOW}),
     "hpa-queue": Published(hpa_queue, {"target": (0.1, 0.25, 0.5, 1.0, 2.0, 5.0), **DOWN_WINDOW}),

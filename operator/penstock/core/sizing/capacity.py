@@ -45,11 +45,17 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """rate: requests/s of one replica. work_s: engine time of one request. limit: what binds."""
+    """Of one replica, in requests/s. kept_up: beyond, a queue grows. in_time: beyond, tokens come
+    further apart than TPOT allows. work_s: engine time of one request. limit: what binds."""
 
-    rate: float
+    kept_up: float
+    in_time: float
     work_s: float
     limit: str
+
+    @property
+    def rate(self) -> float:
+        return min(self.kept_up, self.in_time)
 
     @property
     def busy(self) -> float:
@@ -66,15 +72,36 @@ def work_s(model: IterationModel, uncached: float, output: float, kv_tokens: flo
 
 def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> Capacity:
     """tpot objectives below what an idle engine needs leave a sliver: nothing holds them."""
-    work = max(1e-9, work_s(model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens))
+    work = _work_s(model, mix)
     base = max(1e-9, model.base_s)
     kv = MAX_KV_USAGE * room.kv_tokens
     decode = mix.output_tokens * base
     limits = {
         "engine time": MAX_BUSY / work,
-        "TPOT": max(0.05, 1 - base / objectives.tpot_s) / work,
         "KV cache": kv / (decode * mix.kv_tokens + kv * work),
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
     limit = min(limits, key=lambda name: limits[name])
-    return Capacity(limits[limit], work, limit)
+    kept_up, in_time = limits[limit], _busy_in_time(model, objectives) / work
+    return Capacity(kept_up, in_time, work, "TPOT" if in_time < kept_up else limit)
+
+
+def settling_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
+    """How long too much must come until tokens are as far apart as TPOT allows.
+
+    With x between tokens and a share p of the time for prompts, B sequences end at B / (output * x)
+    a second, where x * (1 - p) = c0 + B * (the rest). One more of them changes that by
+    c0 / (output * x^2 * (1 - p)): the inverse is the time in which a batch settles.
+    """
+    busy, x_s = _busy_in_time(model, objectives), objectives.tpot_s
+    prompts = busy * model.prefill_token_s * mix.uncached_tokens / _work_s(model, mix)
+    return mix.output_tokens * x_s * x_s * (1 - prompts) / max(1e-9, model.base_s)
+
+
+def _work_s(model: IterationModel, mix: Mix) -> float:
+    return max(1e-9, work_s(model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens))
+
+
+def _busy_in_time(model: IterationModel, objectives: Objectives) -> float:
+    """The share of its time that an engine may work while TPOT holds."""
+    return max(0.05, 1 - model.base_s / objectives.tpot_s)

@@ -12,7 +12,7 @@ from penstock.core.sizing.iteration import NUM_TERMS, Fit
 from penstock.core.sizing.rule import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
 # An iteration at which two models are compared.
@@ -26,7 +26,7 @@ class Learned:
     """fit: of the iteration time. start_ups_s: of the last pods; counted: the names of those that
     are there. prompt, output, miss: means of the requests. demand: without its history."""
 
-    version: Literal[1]
+    version: Literal[2]
     fit: Fit
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]
@@ -46,7 +46,7 @@ class Learned:
             prompt=traffic.prompt,
             output=traffic.output,
             miss=traffic.miss,
-            demand=replace(state.demand, history=()),
+            demand=state.demand.kept(),
         )
 
     def restored(self, fresh: SizingState) -> SizingState:
@@ -74,7 +74,7 @@ class Learned:
         ]
         if not is_idle:
             pairs.append((self.demand.noise, kept.demand.noise))
-            pairs += zip(self.demand.watched_s, kept.demand.watched_s, strict=True)
+            pairs += zip(_watched(self.demand), _watched(kept.demand), strict=True)
         differs = any(abs(new - old) > NOTABLE_SHARE * old for new, old in pairs)
         return differs or self.start_ups_s != kept.start_ups_s
 
@@ -92,6 +92,10 @@ def from_record(record: object) -> Learned | None:
         return None
     is_alike = _shape(learned.demand) == _shape(Demand())
     return learned if is_alike and _shape(learned.fit.covariance) == _SQUARE else None
+
+
+def _watched(demand: Demand) -> list[float]:
+    return [surprise.watched_s for surprise in demand.surprises]
 
 
 def _shape(value: object) -> object:

@@ -3,9 +3,11 @@
     look -> learn -> capacity of a replica -> demand to the horizon -> need -> up | down | hold
 
 The need is the smallest number that takes in, at every horizon up to the time a new pod needs, all
-work but a small share, when requests may wait as long as their TTFT allows:
+work but a small share, when requests may wait as long as their TTFT allows; and that keeps the tokens
+of all but a small share as close together as TPOT asks, whatever bursts there are by then:
 
     replicas >= (level * headroom(T) * T + backlog) / (busy * (T + slack))      for all T
+    replicas >= level * headroom of bursts / busy in time
 
 Up follows the need at once. Where requests wait though all replicas are there, arrivals say too
 little (in a closed loop they are what the replicas can take), and the queue itself asks. Down needs
@@ -17,10 +19,11 @@ from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
 from penstock.core.signals import GatewayReading, Missing, Observation
-from penstock.core.sizing.capacity import Capacity, Room, capacity, work_s
-from penstock.core.sizing.demand import HORIZONS_S, Demand
+from penstock.core.sizing.capacity import Capacity, Mix, Room, capacity, settling_s, work_s
+from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
 from penstock.core.sizing.startup import StartUp
+from penstock.core.sizing.surprise import HEADROOMS, HORIZONS_S
 from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
@@ -28,6 +31,16 @@ MAX_FITS = 8
 # A queue that has not gone for so long does not go by itself: what came too early for replicas that
 # were starting is served by then, or has been shed by the gateway (60 s).
 PRESSED_S = 75.0
+# Shorter bursts are lost among the iterations; what lasts longer is a new level.
+SHORTEST_BURST_S, LONGEST_BURST_S = 10.0, 320.0
+# A growth is not taken back so soon, unless the load is down to what it was so long before, or there
+# are so many too many.
+HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
+# More is not asked for to be safe from more than so many times the level; fewer must be safe from the
+# most there is in HEADROOMS, so that they are not too few again at once.
+WORTH_ITS_PRICE = 1.45
+# Numbers that are older by so many looks are those of another time, whoever still gives them.
+STALE_S = 20.0
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -35,7 +48,8 @@ UNKNOWN_KV_TOKENS = 10**9
 @dataclass(frozen=True, slots=True)
 class SizingState:
     """All that is remembered. calm_s: since when one replica fewer has been enough. pressed_s: since
-    when requests wait though no replica is starting."""
+    when requests wait though no replica is starting. grew_s: when more were asked for last; grew_from:
+    the level before the growth of which that was a part."""
 
     fit: Fit
     startup: StartUp
@@ -44,23 +58,26 @@ class SizingState:
     demand: Demand = field(default_factory=Demand)
     calm_s: float | None = None
     pressed_s: float | None = None
+    grew_s: float | None = None
+    grew_from: float = 0.0
     turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
     """prior: of the iteration time, from `penstock calibrate` or a table; what engines report
-    corrects it. startup_s: believed until the first pod has started. loss_up and loss_down: of the
-    requests that may fail the objectives, the share that may come too early for the replicas there
-    are. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an engine.
-    backlog: the share of waiting work that new pods are to take over; in deadline order what is
-    late already waits for a quieter moment."""
+    corrects it. startup_s: believed until the first pod has started. loss: how many times as many
+    requests as may fail the objectives may come too early for the replicas there are, by each margin
+    for itself; as replicas are whole and margins add up, fewer do. caution: what part of that a smaller
+    number may lose. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an
+    engine. backlog: the share of waiting work that
+    new pods are to take over; in deadline order what is late already waits for a quieter moment."""
 
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss_up: float = 1.0
-    loss_down: float = 0.5
+    loss: float = 2.0
+    caution: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
     period_s: float = 2.0
@@ -71,16 +88,17 @@ class Sizing:
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> tuple[Decision, SizingState]:
-        state = self._look(seen, state)
+        seen = seen.fresh(STALE_S)
+        state = self._look(objectives, seen, state)
         blind = self._blindness(seen, state)
         if blind is not None:
-            desired = bounds.clip(seen.provisioned)
+            desired = bounds.clip(max(seen.provisioned, 0 if _is_idle(seen) else 1))
             entry = TrailEntry("blind", desired, blind)
             decision = Decision(desired, blind, "MetricsMissing", (entry,), valid=False)
             return decision, replace(state, calm_s=None)
         need = _Need(self, objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
-        wanted, note = need.replicas(self.loss_up, need.horizon_s)
+        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE)
         trail.append(TrailEntry("need", wanted, note))
         state, queue = self._queue(seen, state)
         if queue is not None and queue.replicas > wanted:
@@ -90,14 +108,16 @@ class Sizing:
         calm_s: float | None = None
         if wanted > current:
             desired, code = wanted, "ScaleUp"
+            state = _grown(seen, state)
         else:
-            fewer, note = need.replicas(self.loss_down, 2 * need.horizon_s + self.calm_s)
+            ahead_s = 2 * need.horizon_s + self.calm_s
+            fewer, note = need.replicas(self.caution * self.loss, ahead_s)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
             if fewer < current and current > bounds.min_replicas and not _is_pressed(seen, state):
                 calm_s = seen.now_s if state.calm_s is None else state.calm_s
                 code = "ScaleDownDelayed"
-                if self._may_shrink(seen, current, calm_s):
+                if self._may_shrink(seen, state, current - fewer, calm_s):
                     desired, code = current - 1, "ScaleDown"
                     trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
         clipped = bounds.clip(desired)
@@ -108,13 +128,13 @@ class Sizing:
         reason = "; ".join(told if clipped == desired else [*told, note])
         return Decision(clipped, reason, code, tuple(trail)), replace(state, calm_s=calm_s)
 
-    def _look(self, seen: Observation, state: SizingState) -> SizingState:
+    def _look(self, objectives: Objectives, seen: Observation, state: SizingState) -> SizingState:
         fit = state.fit
         pairs = list(state.readings.pairs(seen))
         for index in range(min(MAX_FITS, len(pairs))):
             window = Window.between(*pairs[(state.turn + index) % len(pairs)])
             fit = fit if window is None else fit.after(window)
-        traffic = state.traffic.after(state.readings, seen)
+        traffic = state.traffic.after(state.readings, seen, pairs)
         demand = state.demand
         mix = traffic.mix
         if mix is not None and not isinstance(seen.gateway, Missing):
@@ -123,7 +143,8 @@ class Sizing:
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
             )
-            demand = demand.after(seen.now_s, arrived_s, request_s)
+            burst_s = _burst_s(fit.model, mix, objectives)
+            demand = demand.after(seen.now_s, arrived_s, request_s, burst_s)
         return replace(
             state,
             fit=fit,
@@ -160,10 +181,34 @@ class Sizing:
         note = f"{waiting} wait beside {running} that run, for {PRESSED_S:g} s: {more} more"
         return replace(state, pressed_s=seen.now_s), TrailEntry("queue", current + more, note)
 
-    def _may_shrink(self, seen: Observation, current: int, calm_s: float) -> bool:
-        """None starts, none is silent; and the last one goes only when there is nothing to do."""
-        is_settled = not seen.starting and not seen.missing
-        return is_settled and seen.now_s - calm_s >= self.calm_s and (current > 1 or _is_idle(seen))
+    def _may_shrink(
+        self, seen: Observation, state: SizingState, too_many: int, calm_s: float
+    ) -> bool:
+        """None starts, none is silent, and it has not just grown, unless for a crowd that is over: and the
+        last one goes only when there is nothing to do."""
+        if seen.starting or seen.missing or seen.now_s - calm_s < self.calm_s:
+            return False
+        is_held = _is_held(seen, state) and too_many < CROWD
+        return not is_held and (seen.provisioned > 1 or _is_idle(seen))
+
+
+def _grown(seen: Observation, state: SizingState) -> SizingState:
+    """More are asked for: another step of the same growth, or the first one of a new one."""
+    level = state.demand.level_at(seen.now_s - BEFORE_S)
+    is_same = state.grew_s is not None and seen.now_s - state.grew_s < HOLD_S
+    return replace(state, grew_s=seen.now_s, grew_from=state.grew_from if is_same else level)
+
+
+def _is_held(seen: Observation, state: SizingState) -> bool:
+    """It has grown not long ago, and what it grew for is still there: no crowd that came and went."""
+    if state.grew_s is None or seen.now_s - state.grew_s >= HOLD_S:
+        return False
+    return state.demand.level > state.grew_from
+
+
+def _burst_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
+    settled_s = settling_s(model, mix, objectives)
+    return min(max(settled_s, SHORTEST_BURST_S), LONGEST_BURST_S)
 
 
 def _is_pressed(seen: Observation, state: SizingState) -> bool:
@@ -197,6 +242,7 @@ class _Need:
         )
         self._mix, self._demand = mix, state.demand
         self._may_fail = 1 - objectives.attainment
+        self._burst_s = _burst_s(model, mix, objectives)
         self.capacity: Capacity = capacity(
             model, mix, Room(kv_tokens, rule.max_num_seqs), objectives
         )
@@ -214,26 +260,30 @@ class _Need:
             f"{self._mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
         )
 
-    def replicas(self, share: float, longest_s: float) -> tuple[int, str]:
+    def replicas(
+        self, share: float, longest_s: float, most_headroom: float = HEADROOMS[-1]
+    ) -> tuple[int, str]:
         """The smallest number that holds at each horizon up to the longest, and why.
 
-        share: of the requests that may fail.
+        share: of the requests that may fail. most_headroom: whatever was seen.
         """
         loss = share * self._may_fail
-        request_s, level = self.capacity.work_s, self._demand.level
-        most, at_s, why = 0.0, 0.0, 1.0
+        found, level = self.capacity, self._demand.level
+        request_s = found.work_s
+        headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
+        headroom = min(headroom, most_headroom)
+        most = level * headroom / (found.in_time * request_s)
+        why = f"bursts {headroom - 1:.0%} above it in {longest_s:.0f} s"
         for horizon_s in (*(h for h in HORIZONS_S if h < longest_s), longest_s):
-            headroom = self._demand.headroom(horizon_s, loss, request_s)
+            headroom = min(most_headroom, self._demand.headroom(horizon_s, loss, request_s))
             work = level * headroom * horizon_s
             if horizon_s >= min(longest_s, self.horizon_s):
                 work += self._backlog_s
-            needed = work / (self.capacity.busy * (horizon_s + self._slack_s))
+            needed = work / (found.kept_up * request_s * (horizon_s + self._slack_s))
             if needed > most:
-                most, at_s, why = needed, horizon_s, headroom
-        note = (
-            f"{level / request_s:.2f} requests/s, and {why - 1:.0%} more within {at_s:.0f} s, "
-            f"need {most:.2f}"
-        )
+                most = needed
+                why = f"{headroom - 1:.0%} more within {horizon_s:.0f} s"
+        note = f"{level / request_s:.2f} requests/s, and {why}, need {most:.2f}"
         return -int(-most // 1), note
 
     def _waiting_s(self, seen: Observation) -> float:

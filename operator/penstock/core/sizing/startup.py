@@ -31,7 +31,9 @@ class StartUp:
             for pod in pods
             if pod.ready_s is not None and pod.name not in self.seen
         )
+        # Who was there already when it was first asked for did not start.
+        took = tuple(took_s for _, took_s, _ in new if took_s > 0)
         if not new and self.seen <= names:
             return self
-        times_s = (*self.times_s, *(took_s for _, took_s, _ in new))[-REMEMBERED:]
+        times_s = (*self.times_s, *took)[-REMEMBERED:]
         return StartUp(self.prior_s, times_s, (self.seen & names) | {name for _, _, name in new})

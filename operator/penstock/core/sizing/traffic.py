@@ -1,6 +1,6 @@
 """What one look adds to the last: arrivals, the mix of requests, how often a prompt is cached."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.signals import EngineReading, GatewayReading, Observation
@@ -29,6 +29,9 @@ NOTHING = Mean()
 FIRST_OUTPUT = Mean(200.0, 2.0)
 
 
+Pair = tuple[EngineReading, EngineReading]
+
+
 @dataclass(frozen=True, slots=True)
 class Readings:
     """The last good ones. engines: by pod."""
@@ -46,7 +49,7 @@ class Readings:
                 engines[pod.name] = known
         return Readings(gateway, engines)
 
-    def pairs(self, seen: Observation) -> Iterator[tuple[EngineReading, EngineReading]]:
+    def pairs(self, seen: Observation) -> Iterator[Pair]:
         """The last reading and the present one of each engine that did not begin anew between."""
         for pod in seen.ready:
             old, new = self.engines.get(pod.name), pod.reading
@@ -84,25 +87,25 @@ class Traffic:
         uncached = self.prompt.value * (self.miss.value if self.miss.weight else 1.0)
         return Mix(self.prompt.value, uncached, self.output_tokens)
 
-    def after(self, then: Readings, seen: Observation) -> "Traffic":
-        """then: the last good readings before those that are seen."""
-        arrivals, prompt_tokens = _arrived(then, seen)
+    def after(self, then: Readings, seen: Observation, pairs: Sequence[Pair]) -> "Traffic":
+        """then: the last good readings before those that are seen. pairs: of its engines."""
+        arrivals, prompt_tokens = _arrived(then, seen, pairs)
         prompt = self.prompt.after(prompt_tokens, arrivals)
-        output, miss, ended = self.output, self.miss, self.ended
-        for old, new in then.pairs(seen):
+        ended = output_tokens = prompts = cached = 0
+        for old, new in pairs:
             ended += new.finished - old.finished
-            # All tokens for each that ended: the mean of those that ended alone is too short while
-            # long ones still run (the estimate of a censored exponential).
-            output = output.after(
-                new.output_tokens - old.output_tokens, new.finished - old.finished
-            )
-            prompts = new.prompt_tokens - old.prompt_tokens
-            if prompts > 0 and prompt.value:
-                missed = max(0.0, 1 - (new.cached_tokens - old.cached_tokens) / prompts)
-                share = prompts / prompt.value
-                miss = miss.after(share * missed, share)
+            output_tokens += new.output_tokens - old.output_tokens
+            prompts += new.prompt_tokens - old.prompt_tokens
+            cached += new.cached_tokens - old.cached_tokens
+        # All tokens for each that ended: the mean of those that ended alone is too short while
+        # long ones still run (the estimate of a censored exponential).
+        output = self.output.after(output_tokens, ended)
+        miss = self.miss
+        if prompts > 0 and prompt.value:
+            share = prompts / prompt.value
+            miss = miss.after(share * max(0.0, 1 - cached / prompts), share)
         running = sum(reading.running for reading in seen.readings)
-        return Traffic(prompt, output, miss, arrivals, prompt_tokens, ended, running)
+        return Traffic(prompt, output, miss, arrivals, prompt_tokens, self.ended + ended, running)
 
 
 def _goes_on(old: EngineReading, new: EngineReading) -> bool:
@@ -115,7 +118,7 @@ def _goes_on(old: EngineReading, new: EngineReading) -> bool:
     )
 
 
-def _arrived(then: Readings, seen: Observation) -> tuple[int, int]:
+def _arrived(then: Readings, seen: Observation, pairs: Sequence[Pair]) -> tuple[int, int]:
     """Requests and prompt tokens, by the gateway; where there is none, by what engines accepted."""
     now = seen.gateway
     if isinstance(now, GatewayReading) and then.gateway is not None:
@@ -126,7 +129,7 @@ def _arrived(then: Readings, seen: Observation) -> tuple[int, int]:
             max(0, now.prompt_tokens - then.gateway.prompt_tokens),
         )
     arrivals = prompt_tokens = 0
-    for old, new in then.pairs(seen) if now is None else ():
+    for old, new in pairs if now is None else ():
         arrivals += new.finished + new.running + new.waiting
         arrivals -= old.finished + old.running + old.waiting
         prompt_tokens += new.prompt_tokens + new.prefill_tokens_pending

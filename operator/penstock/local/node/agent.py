@@ -9,10 +9,11 @@ import signal
 
 import psutil
 
-from penstock.adapters.clock import timestamp, wall
+from penstock.adapters.clock import wall
 from penstock.adapters.events import EventRecorder
 from penstock.adapters.kube import LEASES, NODES, PODS, Kube, Object
 from penstock.adapters.watch import Key, Mirror
+from penstock.core.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes
 from penstock.local.cluster import Cluster

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from penstock.adapters.clock import parse_timestamp, wall
+from penstock.adapters.clock import wall
 from penstock.adapters.kube import (
     CONFIG_MAPS,
     SECRETS,
@@ -14,6 +14,7 @@ from penstock.adapters.kube import (
     VOLUMES,
     Kube,
 )
+from penstock.core.timestamps import parse_timestamp
 from penstock.errors import NotFound
 from penstock.local.node.environment import field
 

@@ -1,27 +1,26 @@
 """The life of one pod on this node."""
 
 import asyncio
-import base64
 import logging
-import os
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from penstock.adapters.clock import monotonic, timestamp, wall
+from penstock.adapters.clock import monotonic, wall
 from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import CONFIG_MAPS, PODS, SECRETS, Kube, Resource
+from penstock.adapters.kube import PODS, Kube
+from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
-from penstock.local import processes
 from penstock.local.cluster import Cluster
 from penstock.local.faults import start_delay_s
 from penstock.local.node.backoff import Backoff
-from penstock.local.node.container import Container, search_path
-from penstock.local.node.environment import ConfigError, environment, references
+from penstock.local.node.container import Container
+from penstock.local.node.environment import ConfigError
 from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
 from penstock.local.node.probe import ProbeSpec, ProbeState
+from penstock.local.node.variables import Variables
 from penstock.local.node.volumes import MountError, Volumes
 
 logger = logging.getLogger(__name__)
@@ -30,8 +29,6 @@ Object = dict[str, Any]
 
 RETRY_S = 2.0
 MANAGER = "penstock-node"
-# Of the environment of this process, what every program needs to run at all.
-INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PENSTOCK_CACHE_DIR", "TZ", "USER")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +66,7 @@ class PodWorker:
         )
         self._sent: Object = pod.get("status", {})
         self._volumes = Volumes(node.kube, pod, self.folder / "volumes")
+        self._variables = Variables(node.kube, node.cluster, pod, pod_ip)
         self._running: dict[str, Container] = {}
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
@@ -202,8 +200,8 @@ class PodWorker:
         """Wait until the environment can be made."""
         while True:
             try:
-                base = self._base_environment(spec)
-                env = await self._environment(spec, base)
+                base = self._variables.base(spec)
+                env = await self._variables.all(spec, base)
                 break
             except (ConfigError, KubeError) as error:
                 text = str(error)
@@ -219,48 +217,6 @@ class PodWorker:
             folder=self.folder / "containers" / spec["name"],
             pod_ip=self.pod_ip,
         )
-
-    def _base_environment(self, spec: Object) -> dict[str, str]:
-        """What every container has, whatever its pod states."""
-        cluster, metadata = self._node.cluster, self.pod["metadata"]
-        base = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        return base | {
-            "PATH": search_path(),
-            "HOSTNAME": metadata["name"],
-            "KUBERNETES_SERVICE_HOST": cluster.address,
-            "KUBERNETES_SERVICE_PORT": "6443",
-            processes.CLUSTER_ID: cluster.cluster_id,
-            processes.COMPONENT: processes.POD,
-            processes.CONTAINER: f"{metadata['namespace']}/{metadata['name']}/{spec['name']}",
-        }
-
-    async def _environment(self, spec: Object, base: dict[str, str]) -> dict[str, str]:
-        cluster, metadata = self._node.cluster, self.pod["metadata"]
-        config_maps, secrets = references(self.pod)
-        namespace = metadata["namespace"]
-        maps = {n: await self._data(CONFIG_MAPS, namespace, n) for n in config_maps}
-        secret = {n: await self._data(SECRETS, namespace, n) for n in secrets}
-        status = self.pod.get("status", {}) | {
-            "podIP": self.pod_ip,
-            "hostIP": cluster.address,
-        }
-        return environment(
-            spec,
-            self.pod | {"status": status},
-            base,
-            {n: v for n, v in maps.items() if v is not None},
-            {n: v for n, v in secret.items() if v is not None},
-        )
-
-    async def _data(self, resource: Resource, namespace: str, name: str) -> dict[str, str] | None:
-        try:
-            found = await self._node.kube.get(resource, namespace, name)
-        except NotFound:
-            return None
-        data: dict[str, str] = found.get("data", {})
-        if resource is SECRETS:
-            data = {k: base64.b64decode(v).decode(errors="replace") for k, v in data.items()}
-        return data
 
     async def _watch(self, container: Container) -> None:
         """postStart and probes of a running container, until cancelled."""

@@ -1,0 +1,139 @@
+"""Which experts each token got: recorded in both models, and imposed on the reference.
+
+In a number type that rounds, a router whose favourites nearly tie may choose another expert, and
+what follows is another computation. Whether that explains a difference is seen by giving the
+reference the engine's choices: what is left must be noise.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from penstock_engine.core.step import ScheduledSequence, Step
+from penstock_engine.layers.moe import MixtureOfExperts
+from penstock_engine.paged_model import row_order
+from penstock_engine.runner import Runner
+
+# By layer with experts: logits of the router [positions, experts].
+Logits = list[torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """gap: by how much a router preferred an expert that it chose to one that was chosen instead."""
+
+    layer: int
+    position: int
+    gap: float
+
+
+class ReferenceRouters:
+    """The routers of a model of transformers, which is given one sequence at a time."""
+
+    def __init__(self, model: transformers.PreTrainedModel) -> None:
+        named = model.named_modules()
+        self._routers = [m for name, m in named if name.endswith("mlp.gate") and _is_router(m)]
+
+    @contextmanager
+    def recording(self) -> Iterator[Logits]:
+        """What they say inside the context, one position after another."""
+        heard: Logits = [torch.empty(0) for _ in self._routers]
+
+        def hear(index: int, output: Any) -> None:
+            heard[index] = torch.cat((heard[index], output[0].float()))
+
+        with ExitStack() as stack:
+            for index, router in enumerate(self._routers):
+                hook = router.register_forward_hook(
+                    lambda module, inputs, output, index=index: hear(index, output)
+                )
+                stack.callback(hook.remove)
+            yield heard
+
+    @contextmanager
+    def imposing(self, chosen: list[torch.Tensor]) -> Iterator[None]:
+        """chosen: by layer, experts [positions, per token], of a forward pass over all of them."""
+
+        def impose(router: nn.Module, experts: torch.Tensor, output: Any) -> Any:
+            logits, weights, _ = output
+            shares = logits.float().softmax(-1).gather(-1, experts)
+            if getattr(router, "norm_topk_prob", True):
+                shares = shares / shares.sum(-1, keepdim=True)
+            return logits, shares.to(weights.dtype), experts
+
+        with ExitStack() as stack:
+            for router, experts in zip(self._routers, chosen, strict=True):
+                hook = router.register_forward_hook(
+                    lambda module, inputs, output, experts=experts: impose(module, experts, output)
+                )
+                stack.callback(hook.remove)
+            yield
+
+    def favourites(self, said: Logits) -> list[torch.Tensor]:
+        """The experts that these routers choose after such logits."""
+        return [
+            logits.topk(router.top_k).indices
+            for router, logits in zip(self._routers, said, strict=True)
+        ]
+
+    def first_flips(self, said: Logits, own: Logits) -> "list[Flip]":
+        """Where others' logits choose other experts than its own: in the lowest layer that has any,
+        as no other choice has led to these."""
+        pairs = zip(self.favourites(said), self.favourites(own), strict=True)
+        for layer, (theirs, ours) in enumerate(pairs):
+            flips = []
+            for position, (other, mine) in enumerate(
+                zip(theirs.tolist(), ours.tolist(), strict=False)
+            ):
+                if new := set(other) - set(mine):
+                    logits = own[layer][position]
+                    lost = logits[list(set(mine) - set(other))].min()
+                    flips.append(Flip(layer, position, (lost - logits[list(new)].max()).item()))
+            if flips:
+                return flips
+        return []
+
+
+class EngineRouters:
+    """A runner that notes what its routers say, for each token and all before it."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._said: list[torch.Tensor] = []
+        self._by_prefix: dict[tuple[int, ...], torch.Tensor] = {}
+        for module in runner._model._model.modules():  # type: ignore[union-attr]
+            if isinstance(module, MixtureOfExperts):
+                module.gate.register_forward_hook(
+                    lambda module, inputs, output: self._said.append(output.float())
+                )
+
+    def run(self, step: Step) -> Any:
+        self._said.clear()
+        sampled = self._runner.run(step)
+        rows = torch.stack(self._said, dim=1)  # [tokens, layers, experts]
+        row = 0
+        for sequence in sorted(step.sequences, key=row_order):
+            tokens = _tokens(sequence)
+            for position in range(sequence.start, sequence.end):
+                self._by_prefix[tokens[: position + 1]] = rows[row]
+                row += 1
+        return sampled
+
+    def said(self, tokens: list[int]) -> Logits:
+        """Last of all, of each position of these tokens."""
+        prefixes = (tuple(tokens[: end + 1]) for end in range(len(tokens)))
+        return list(torch.stack([self._by_prefix[prefix] for prefix in prefixes], dim=1))
+
+
+def _tokens(sequence: ScheduledSequence) -> tuple[int, ...]:
+    known = sequence.end - sequence.num_drafts
+    return (*sequence.history[:known], *sequence.drafts)
+
+
+def _is_router(module: nn.Module) -> bool:
+    return hasattr(module, "top_k")

@@ -1,0 +1,113 @@
+"""Small random models, one or more of each family that the engine serves."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+VOCAB_SIZE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A small random model. config: what makes it a tell-tale of its family.
+
+    shortest: prompts have at least so many tokens. shard: largest file of its checkpoint.
+    """
+
+    name: str
+    config: dict[str, Any]
+    shortest: int = 1
+    shard: str = "1GB"
+
+    def make(self, directory: Path) -> None:
+        config_name = "Gemma3Text" if self.name == "Gemma3" else self.name
+        config = getattr(transformers, f"{config_name}Config")(
+            **{
+                "vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 160,
+                "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "max_position_embeddings": 4096, "initializer_range": 0.15,
+                "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, **self.config,
+            }
+        )  # fmt: skip
+        model = getattr(transformers, f"{self.name}ForCausalLM")(config)
+        randomise(model)
+        model.save_pretrained(directory, max_shard_size=self.shard)
+
+    def load(self, directory: Path, dtype: str) -> transformers.PreTrainedModel:
+        architecture = getattr(transformers, f"{self.name}ForCausalLM")
+        model: transformers.PreTrainedModel = architecture.from_pretrained(directory, dtype=dtype)
+        return model.eval()
+
+
+def randomise(model: transformers.PreTrainedModel) -> None:
+    """Biases are born as 0 and norms as 1, and would not show whether they are used.
+
+    An embedding that is also the head, and is scaled up as Gemma's is, would repeat its input. And
+    a router that hardly prefers one expert to another would make every rounding a change of mind.
+    """
+    if model.config.tie_word_embeddings:
+        model.get_input_embeddings().weight.data *= 0.25
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.1)
+        elif "norm" in name:
+            parameter.data += torch.randn_like(parameter) * 0.2
+        elif name.endswith("mlp.gate.weight"):
+            parameter.data *= 4
+
+
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 512,
+}  # fmt: skip
+PHI3 = {
+    "partial_rotary_factor": 0.75, "hidden_size": 128,
+    "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+        "short_factor": [1 + i / 20 for i in range(12)], "long_factor": [2 + i for i in range(12)],
+    },
+}  # fmt: skip
+
+FAMILIES: dict[str, Family] = {
+    "llama": Family(
+        "Llama",
+        {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True,
+         "rope_parameters": LLAMA3},
+        shard="300KB",
+    ),
+    "qwen2": Family(
+        "Qwen2", {"use_sliding_window": True, "sliding_window": 50, "max_window_layers": 1}
+    ),
+    "qwen3": Family(
+        "Qwen3", {"num_attention_heads": 6, "head_dim": 32, "tie_word_embeddings": True}
+    ),
+    "mistral": Family("Mistral", {"sliding_window": 40, "head_dim": 32}),
+    "gemma": Family("Gemma", {"num_key_value_heads": 1, "head_dim": 32}),
+    "gemma2": Family(
+        "Gemma2",
+        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
+         "attn_logit_softcapping": 2.0, "final_logit_softcapping": 2.0},
+    ),
+    "gemma3": Family(
+        "Gemma3",
+        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+         "rope_parameters": {
+             "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+         }},
+    ),
+    "phi": Family("Phi", {"num_key_value_heads": 4}),
+    "phi3": Family("Phi3", {"sliding_window": 60, "original_max_position_embeddings": 2048} | PHI3),
+    # transformers rotates a text as a long one from token 17 on, the engine from its first.
+    "phi3-long": Family("Phi3", {"original_max_position_embeddings": 16} | PHI3, shortest=17),
+    "mixtral": Family("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
+    "qwen3-moe": Family(
+        "Qwen3Moe",
+        {"num_local_experts": 12, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+         "mlp_only_layers": [1]},
+    ),
+}  # fmt: skip

@@ -1,0 +1,182 @@
+"""Hours of random worlds under our rule: bounds, zero, and replay.
+
+    python benchmarks/random_hours.py [--hours 2000] [--first 0]
+
+Each world lasts 10 to 40 minutes: any workload, admission, bounds, start-up time, faults and lost metrics.
+Of each decision it is checked that
+
+    it is within the bounds of its moment, and the pods asked for are as many as it says
+    it is not zero while a request waits or runs that the metrics of the moment could show
+    a replay of what was seen, written down and read again, decides the same
+
+Prints the number of hours, decisions and worlds, and exits with 1 at the first that is not so.
+"""
+
+import argparse
+import sys
+from random import Random
+from typing import Any
+
+from penstock.core.recording import Recording, Settings, Tick, Writer
+from penstock.core.rule import Bounds, Decision, Objectives
+from penstock.core.signals import GatewayReading, Observation
+from penstock.core.sizing.rule import Sizing
+from penstock.sim.clock import Clock
+from penstock.sim.quota import Quota
+from penstock.sim.scenario import Scenario
+from penstock.sim.service import Service, suffer
+
+CHAT = {
+    "prompt": {"kind": "lognormal", "median": 800, "p99": 4000},
+    "output": {"kind": "lognormal", "median": 60, "p99": 300},
+}
+
+
+class Broken(AssertionError):
+    """A promise that was not kept: in which world, and when."""
+
+
+def world(seed: int) -> Scenario:
+    draw = Random(f"world/{seed}")
+    duration_s = draw.uniform(600, 2400)
+    low = draw.choice([0, 0, 1, 1, 2, 3])
+    high = max(1, low + draw.choice([0, 1, 3, 7]))
+    service = {
+        "profile": draw.choice(["llama-3.1-8b-a100", "llama-3.1-8b-h100", "qwen2.5-0.5b-cpu"]),
+        "ttft_s": draw.choice([0.5, 2.0, 5.0]),
+        "tpot_s": draw.choice([0.03, 0.1]),
+        "min_replicas": low,
+        "max_replicas": high,
+        "initial_replicas": draw.randint(low, high),
+        "startup_s": draw.choice([5, 30, 110, 300]),
+        "admission": draw.choice(["none", "fcfs", "deadline", "deadline"]),
+        "workload": _workload(draw, duration_s),
+    }
+    metrics = {"loss": draw.choice([0.0, 0.0, 0.1, 0.5]), "delay_s": draw.choice([0.5, 5.0])}
+    faults = [_fault(draw, duration_s) for _ in range(draw.choice([0, 0, 1, 2]))]
+    return Scenario.model_validate(
+        {
+            "name": f"random-{seed}", "duration_s": duration_s, "tail_s": 300.0,
+            "services": [service], "metrics": metrics, "faults": faults,
+        }
+    )  # fmt: skip
+
+
+def _workload(draw: Random, duration_s: float) -> dict[str, Any]:
+    """Quiet ones for the most part, as what is checked is not how much they are."""
+    mixes = [{"classes": [CHAT]}]
+    if draw.random() < 0.2:
+        users = [[0, draw.randint(0, 10)], [duration_s / 2, draw.randint(0, 20)]]
+        return {"kind": "closed", "users": users, "think_s": draw.uniform(2, 20), "mixes": mixes}
+    times = sorted(draw.uniform(0, duration_s) for _ in range(4))
+    rates = [draw.choice([0, 0, 0.05, 0.5, 2, 5]) for _ in range(6)]
+    points = list(zip([0.0, *times, duration_s], rates, strict=True))
+    return {"kind": "rate", "points": points, "cv": draw.choice([1.0, 4.0]), "mixes": mixes}
+
+
+def _fault(draw: Random, duration_s: float) -> dict[str, Any]:
+    begin = draw.uniform(0, duration_s)
+    window = {"from_s": begin, "to_s": begin + draw.uniform(20, 400)}
+    kinds: list[dict[str, Any]] = [
+        {"kind": "blackout", "of": draw.choice(["engines", "gateway", "all"])},
+        {"kind": "frozen", "of": draw.choice(["engines", "gateway", "all"])},
+        {"kind": "slow-node", "factor": 3},
+        {"kind": "slow-start"},
+        {"kind": "crash", "phase": draw.choice(["Ready", "Starting"])},
+        {"kind": "failing-starts", "share": 0.5},
+        {"kind": "quota", "gpu": draw.choice(["A100", "H100", "CPU"]), "gpus": draw.randint(0, 3)},
+    ]
+    return {**window, **draw.choice(kinds)}
+
+
+class Watched:
+    """A rule whose every decision is looked at. ticks: what went into each, and what came out."""
+
+    def __init__(self, rule: Sizing) -> None:
+        self._rule = rule
+        self.period_s = rule.period_s
+        self.ticks: list[Tick] = []
+
+    def initial(self) -> Any:
+        return self._rule.initial()
+
+    def decide(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: Any
+    ) -> tuple[Decision, Any]:
+        decision, after = self._rule.decide(objectives, bounds, seen, state)
+        self.ticks.append(
+            Tick(Settings(self._rule, objectives, bounds, 8192), state, seen, decision)
+        )
+        if not bounds.min_replicas <= decision.desired <= bounds.max_replicas:
+            raise Broken(f"{decision.desired} is not within {bounds}, at {seen.now_s:g} s")
+        if not decision.desired and bounds.max_replicas and _is_busy(seen):
+            raise Broken(f"none, with requests in flight, at {seen.now_s:g} s")
+        return decision, after
+
+
+def _is_busy(seen: Observation) -> bool:
+    gateway = seen.gateway
+    at_gateway = gateway.queued + gateway.in_flight if isinstance(gateway, GatewayReading) else 0
+    return bool(at_gateway or any(r.running + r.waiting for r in seen.readings))
+
+
+def lived(scenario: Scenario, seed: int) -> list[Tick]:
+    clock, quota = Clock(), Quota(dict(scenario.quotas))
+    service = Service(scenario.services[0], scenario, clock, quota, seed, "penstock", {})
+    assert isinstance(service.scaler.rule, Sizing)
+    watched = service.scaler.rule = Watched(service.scaler.rule)
+    for fault in scenario.faults:
+        suffer(fault, [service], clock)
+    service.begin()
+    clock.run(scenario.duration_s + scenario.tail_s)
+    return watched.ticks
+
+
+def check_replay(ticks: list[Tick]) -> None:
+    """Over lines of JSON, as `penstock record` and `penstock replay` have it."""
+    writer = Writer("default/random")
+    recording = Recording.read(line for tick in ticks for line in writer.lines(tick))
+    for (again, decision), tick in zip(recording.ticks(), ticks, strict=True):
+        if decision != tick.decision or again.state != tick.state:
+            raise Broken(f"replay decides otherwise at {tick.seen.now_s:g} s")
+
+
+def check(seed: int) -> tuple[float, int]:
+    """One world, its hours and its decisions. Raises Broken."""
+    scenario = world(seed)
+    try:
+        ticks = lived(scenario, seed)
+        check_replay(ticks)
+    except Broken as error:
+        raise Broken(f"world {seed}: {error}") from error
+    return (scenario.duration_s + scenario.tail_s) / 3600, len(ticks)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--hours", type=float, default=2000.0)
+    parser.add_argument("--first", type=int, default=0, help="seed")
+    options = parser.parse_args()
+    hours, decisions, seed = 0.0, 0, options.first
+    while hours < options.hours:
+        try:
+            lasted_h, count = check(seed)
+        except Broken as error:
+            print(error)
+            return 1
+        hours, decisions, seed = hours + lasted_h, decisions + count, seed + 1
+        if seed % 100 == 0:
+            print(
+                f"{hours:.0f} hours, {decisions:,} decisions in {seed - options.first} worlds",
+                flush=True,
+            )
+    print(
+        f"{hours:.0f} hours, {decisions:,} decisions in {seed - options.first} worlds: all as promised"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""The stress set: each of its eleven scenarios under each rule, at its published knobs.
+
+    python benchmarks/stress_set.py [--seeds 3] [--rules penstock kpa] [--scenarios step-x3]
+
+Each finished run is a line in the cache, and is not run again: begin with a new file after a change.
+Per scenario and rule the mean over seeds of
+
+    attainment   requests within both objectives, of all that arrived; shed and failed ones are misses
+    recovery     seconds from the disturbance to the end of the last half minute below 95%; 0: there is none
+    overshoot    the most replicas there were, over the most that the load needs with replicas 85% full
+    reversals    changes of direction within ten minutes
+    blind downs  steps down while no number can be had or believed
+
+Exits with 1 where ours reverses outside flash crowds, or steps down while it is blind.
+"""
+
+import argparse
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock.core.rules.registry import PUBLISHED
+from penstock.sim import policies, scenario
+from penstock.sim.faults import Blackout, Frozen
+from penstock.sim.policies import Future
+from penstock.sim.report import changes, summarise
+from penstock.sim.run import Run, run
+from penstock.sim.scenario import Scenario
+from penstock.sim.service import Service
+from penstock.sim.workload.generate import Closed, Rate
+
+STRESS = (
+    "step-x3", "flash-crowd-in-cold-start", "metric-blackout", "stale-series", "slow-node",
+    "length-mix-shift", "prefix-hit-collapse", "pod-crash-in-scale-up", "quota-cap", "load-to-zero",
+    "closed-loop",
+)  # fmt: skip
+FLASH = {"flash-crowd-in-cold-start"}
+OURS = "penstock"
+WINDOW_S, RECOVERED = 30.0, 0.95
+FULL = 0.85
+
+Figures = dict[str, float]
+
+
+def disturbed_s(world: Scenario) -> float:
+    """When the first thing changes."""
+    service = world.services[0]
+    times = [fault.from_s for fault in world.faults if fault.from_s > 0]
+    load = service.workload
+    assert isinstance(load, Rate | Closed)
+    times += [mix.from_s for mix in load.mixes if mix.from_s > 0]
+    steps = load.users if isinstance(load, Closed) else load.points
+    times += [at_s for (at_s, _), (_, rate) in pairwise(steps) if rate != steps[0][1]]
+    return min(times)
+
+
+def recovery_s(service: Service, since_s: float) -> float:
+    spec, windows = service.spec, {}
+    for request in service.gateway.requests:
+        met = request.meets(spec.ttft_s, spec.tpot_s)
+        windows.setdefault(int(request.arrival_s // WINDOW_S), []).append(met)
+    bad = [
+        i for i, met in windows.items() if mean(met) < RECOVERED and (i + 1) * WINDOW_S > since_s
+    ]
+    return (max(bad) + 1) * WINDOW_S - since_s if bad else 0.0
+
+
+def overshoot(service: Service, world: Scenario) -> float:
+    spec = service.spec
+    asked = service.gateway.requests
+    future = Future(asked, spec.engine, spec.objectives, spec.bounds, world.duration_s)
+    needed = max(count for _, count in policies.oracle(future, FULL).needed)
+    most = max(c.held for c in service.fleet.census if c.at_s <= world.duration_s)
+    return most - min(max(needed, spec.min_replicas), spec.max_replicas)
+
+
+def blind_downs(service: Service, world: Scenario) -> int:
+    blind = [f for f in world.faults if isinstance(f, Blackout | Frozen)]
+    moves = changes(service.scaler.records, world.duration_s)
+    return sum(
+        by < 0 and any(f.from_s <= at_s < (f.to_s or at_s) for f in blind) for at_s, by in moves
+    )
+
+
+def figures_of(done: Run) -> Figures:
+    [service], world = done.services, done.scenario
+    summary = summarise(service, world.duration_s)
+    return {
+        "attainment": summary.attainment,
+        "mean_replicas": summary.mean_replicas,
+        "recovery_s": recovery_s(service, disturbed_s(world)),
+        "overshoot": overshoot(service, world),
+        "reversals": summary.reversals,
+        "blind_downs": blind_downs(service, world),
+    }
+
+
+class Cache:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self._known = {tuple(entry["run"]): entry["figures"] for entry in map(json.loads, lines)}
+
+    def figures(self, name: str, policy: str, seed: int) -> Figures:
+        key = (name, policy, seed)
+        if key not in self._known:
+            self._known[key] = figures_of(run(scenario.load(name), policy, seed))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps({"run": key, "figures": self._known[key]}) + "\n")
+        return self._known[key]
+
+
+def table_of(name: str, rows: dict[str, Figures]) -> Table:
+    table = Table(
+        "rule", "attainment", "replicas", "recovery, s", "overshoot", "reversals", "blind downs",
+        title=name,
+    )  # fmt: skip
+    for policy, row in rows.items():
+        table.add_row(
+            policy, f"{row['attainment']:.2%}", f"{row['mean_replicas']:.2f}",
+            f"{row['recovery_s']:.0f}", f"{row['overshoot']:+.1f}", f"{row['reversals']:.1f}",
+            f"{row['blind_downs']:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cache", type=Path, default=Path("out/stress.jsonl"))
+    parser.add_argument("--rules", nargs="*", default=list(PUBLISHED))
+    parser.add_argument("--scenarios", nargs="*", default=list(STRESS))
+    options = parser.parse_args()
+    cache, console, faults = Cache(options.cache), Console(file=sys.stdout, width=120), []
+    for name in options.scenarios:
+        rows = {}
+        for policy in options.rules:
+            runs = [cache.figures(name, policy, seed) for seed in range(options.seeds)]
+            rows[policy] = {figure: mean(one[figure] for one in runs) for figure in runs[0]}
+        console.print(table_of(name, rows))
+        ours = rows.get(OURS, {})
+        if ours.get("reversals") and name not in FLASH:
+            faults.append(f"{name}: ours reverses")
+        if ours.get("blind_downs"):
+            faults.append(f"{name}: ours steps down blind")
+    for fault in faults:
+        console.print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""Canaries under load: what cannot serve is taken back by itself, and a person has a say.
+
+The judge at work for minutes is `benchmarks/rollout_campaign.py`.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.demo import rollouts
+from penstock.demo.campaigns import corpus
+from penstock.demo.load import End, Load, Workload
+from penstock.demo.stage import Stage
+
+ROOT = Path(__file__).parents[2]
+NAME = "released"
+CANARY = {"strategy": "Canary", "canary": {"minWeight": 0.3, "maxWeight": 0.4}}
+
+pytestmark = pytest.mark.e2e
+
+
+async def penstock(stage: Stage, *args: str) -> tuple[int, str]:
+    """The plugin as kubectl calls it: its exit code, and what it said."""
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("kubectl-penstock"), "rollout", *args,
+        env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    out, _ = await asyncio.wait_for(process.communicate(), 180)
+    return process.returncode or 0, out.decode()
+
+
+async def test_bad_goes_back_good_goes_on_and_no_request_is_lost(stage: Stage) -> None:
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, CANARY)))
+    await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
+    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1)
+    async with Load(stage.cluster.gateway_url, workload) as load:
+        load.set_clients(3)
+        ending = await rollouts.release(
+            stage, load, NAME, "a model that is not there", rollouts.MISSING, within_s=120
+        )
+        print(ending)
+        assert (ending.phase, ending.met) == ("Rejected", 0)
+        assert "ModelNotFound" in ending.reason
+        code, said = await penstock(stage, "status", NAME, "--watch")
+        assert (code, "ModelNotFound" in said) == (1, True), said
+        code, said = await penstock(stage, "undo", NAME, "--watch")
+        assert code == 0, said
+        stage.kubectl(
+            "patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": rollouts.GOOD})
+        )
+        await stage.until(
+            lambda view: len(view.status["traffic"]) == 3,
+            NAME, within_s=120, what="a canary beside its control",
+        )  # fmt: skip
+        shares = (await stage.view(NAME)).status["traffic"]
+        assert sorted((s["cohort"], s["weight"]) for s in shares) == [
+            ("", 30), ("", 40), ("control", 30),
+        ]  # fmt: skip
+        code, said = await penstock(stage, "promote", NAME, "--watch")
+        assert code == 0, said
+        await load.finish()
+    assert {outcome.end for outcome in load.outcomes} == {End.DONE}
+    view = await stage.view(NAME)
+    assert [share["weight"] for share in view.status["traffic"]] == [100]
+    assert {(pod.revision, pod.cohort) for pod in view.pods} == {
+        (view.status["stableRevision"], "")
+    }
+    print(f"{len(load.outcomes)} requests, all done")

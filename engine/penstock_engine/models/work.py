@@ -1,0 +1,88 @@
+"""What a step computes and moves, estimated from the model's shape. Imports no torch.
+
+    computed   2 for each parameter that a token meets, and in each layer 4 for each number of each
+               head and each position that it sees: the forward part of 6 N + 12 L H Q T in
+               Chowdhery et al., PaLM, 2022, appendix B, with the positions before a token (not a
+               whole context) and those of its window counted
+    read       the weights, once a step, and each sequence's keys and values, once a step. Of E
+               experts, T tokens that choose k each meet E (1 - (1 - k / E)^T), if they choose evenly
+    written    keys and values of the new tokens
+
+What one product hands to the next is not counted, nor what a draft model computes: it is small where
+it matters, or stays in a cache.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.models.config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    flops: float = 0.0
+    read_bytes: float = 0.0
+    written_bytes: float = 0.0
+
+
+class StepWork:
+    """The work of one of `num_ranks` equal parts of a model."""
+
+    def __init__(
+        self, config: ModelConfig, weights_bytes: int, kv_bytes_per_token: int, num_ranks: int = 1
+    ) -> None:
+        """weights_bytes, kv_bytes_per_token: of the whole model."""
+        self._num_ranks = num_ranks
+        self._windows = Counter(layer.window_tokens for layer in config.layers)
+        self._flops_per_seen = 4 * config.num_heads * config.head_dim
+        self._kv_bytes_per_layer = kv_bytes_per_token / config.num_layers
+        attention = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
+        mlp = (2 if config.family.mlp == "plain" else 3) * config.intermediate_size
+        num_routed = sum(layer.has_experts for layer in config.layers)
+        num_dense = config.num_layers - num_routed
+        common = config.num_layers * attention + num_dense * mlp
+        self._num_experts, self._chosen, expert = 1, 0, 0
+        if config.experts is not None:
+            self._num_experts = config.experts.num_experts
+            self._chosen = config.experts.num_experts_per_token
+            expert = 3 * config.experts.intermediate_size
+            common += num_routed * self._num_experts  # the routers
+        self._common = common * config.hidden_size
+        self._per_expert = num_routed * expert * config.hidden_size
+        self._head = config.vocab_size * config.hidden_size
+        tables = self._head if config.tie_word_embeddings else 2 * self._head
+        held = self._common + self._num_experts * self._per_expert + tables
+        self._weight_bytes = weights_bytes / held
+
+    def of(self, sequences: Iterable[ScheduledSequence]) -> Work:
+        num_tokens = num_rows = num_products = num_read = 0
+        for s in sequences:
+            num_tokens += s.num_tokens
+            num_rows += s.num_rows
+            for window_tokens, num_layers in self._windows.items():
+                num_products += num_layers * num_seen(s.start, s.end, window_tokens)
+                first = 0 if window_tokens is None else max(0, s.start - window_tokens + 1)
+                num_read += num_layers * (s.end - first)
+        if not num_tokens:
+            return Work()
+        met = self._common + self._chosen * self._per_expert
+        flops = 2 * (num_tokens * met + num_rows * self._head) + self._flops_per_seen * num_products
+        num_met = self._num_experts * (1 - (1 - self._chosen / self._num_experts) ** num_tokens)
+        weights = self._common + num_met * self._per_expert + (self._head if num_rows else 0)
+        kv_bytes = self._kv_bytes_per_layer
+        return Work(
+            flops / self._num_ranks,
+            (weights * self._weight_bytes + num_read * kv_bytes) / self._num_ranks,
+            num_tokens * sum(self._windows.values()) * kv_bytes / self._num_ranks,
+        )
+
+
+def num_seen(start: int, end: int, window_tokens: int | None) -> int:
+    """Positions that the tokens at [start, end) see, summed: each itself and those before it."""
+    whole = (end * (end + 1) - start * (start + 1)) // 2
+    if window_tokens is None or end <= window_tokens:
+        return whole
+    cut = max(start, window_tokens)  # from here on, each sees window_tokens
+    return num_seen(start, cut, None) + (end - cut) * window_tokens

@@ -1,0 +1,139 @@
+"""status: what is there, as the operator writes it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.api.rules import Model
+
+
+class Condition(Model):
+    """One aspect of the service's state."""
+
+    type: str = Field(description="The aspect, such as Ready.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(description="Why, in one word for machines.")
+    message: str = Field(description="Why, in a sentence.")
+    last_transition_time: str = Field(
+        description="When the status last changed.", json_schema_extra={"format": "date-time"}
+    )
+    observed_generation: int = Field(description="The generation that this was said of.")
+
+
+class TrafficTarget(Model):
+    """The share of one revision."""
+
+    revision: str = Field(description="The revision.")
+    cohort: str = Field(
+        default="",
+        description=(
+            "`control` for the pods of the stable revision that a canary is compared with, else empty."
+        ),
+    )
+    weight: int = Field(description="Its share in percent.", ge=0, le=100)
+
+
+class TrailEntry(Model):
+    """One step of a scaling decision."""
+
+    step: str = Field(description="The step.")
+    replicas: int = Field(description="The number of replicas after this step.")
+    note: str = Field(description="The numbers it used.")
+
+
+class ScalingStatus(Model):
+    """The last scaling decision that changed something."""
+
+    desired: int = Field(description="The number of replicas that was decided.")
+    reason: str = Field(description="Why, in a sentence with its numbers.")
+    at: str = Field(description="When it was decided.", json_schema_extra={"format": "date-time"})
+    trail: list[TrailEntry] = Field(default=[], description="Every step that shaped the number.")
+
+
+class RejectedRevision(Model):
+    """A revision that is not tried again until the spec asks for another."""
+
+    revision: str = Field(description="The revision.")
+    reason: str = Field(description="Why, with the numbers it was decided on.")
+    at: str = Field(description="When it was rejected.", json_schema_extra={"format": "date-time"})
+
+
+class Evidence(Model):
+    """What one test holds for or against a canary. Fractions: 0.2 is 20 %."""
+
+    metric: str = Field(description="What is compared.")
+    effect: float = Field(
+        description=(
+            "How much larger it is on the canary: of times and lengths relative to the control, of "
+            "shares of requests the difference."
+        )
+    )
+    low: float | None = Field(default=None, description="The effect is at least this, where known.")
+    high: float | None = Field(default=None, description="The effect is at most this, where known.")
+    canary_samples: int = Field(description="Requests on the canary that this rests on.")
+    control_samples: int = Field(description="Requests on its control that this rests on.")
+    e_value: float = Field(description="The odds against the canary: it is worse by so much to 1.")
+    is_within: bool = Field(description="Whether it is shown to stay within its tolerance.")
+
+
+class RolloutStatus(Model):
+    """How one revision takes over from another. The next operator goes on from here."""
+
+    strategy: Literal["Canary", "BlueGreen", "Rolling", "Recreate"] = Field(
+        description="The strategy of the rollout that is under way, or was the last."
+    )
+    phase: str = Field(description="Where it stands; see docs/reference/rollout-phases.md.")
+    since: str = Field(
+        description="When this phase began.", json_schema_extra={"format": "date-time"}
+    )
+    reason: str = Field(description="Why this phase began, in a sentence.")
+    revision: str | None = Field(default=None, description="The revision that is rolled out.")
+    replicas: int = Field(
+        description="The replicas of the service when it began, for where no scaler sets them."
+    )
+    weight: int = Field(default=0, description="The share that a canary has earned, in percent.")
+    command: str = Field(default="", description="The last command that was read.")
+    rejected: RejectedRevision | None = Field(
+        default=None, description="The revision that is not tried again until the spec changes."
+    )
+    evidence: list[Evidence] = Field(default=[], description="What the tests of a canary hold.")
+
+
+class InferenceServiceStatus(Model):
+    """What is there. Written by the operator."""
+
+    observed_generation: int | None = Field(
+        default=None, description="The generation of the spec that this status is about."
+    )
+    conditions: list[Condition] = Field(
+        default=[],
+        description=(
+            "SpecValid, ModelReady, WorkloadReady, TrafficAvailable, RolledOut, ScalingActive, "
+            "Stalled and Ready."
+        ),
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    served_name: str | None = Field(
+        default=None, description="The name that clients send as `model`."
+    )
+    stable_revision: str | None = Field(default=None, description="The revision that serves.")
+    candidate_revision: str | None = Field(
+        default=None, description="The revision that is coming up."
+    )
+    traffic: list[TrafficTarget] = Field(
+        default=[],
+        description="The share of each revision. Gateways obey this and nothing else.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["revision", "cohort"],
+        },
+    )
+    rollout: RolloutStatus | None = Field(
+        default=None, description="How a revision takes over, or took over last."
+    )
+    replicas: int = Field(default=0, description="Engine pods of the revisions with traffic.")
+    ready_replicas: int = Field(default=0, description="Those of them that are ready.")
+    selector: str = Field(default="", description="The label selector of the engine pods.")
+    scaling: ScalingStatus | None = Field(
+        default=None, description="The last scaling decision that changed something."
+    )

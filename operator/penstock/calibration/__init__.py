@@ -1,0 +1,1 @@
+"""How long a running engine's iterations take: a short sweep, and the model that fits it."""

@@ -1,0 +1,239 @@
+"""`penstock rollout`, also as `kubectl penstock rollout`: look at a rollout, and have a say in it."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from penstock.adapters.kube import (
+    CONTROLLER_REVISIONS,
+    INFERENCE_SERVICES,
+    Kube,
+    Object,
+    connect,
+)
+from penstock.api.convert import SHAPING
+from penstock.core import history
+from penstock.core.history import Revision
+from penstock.core.rollout import commands
+from penstock.core.rollout.commands import Action
+from penstock.core.service import SERVICE_LABEL
+from penstock.errors import KubeError
+
+app = typer.Typer(no_args_is_help=True)
+console = Console(highlight=False)
+
+MANAGER = "penstock-cli"
+POLL_S = 1.0
+
+Service = Annotated[str, typer.Argument(help="An InferenceService.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")]
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Follow it to its end; exit 1 when it is rejected.")
+]
+
+
+class Refused(Exception):
+    """What was asked for makes no sense as things stand; the text says why."""
+
+
+@app.callback()
+def _group() -> None:
+    """A new revision on its way."""
+
+
+@app.command()
+def status(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+    """Where it stands, who has the traffic, and what the tests of a canary hold."""
+    _run(lambda kube: _follow(kube, namespace, service, watch=watch))
+
+
+@app.command("history")
+def show_history(service: Service, namespace: Namespace = "default") -> None:
+    """The revisions that can be gone back to."""
+    _run(lambda kube: _history(kube, namespace, service))
+
+
+@app.command()
+def promote(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+    """Let a canary take over now, whatever its tests hold."""
+    _run(lambda kube: _order(kube, namespace, service, "promote", watch=watch))
+
+
+@app.command()
+def abort(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+    """Roll back, and do not try the revision again."""
+    _run(lambda kube: _order(kube, namespace, service, "abort", watch=watch))
+
+
+@app.command()
+def pause(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+    """Hold a canary's share of the traffic. Faults still roll it back."""
+    _run(lambda kube: _order(kube, namespace, service, "pause", watch=watch))
+
+
+@app.command()
+def resume(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+    """Go on after a pause, or try a rejected revision again."""
+    _run(lambda kube: _order(kube, namespace, service, "resume", watch=watch))
+
+
+@app.command()
+def undo(
+    service: Service,
+    to: Annotated[
+        str | None, typer.Option(help="A revision of `history`; the one before the last if absent.")
+    ] = None,
+    namespace: Namespace = "default",
+    watch: Watch = False,
+) -> None:
+    """Set the spec back to an earlier revision. Scaling, objectives and rollout settings stay."""
+    _run(lambda kube: _undo(kube, namespace, service, to, watch=watch))
+
+
+def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
+    """`work` says whether all is well."""
+
+    async def connected() -> bool:
+        async with await connect(user_agent="penstock-rollout") as kube:
+            return await work(kube)
+
+    try:
+        if not asyncio.run(connected()):
+            raise typer.Exit(1)
+    except (KubeError, Refused) as error:
+        typer.echo(f"penstock rollout: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+async def _follow(kube: Kube, namespace: str, service: str, *, watch: bool) -> bool:
+    """Print it, and with `watch` again at each change until it has ended."""
+    shown: Object = {}
+    while True:
+        body = await kube.get(INFERENCE_SERVICES, namespace, service)
+        said = body.get("status", {})
+        if said != shown:
+            _print(service, said)
+            shown = said
+        phase = (said.get("rollout") or {}).get("phase")
+        is_known = said.get("observedGeneration") == body["metadata"]["generation"]
+        if not watch or (is_known and _is_read(body) and phase in ("Stable", "Rejected")):
+            return not watch or phase == "Stable"
+        await asyncio.sleep(POLL_S)
+
+
+def _is_read(body: Object) -> bool:
+    """Whether the operator has read the last command."""
+    given = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
+    read = (body["status"].get("rollout") or {}).get("command")
+    return commands.read(given) is None or read == given
+
+
+def _print(service: str, said: Object) -> None:
+    rollout = said.get("rollout")
+    if rollout is None:
+        console.print(f"{service}: nothing was rolled out yet")
+        return
+    revision = rollout.get("revision") or said.get("stableRevision")
+    console.print(
+        f"[bold]{service}[/]: {rollout['strategy']} of revision {revision}: "
+        f"[bold]{rollout['phase']}[/] since {rollout['since']}: {rollout['reason']}"
+    )
+    if rejected := rollout.get("rejected"):
+        console.print(f"rejected {rejected['at']}: {rejected['revision']}: {rejected['reason']}")
+    for share in said.get("traffic", []):
+        cohort = f" ({share['cohort']})" if share.get("cohort") else ""
+        console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
+    if found := rollout.get("evidence"):
+        _print_evidence(found)
+
+
+def _print_evidence(found: list[Object]) -> None:
+    table = Table("metric", "effect", "at least", "at most", "requests", "odds against", "within")
+    for each in found:
+        table.add_row(
+            each["metric"],
+            _percent(each["effect"] if each["canarySamples"] else None),
+            _percent(each.get("low")),
+            _percent(each.get("high")),
+            f"{each['canarySamples']:,} / {each['controlSamples']:,}",
+            f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "over a million",
+            "yes" if each["isWithin"] else "",
+        )
+    console.print(table)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:+.1f} %"
+
+
+async def _order(kube: Kube, namespace: str, service: str, action: Action, *, watch: bool) -> bool:
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    rollout = body.get("status", {}).get("rollout") or {}
+    rejected = (rollout.get("rejected") or {}).get("revision")
+    revision = rollout.get("revision") or (rejected if action == "resume" else None)
+    if revision is None:
+        raise Refused(f"{service} has no revision that could be told to {action}")
+    text = commands.write(action, revision, secrets.token_hex(4))
+    patch = {
+        "metadata": {
+            "uid": body["metadata"]["uid"],
+            "annotations": {commands.ANNOTATION: text},
+        }
+    }
+    await kube.merge(INFERENCE_SERVICES, namespace, service, patch, manager=MANAGER)
+    console.print(f"{service}: {action} of revision {revision} asked for")
+    return not watch or await _follow(kube, namespace, service, watch=True)
+
+
+async def _revisions(kube: Kube, namespace: str, body: Object) -> list[Revision]:
+    """Latest first."""
+    name, uid = body["metadata"]["name"], body["metadata"]["uid"]
+    found, _ = await kube.list(
+        CONTROLLER_REVISIONS, namespace, labelSelector=f"{SERVICE_LABEL}={name}"
+    )
+    owned = [
+        Revision.of(each)
+        for each in found
+        if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", []))
+    ]
+    return sorted(owned, key=lambda each: -each.number)
+
+
+async def _history(kube: Kube, namespace: str, service: str) -> bool:
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    said = body.get("status", {})
+    rollout = said.get("rollout") or {}
+    names = {
+        said.get("stableRevision"): "serves",
+        rollout.get("revision"): "is rolled out",
+        (rollout.get("rejected") or {}).get("revision"): "rejected",
+    }
+    table = Table("number", "revision", "", "what is other than before")
+    entries = await _revisions(kube, namespace, body)
+    for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
+        changed = history.changes(earlier.shape, entry.shape) if earlier else ()
+        table.add_row(
+            str(entry.number), entry.revision, names.get(entry.revision, ""), ", ".join(changed)
+        )
+    console.print(table)
+    return True
+
+
+async def _undo(kube: Kube, namespace: str, service: str, to: str | None, *, watch: bool) -> bool:
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    entries = await _revisions(kube, namespace, body)
+    wanted = next((each for each in entries if each.revision == to), None)
+    if to is None:
+        wanted = entries[1] if len(entries) > 1 else None
+    if wanted is None:
+        raise Refused(f"{service} has no revision {to or 'before the last'} in its history")
+    patch = history.way_back(body["spec"], wanted.shape, SHAPING)
+    same = {"op": "test", "path": "/metadata/uid", "value": body["metadata"]["uid"]}
+    await kube.patch(INFERENCE_SERVICES, namespace, service, [same, *patch], manager=MANAGER)
+    console.print(f"{service}: the spec is that of revision {wanted.revision} again")
+    return not watch or await _follow(kube, namespace, service, watch=True)

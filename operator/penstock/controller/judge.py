@@ -1,0 +1,195 @@
+"""The judge at work: every ten seconds a block of evidence on each canary, and what it says of it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.adapters.clock import monotonic
+from penstock.adapters.kube import CONFIG_MAPS, Kube, Object
+from penstock.api.convert import InvalidService, to_core
+from penstock.core.canary.evidence import Faults
+from penstock.core.canary.judge import judge
+from penstock.core.canary.verdict import Verdict
+from penstock.core.feed import Arms
+from penstock.core.manifests.kept import TRIAL, is_ours
+from penstock.core.observed import ObservedDeployment, ObservedPod
+from penstock.core.rollout.blocks import Sides, block_of
+from penstock.core.rollout.phases import Phase
+from penstock.core.rollout.trial import Trial, evidence, from_record, to_record
+from penstock.core.service import CONTROL, SERVE, SERVICE_LABEL, ServiceSpec
+from penstock.errors import KubeError, NotFound
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+BLOCK_S = 10.0
+MANAGER = "penstock-judge"
+JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The last word on one canary, and the evidence as the status has it."""
+
+    deployment: str
+    verdict: Verdict
+    evidence: tuple[Object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A service whose canary is judged, as it is just now. deployment: the uid of the canary's."""
+
+    service: ServiceSpec
+    deployment: str
+    sides: Sides
+    faults: Faults
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """before: what gateways had counted at the last look, at_s. is_kept: False where the name of the
+    record is somebody else's."""
+
+    trial: Trial
+    before: Arms
+    at_s: float
+    is_kept: bool = True
+
+
+class Judge:
+    """cases: what is to be judged. arms: what gateways counted for a service. changed: is called when
+    there is something new to be said."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        cases: Callable[[], list[Case]],
+        arms: Callable[[Key], Arms],
+        changed: Callable[[Key], None],
+    ) -> None:
+        self._kube = kube
+        self._cases = cases
+        self._arms = arms
+        self._changed = changed
+        self._open: dict[Key, _Open] = {}
+        self._said: dict[Key, Judgement] = {}
+
+    def judgement(self, key: Key, deployment: str) -> Judgement | None:
+        """What was last said of the canary with the Deployment of this uid."""
+        said = self._said.get(key)
+        return said if said is not None and said.deployment == deployment else None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.tick(monotonic())
+            await asyncio.sleep(BLOCK_S)
+
+    async def tick(self, now_s: float) -> None:
+        cases = {case.service.key: case for case in self._cases()}
+        self._open = {key: each for key, each in self._open.items() if key in cases}
+        self._said = {key: each for key, each in self._said.items() if key in cases}
+        for key, case in cases.items():
+            try:
+                await self._judge(key, case, now_s)
+            except KubeError as error:
+                logger.warning("%s/%s: not judged: %s", *key, error)
+
+    async def _judge(self, key: Key, case: Case, now_s: float) -> None:
+        arms = self._arms(key)
+        begun = self._open.get(key)
+        if begun is None or begun.trial.deployment != case.deployment:
+            self._open[key] = await self._begin(case, arms, now_s)
+            return
+        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, case.faults)
+        spec = case.service.rollout.canary
+        verdict, state = judge(spec, begun.trial.state, block)
+        trial = Trial(begun.trial.version, case.deployment, state)
+        # Kept before it is acted on: the next operator must not know less than this one said.
+        if begun.is_kept:
+            record = TRIAL.config_map(case.service, to_record(trial))
+            await self._kube.apply(record, manager=MANAGER)
+        self._open[key] = _Open(trial, arms, now_s, begun.is_kept)
+        self._said[key] = Judgement(case.deployment, verdict, evidence(spec, state))
+        logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
+        self._changed(key)
+
+    async def _begin(self, case: Case, arms: Arms, now_s: float) -> _Open:
+        """As it was kept, or a new one."""
+        service = case.service
+        fresh = Trial.begin(service.rollout.canary, case.deployment)
+        try:
+            body = await self._kube.get(CONFIG_MAPS, service.namespace, TRIAL.name(service.name))
+        except NotFound:
+            return _Open(fresh, arms, now_s)
+        if not is_ours(body):
+            logger.warning("%s/%s: its record is somebody else's, and not kept", *service.key)
+            return _Open(fresh, arms, now_s, is_kept=False)
+        kept = from_record(TRIAL.record_of(body, service.uid), case.deployment)
+        return _Open(kept or fresh, arms, now_s)
+
+
+def cases_of(
+    services: Mapping[Key, Object], deployments: Iterable[Object], pods: Iterable[Object]
+) -> list[Case]:
+    """The canaries among these services, from the API server's objects as they are known here."""
+    judged = {k: body for k, body in services.items() if _phase(body) in JUDGED}
+    pods_of: dict[Key, list[ObservedPod]] = {}
+    for body in pods:
+        if _service_of(body) in judged:
+            pods_of.setdefault(_service_of(body), []).append(ObservedPod.of(body))
+    uids = {
+        (*_service_of(body), *ObservedDeployment.of(body).side): body["metadata"]["uid"]
+        for body in deployments
+        if _service_of(body) in judged
+    }
+    cases = []
+    for key, body in judged.items():
+        status = body["status"]
+        revision = status.get("candidateRevision", "")
+        uid = uids.get((*key, revision, ""))
+        try:
+            service = to_core(body)
+        except InvalidService:
+            continue
+        if uid is not None:
+            stable = status.get("stableRevision", "")
+            cases.append(_case(service, revision, stable, uid, pods_of.get(key, [])))
+    return cases
+
+
+def _case(
+    service: ServiceSpec, revision: str, stable: str, deployment: str, pods: list[ObservedPod]
+) -> Case:
+    serving = [pod for pod in pods if pod.role == SERVE]
+    canary = [pod for pod in serving if pod.revision == revision]
+    beside = [pod for pod in serving if pod.revision == stable]
+    # Without pods of its own age the canary is compared with all of stable.
+    control = [pod for pod in beside if pod.cohort == CONTROL] or beside
+    return Case(
+        service=service,
+        deployment=deployment,
+        sides=Sides(_names(service, canary), _names(service, control)),
+        faults=Faults(
+            crash_loops=sum(pod.is_crash_looping for pod in canary),
+            out_of_memory=sum(pod.is_out_of_memory for pod in canary),
+        ),
+    )
+
+
+def _names(service: ServiceSpec, pods: list[ObservedPod]) -> frozenset[str]:
+    return frozenset(f"{service.namespace}/{pod.name}" for pod in pods)
+
+
+def _phase(body: Object) -> str:
+    phase: str = (body.get("status", {}).get("rollout") or {}).get("phase", "")
+    return phase
+
+
+def _service_of(child: Object) -> Key:
+    metadata = child["metadata"]
+    return metadata["namespace"], metadata["labels"].get(SERVICE_LABEL, "")

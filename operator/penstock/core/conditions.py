@@ -1,0 +1,178 @@
+"""How a service stands: conditions with reasons, from what is there."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from penstock.core.observed import Observed, ObservedPod, verdict_of
+from penstock.core.plan import Plan
+from penstock.core.scaling_report import ScalingReport
+from penstock.core.service import ServiceSpec
+
+Truth = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    status: Truth
+    reason: str
+    message: str
+
+
+def rejected(message: str) -> tuple[str, str]:
+    """The refusal of a pod that is wrong and stays wrong."""
+    text = f"the API server refused the pod template: {message}; see spec.template"
+    return "PodTemplateRejected", text
+
+
+def forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
+    """The refusal of a pod that rights, quotas or pod security do not allow as they are."""
+    text = f"the API server does not allow the pod: {message}"
+    if spec.model_uri.startswith("file://"):
+        text += (
+            "; a file:// model needs a hostPath volume: where those are not allowed, set "
+            "spec.model.uri to pvc://CLAIM/PATH"
+        )
+    return "PodForbidden", text
+
+
+def invalid(message: str) -> tuple[Condition, ...]:
+    """The conditions of a service whose spec cannot be read."""
+    return (
+        Condition("SpecValid", "False", "InvalidSpec", message),
+        Condition("Stalled", "True", "InvalidSpec", message),
+        Condition("Ready", "False", "InvalidSpec", message),
+    )
+
+
+def conditions(
+    spec: ServiceSpec, observed: Observed, plan: Plan, scaling: ScalingReport | None
+) -> tuple[Condition, ...]:
+    """In the order of cause and effect; Ready says the first that does not hold."""
+    coming = plan.rollout.revision or plan.rollout.stable or plan.revision
+    if coming != plan.revision:  # the spec's revision was refused, not this one
+        observed = replace(observed, refusal=None)
+    tree = (
+        _spec_valid(spec, observed),
+        _model_ready(observed, coming),
+        _workload_ready(spec, observed, coming),
+        _traffic_available(observed, plan),
+        _rolled_out(plan),
+    )
+    stalled = _stalled(tree, observed, plan, coming)
+    return (*tree, _scaling_active(spec, scaling), stalled, _ready(tree))
+
+
+def _spec_valid(spec: ServiceSpec, observed: Observed) -> Condition:
+    if observed.name_taken_by is not None:
+        message = (
+            f"{spec.served_name!r} is served by {observed.name_taken_by} in this namespace already; "
+            "set spec.model.servedName to another name"
+        )
+        return Condition("SpecValid", "False", "ServedNameTaken", message)
+    return Condition("SpecValid", "True", "Valid", "the spec can be served")
+
+
+def _model_ready(observed: Observed, revision: str) -> Condition:
+    preflight = observed.preflight(revision)
+    if preflight is None:
+        if observed.deployment(revision) is not None:
+            return Condition("ModelReady", "True", "Serving", "the revision has engines")
+        if observed.refusal is not None:
+            return Condition("ModelReady", "False", *observed.refusal)
+        return Condition("ModelReady", "Unknown", "PreflightPending", "the model will be looked at")
+    verdict = verdict_of(preflight)
+    if verdict is not None:
+        return Condition(
+            "ModelReady", "True" if verdict.ok else "False", verdict.reason, verdict.message
+        )
+    if preflight.trouble is not None:
+        return Condition("ModelReady", "False", *preflight.trouble)
+    return Condition("ModelReady", "Unknown", "PreflightRunning", "the model is being looked at")
+
+
+def _workload_ready(spec: ServiceSpec, observed: Observed, revision: str) -> Condition:
+    def said(status: Truth, reason: str, message: str) -> Condition:
+        return Condition("WorkloadReady", status, reason, message)
+
+    if observed.refusal is not None:
+        return said("False", *observed.refusal)
+    deployment = observed.deployment(revision)
+    if deployment is None:
+        return said("False", "NoEngines", f"revision {revision} has no engines yet")
+    pods = observed.serving(revision)
+    if trouble := _worst_trouble(pods):
+        return said("False", *trouble)
+    ready = sum(pod.is_ready for pod in pods)
+    wanted = deployment.replicas
+    if ready >= min(wanted, spec.scaling.min_replicas) and ready > 0:
+        return said("True", "EnginesReady", f"revision {revision} has the engines it needs")
+    if deployment.trouble is not None:
+        return said("False", *deployment.trouble)
+    return said("False", "Progressing", f"{ready} of {wanted} engines are ready")
+
+
+def _worst_trouble(pods: tuple[ObservedPod, ...]) -> tuple[str, str] | None:
+    """Of pods that cannot go on; a pod that is ready hides the trouble of one beside it."""
+    if any(pod.is_ready for pod in pods):
+        return None
+    return next((pod.trouble for pod in sorted(pods, key=_by_name) if pod.trouble), None)
+
+
+def _by_name(pod: ObservedPod) -> str:
+    return pod.name
+
+
+def _traffic_available(observed: Observed, plan: Plan) -> Condition:
+    revisions = sorted({share.side.revision for share in plan.shares})
+    if not revisions:
+        return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
+    named = " and ".join(revisions)
+    if any(observed.ready(revision) for revision in revisions):
+        verb = "takes" if len(revisions) == 1 else "take"
+        return Condition("TrafficAvailable", "True", "Serving", f"revision {named} {verb} traffic")
+    message = f"no engine of revision {named} is ready"
+    return Condition("TrafficAvailable", "False", "NoEngineReady", message)
+
+
+def _rolled_out(plan: Plan) -> Condition:
+    state = plan.rollout
+    if state.phase == "Stable":
+        message = f"revision {state.stable} has all of the traffic"
+        return Condition("RolledOut", "True", "Stable", message)
+    if state.phase == "Rejected" and state.rejected is not None:
+        message = f"revision {state.rejected.revision} was rejected: {state.rejected.reason}"
+        return Condition("RolledOut", "False", "Rejected", message)
+    return Condition("RolledOut", "False", state.phase, state.reason)
+
+
+def _stalled(
+    tree: tuple[Condition, ...], observed: Observed, plan: Plan, revision: str
+) -> Condition:
+    """Whether it takes a change of the spec to go on: what Flux and Argo CD call a failure."""
+    preflight = observed.preflight(revision)
+    verdict = verdict_of(preflight) if preflight else None
+    is_refused = observed.refusal is not None or (verdict is not None and not verdict.ok)
+    if is_refused or observed.name_taken_by is not None or plan.rollout.phase == "Rejected":
+        first = next(c for c in tree if c.status != "True")
+        return Condition("Stalled", "True", first.reason, first.message)
+    return Condition("Stalled", "False", "Progressing", "nothing waits for a change of the spec")
+
+
+def _scaling_active(spec: ServiceSpec, scaling: ScalingReport | None) -> Condition:
+    if spec.scaling.mode == "External":
+        return Condition("ScalingActive", "False", "External", "spec.replicas counts")
+    if scaling is None:
+        return Condition("ScalingActive", "Unknown", "NoDecision", "no decision has been made yet")
+    if not scaling.valid:
+        return Condition("ScalingActive", "False", scaling.reason_code, scaling.reason)
+    if spec.scaling.mode == "Shadow":
+        return Condition("ScalingActive", "True", "Shadow", "decisions are recorded, not applied")
+    return Condition("ScalingActive", "True", "Active", "decisions rest on the engines' metrics")
+
+
+def _ready(tree: tuple[Condition, ...]) -> Condition:
+    failing = next((c for c in tree if c.status != "True"), None)
+    if failing is None:
+        return Condition("Ready", "True", "Ready", "the service answers")
+    return Condition("Ready", "False", failing.reason, failing.message)

@@ -1,0 +1,32 @@
+"""A ControllerRevision: what a revision of a service was made of."""
+
+from penstock.core.history import Revision
+from penstock.core.manifests.engine import deployment_name, owner
+from penstock.core.service import (
+    MANAGED_BY,
+    MANAGED_LABEL,
+    REVISION_LABEL,
+    SERVICE_LABEL,
+    Object,
+    ServiceSpec,
+)
+
+
+def controller_revision(spec: ServiceSpec, entry: Revision) -> Object:
+    """Deleted with its service."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": deployment_name(spec, entry.revision),
+            "namespace": spec.namespace,
+            "labels": {
+                MANAGED_LABEL: MANAGED_BY,
+                SERVICE_LABEL: spec.name,
+                REVISION_LABEL: entry.revision,
+            },
+            "ownerReferences": [owner(spec)],
+        },
+        "data": entry.shape,
+        "revision": entry.number,
+    }

@@ -1,0 +1,184 @@
+"""What is read off the cluster, as events of a rollout: the most urgent first.
+
+    what a person says -> another revision is wanted -> the new pods fail -> the judge's verdict
+      -> what the phase waits for
+
+Some of them mean nothing in a phase: the table of phases says which, and they are read again later.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.core.canary.verdict import Abort, Accept, Verdict
+from penstock.core.observed import Observed, ObservedPod, verdict_of
+from penstock.core.rollout.commands import Command
+from penstock.core.rollout.phases import Event, Phase
+from penstock.core.rollout.size import pods_for
+from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
+from penstock.core.service import CONTROL, SERVE
+from penstock.core.timestamps import parse_timestamp
+
+Happening = tuple[Event, str]
+
+# Gateways obey new weights within a second, and a phase's beginning is kept to the second.
+ROUTES_S = 3.0
+# One crash may be bad luck.
+MAX_RESTARTS = 1
+# Phases whose new pods have to become ready in time.
+HASTY: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look. wanted: the revision of the spec. total: replicas for all of the traffic.
+
+    verdict: the judge's last on the revision that is rolled out. command: the last that was given,
+    read before or not.
+    """
+
+    spec: RolloutSpec
+    observed: Observed
+    wanted: str
+    total: int
+    now_s: float
+    verdict: Verdict | None = None
+    command: Command | None = None
+
+
+def happenings(state: RolloutState, seen: Seen) -> Iterator[Happening]:
+    yield from _by_hand(state, seen)
+    yield from _of_the_spec(state, seen)
+    if reason := _failure(state, seen):
+        yield "PodsFailed", reason
+    if isinstance(seen.verdict, Accept):
+        yield "Accepted", seen.verdict.reason
+    if isinstance(seen.verdict, Abort):
+        yield "Aborted", seen.verdict.reason
+    yield from _progress(state, seen)
+
+
+def _by_hand(state: RolloutState, seen: Seen) -> Iterator[Happening]:
+    command = seen.command
+    if command is None or command.text == state.command:
+        return
+    rejected = state.rejected.revision if state.rejected else None
+    if command.revision == (rejected if state.phase == "Rejected" else state.revision):
+        yield command.event, f"{command.action} by hand"
+
+
+def _of_the_spec(state: RolloutState, seen: Seen) -> Iterator[Happening]:
+    rejected = state.rejected.revision if state.rejected else None
+    known = rejected if state.phase == "Rejected" else state.revision
+    if seen.wanted == known:
+        return
+    if seen.wanted != state.stable:
+        yield "RevisionChanged", f"the spec asks for revision {seen.wanted}"
+    elif known is not None:
+        yield "RevisionRestored", f"the spec asks for revision {seen.wanted} again"
+
+
+def _failure(state: RolloutState, seen: Seen) -> str | None:
+    """Why the new pods will not do."""
+    observed, revision = seen.observed, state.revision
+    if revision is None:
+        return None
+    if preflight := observed.preflight(revision):
+        verdict = verdict_of(preflight)
+        if verdict is not None and not verdict.ok:
+            return f"{verdict.reason}: {verdict.message}"
+    if observed.refusal is not None and observed.refusal[0] == "PodTemplateRejected":
+        return ": ".join(observed.refusal)
+    for pod in observed.serving(revision):
+        if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
+            return f"{pod.name} crashed {pod.restarts} times: {_said(pod)}"
+    if state.phase in HASTY and seen.now_s >= deadline_s(state, seen):
+        return f"no progress within {seen.spec.progress_deadline_s:.0f} s: {_waiting(state, seen)}"
+    return None
+
+
+def deadline_s(state: RolloutState, seen: Seen) -> float:
+    """When the next pod has to be ready: pods that became ready move it."""
+    pods = seen.observed.serving(state.revision)
+    ready_s = [parse_timestamp(pod.ready_at) for pod in pods if pod.ready_at]
+    return max(state.since_s, *ready_s, 0.0) + seen.spec.progress_deadline_s
+
+
+def _waiting(state: RolloutState, seen: Seen) -> str:
+    """What holds the new pods up."""
+    observed = seen.observed
+    if observed.refusal is not None:
+        return ": ".join(observed.refusal)
+    pods = sorted(observed.serving(state.revision), key=lambda pod: pod.name)
+    controls = observed.serving(state.stable, CONTROL)
+    for pod in (*pods, *controls):
+        if pod.trouble is not None and not pod.is_ready:
+            return f"{pod.name}: {': '.join(pod.trouble)}"
+    coming = observed.deployment(state.revision)
+    if coming is not None and coming.trouble is not None:
+        return ": ".join(coming.trouble)
+    return f"{observed.ready(state.revision)} pods of revision {state.revision} are ready"
+
+
+def _said(pod: ObservedPod) -> str:
+    return (pod.trouble[1] if pod.trouble else "")[-300:] or "it left no message"
+
+
+def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
+    """What the phase itself waits for."""
+    match state.phase:
+        case "Starting" | "Growing" | "Replacing":
+            if _are_ready(state, seen):
+                yield "PodsReady", f"the pods of revision {state.revision} are ready"
+        case "RollingBack" if state.strategy == "Rolling":
+            if _has(seen, state.stable, seen.total):
+                yield "PodsReady", f"the pods of revision {state.stable} are back"
+        case "Stopping" | "Draining" | "Discarding":
+            kept = None if state.phase == "Stopping" else state.stable
+            if not _is_left(seen.observed, kept):
+                yield "PodsGone", "the old pods are gone"
+        case "Promoting" | "RollingBack":
+            if seen.now_s >= routes_moved_s(state, seen) and not _is_needed(state, seen):
+                yield "RoutesMoved", "every gateway obeys the new weights"
+        case "Stable" | "Judging" | "Paused" | "Rejected":
+            pass
+
+
+def _is_needed(state: RolloutState, seen: Seen) -> bool:
+    """Whether the new revision is rolled back, and is all that serves."""
+    observed = seen.observed
+    is_back = observed.ready(state.stable) > 0 or not observed.ready(state.revision)
+    return state.phase == "RollingBack" and not is_back
+
+
+def routes_moved_s(state: RolloutState, seen: Seen) -> float:
+    """When the pods without traffic may go."""
+    is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
+    if is_kept and seen.wanted == state.revision:
+        return state.since_s + max(ROUTES_S, seen.spec.previous_kept_s)
+    return state.since_s + ROUTES_S
+
+
+def _are_ready(state: RolloutState, seen: Seen) -> bool:
+    if state.phase == "Starting" and state.strategy == "Canary":
+        wanted = pods_for(seen.spec.canary.min_weight, seen.total)
+        control = seen.observed.deployment(state.stable, CONTROL)
+        is_control_ready = control is None or seen.observed.ready(state.stable, CONTROL) >= wanted
+        return _has(seen, state.revision, wanted) and is_control_ready
+    if state.phase == "Starting" and state.strategy == "Recreate":
+        return _has(seen, state.revision, min(1, seen.total))
+    return _has(seen, state.revision, seen.total)
+
+
+def _has(seen: Seen, revision: str | None, pods: int) -> bool:
+    observed = seen.observed
+    is_there = observed.deployment(revision) is not None
+    return is_there and observed.ready(revision, "") >= pods
+
+
+def _is_left(observed: Observed, kept: str | None) -> bool:
+    """Whether there are Deployments or engine pods of anything but the kept revision."""
+    sides = {deployment.side for deployment in observed.deployments}
+    sides |= {pod.side for pod in observed.pods if pod.role == SERVE}
+    return bool(sides - {Side(kept or "")})

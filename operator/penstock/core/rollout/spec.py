@@ -1,0 +1,25 @@
+"""What a user decides about rollouts, flat and complete."""
+
+from dataclasses import dataclass, field
+
+from penstock.core.canary.spec import CanarySpec
+from penstock.core.rollout.phases import Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutSpec:
+    """with_control: fresh pods of the stable revision are what the canary is compared with.
+
+    previous_kept_s: how long a BlueGreen rollout keeps the way back. max_surge, max_unavailable: of a
+    Rolling one, in replicas. progress_deadline_s: for pods that start. history: revisions that are
+    remembered besides those in use.
+    """
+
+    strategy: Strategy = "Rolling"
+    canary: CanarySpec = field(default_factory=CanarySpec)
+    with_control: bool = True
+    previous_kept_s: float = 300.0
+    max_surge: int = 1
+    max_unavailable: int = 0
+    progress_deadline_s: float = 600.0
+    history: int = 10

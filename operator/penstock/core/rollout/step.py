@@ -1,0 +1,81 @@
+"""One step of a rollout: the first thing that happened which means something in its phase."""
+
+from dataclasses import replace
+
+from penstock.core.canary.verdict import Continue
+from penstock.core.rollout.events import Seen, happenings
+from penstock.core.rollout.phases import TRANSITIONS, Event, Phase, Strategy, next_phase
+from penstock.core.rollout.state import Rejection, RolloutState
+from penstock.core.rollout.targets import percent
+from penstock.core.timestamps import timestamp
+
+# Events that begin a rollout, where they lead forward.
+_BEGINNINGS: tuple[Event, ...] = ("RevisionChanged", "RevisionRestored", "ResumedByHand")
+_FORWARD: tuple[Phase, ...] = ("Stopping", "Starting", "Replacing")
+
+
+def begin(seen: Seen) -> RolloutState:
+    """Of a service that never served: there is nothing to be compared with, and nothing to stop."""
+    reason = f"revision {seen.wanted} is the first"
+    return RolloutState(
+        "Recreate", "Starting", seen.now_s, reason, None, seen.wanted, replicas=seen.total
+    )
+
+
+def step(state: RolloutState, seen: Seen) -> RolloutState:
+    """At most one transition; the same state where nothing happened that means something."""
+    after = _moved(state, seen)
+    if seen.command is not None and seen.command.text != after.command:
+        after = replace(after, command=seen.command.text)  # read, whether it meant something or not
+    if after.phase == "Judging" and isinstance(seen.verdict, Continue):
+        weight = percent(seen.verdict.weight, with_control=seen.spec.with_control)
+        after = replace(after, weight=max(after.weight, weight))
+    return after
+
+
+def _moved(state: RolloutState, seen: Seen) -> RolloutState:
+    for event, reason in happenings(state, seen):
+        strategy = state.strategy
+        if state.is_calm and event in _BEGINNINGS:
+            strategy = _strategy(state, seen)
+        if (state.phase, event) in TRANSITIONS[strategy]:
+            phase = next_phase(strategy, state.phase, event)
+            moved = replace(state, phase=phase, since_s=seen.now_s, reason=reason)
+            if event in _BEGINNINGS and phase in _FORWARD:
+                replicas = seen.total if state.is_calm else state.replicas
+                return replace(
+                    moved, strategy=strategy, revision=seen.wanted, replicas=replicas, weight=0,
+                    rejected=None,
+                )  # fmt: skip
+            return _entered(moved, state, seen)
+    return state
+
+
+def _strategy(state: RolloutState, seen: Seen) -> Strategy:
+    """A canary needs something that serves beside it; without, the new revision is just started."""
+    wanted = seen.spec.strategy
+    serves = seen.observed.ready(state.stable) > 0
+    return "BlueGreen" if wanted == "Canary" and not serves else wanted
+
+
+def _entered(moved: RolloutState, before: RolloutState, seen: Seen) -> RolloutState:
+    """What comes with a phase."""
+    match moved.phase:
+        case "Judging" if before.phase == "Starting":
+            weight = percent(seen.spec.canary.min_weight, with_control=seen.spec.with_control)
+            return replace(moved, weight=weight)
+        case "RollingBack" | "Discarding" if moved.rejected is None and moved.revision is not None:
+            at = timestamp(seen.now_s)
+            return replace(moved, rejected=Rejection(moved.revision, moved.reason, at))
+        case "Starting":  # Recreate: the old pods are gone
+            return replace(moved, stable=None)
+        case "Draining":
+            return replace(moved, stable=moved.revision, revision=None, weight=0)
+        case "Stable":
+            return replace(
+                moved, stable=moved.revision or moved.stable, revision=None, weight=0, rejected=None
+            )
+        case "Rejected":
+            return replace(moved, revision=None, weight=0)
+        case _:
+            return moved

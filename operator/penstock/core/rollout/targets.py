@@ -1,0 +1,207 @@
+"""What is to be there in each phase: pods of each side, and who gets the traffic.
+
+Stable and its control together are as many as all of the traffic needs, so the way back needs no new
+pod; the canary's come on top. No side that is judged loses a pod while it is.
+"""
+
+from dataclasses import dataclass
+
+from penstock.core.observed import Observed, verdict_of
+from penstock.core.rollout.shares import Share, split
+from penstock.core.rollout.size import Count, pods_for, replaced
+from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.rollout.state import RolloutState
+from penstock.core.routing import Side
+from penstock.core.service import CONTROL
+
+# Stable keeps a share even beside a canary and a control of half each: what is left when both fail.
+MAX_WEIGHT, MAX_WEIGHT_WITH_CONTROL = 50, 49
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """pods: of each side that is to be there; None leaves the number as it is. shares: what gateways
+    are to be told."""
+
+    pods: dict[Side, int | None]
+    shares: tuple[Share, ...]
+
+
+def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: int) -> Targets:
+    view = _View(spec, state, observed, total)
+    match state.phase:
+        case "Stable" | "Rejected" | "Draining" | "Discarding":
+            return view.settled()
+        case "Stopping":
+            return Targets({}, ())
+        case "Starting":
+            return view.starting()
+        case "Judging" | "Paused":
+            return view.judged()
+        case "Growing":
+            return view.growing()
+        case "Promoting":
+            return view.promoting()
+        case "Replacing":
+            return view.replacing(view.new)
+        case "RollingBack" if state.strategy == "Rolling":
+            return view.replacing(view.stable)
+        case "RollingBack":
+            return view.rolling_back()
+
+
+def percent(weight: float, *, with_control: bool) -> int:
+    """A canary's share as gateways are told it."""
+    most = MAX_WEIGHT_WITH_CONTROL if with_control else MAX_WEIGHT
+    return max(1, min(most, round(100 * weight)))
+
+
+class _View:
+    def __init__(
+        self, spec: RolloutSpec, state: RolloutState, observed: Observed, total: int
+    ) -> None:
+        self.spec, self.state, self.observed, self.total = spec, state, observed, total
+        # Nothing has an empty revision: no pods, and no share.
+        self.stable = Side(state.stable or "")
+        self.control = Side(state.stable or "", CONTROL)
+        self.new = Side(state.revision or "")
+
+    def settled(self) -> Targets:
+        """Stable alone; its control helps until stable has the pods for it."""
+        return Targets(self._stable_pods(), self._stable_shares(100))
+
+    def starting(self) -> Targets:
+        if self.state.strategy == "Recreate":
+            return Targets({self.new: self.total}, self._whole(self.new))
+        pods = {**self._stable_pods(), self.new: self.total}
+        if self.state.strategy == "Canary":
+            least = pods_for(self.spec.canary.min_weight, self.total)
+            pods[self.new] = max(least, self._replicas(self.new))
+            if self._has_control and self._is_admitted(self.new.revision):
+                pods[self.control] = least
+        return Targets(pods, self._stable_shares(100))
+
+    def judged(self) -> Targets:
+        """The canary's share is what its pods and its control's can carry of what it has earned."""
+        earned = pods_for(self.state.weight / 100, self.total)
+        pods: dict[Side, int | None] = {self.new: max(earned, self._replicas(self.new))}
+        sides = [self.new]
+        if self._has_control:
+            pods[self.control] = max(earned, self._replicas(self.control))
+            sides.append(self.control)
+            pods[self.stable] = max(1, self.total - self._ready(self.control))
+        else:
+            pods[self.stable] = max(self.total, self._replicas(self.stable))
+        able = min(self._ready(side) for side in sides)
+        earned_now = percent(self.state.weight / 100, with_control=len(sides) > 1)
+        weight = min(earned_now, 100 * able // max(1, self.total))
+        if not weight:
+            return Targets(pods, self._stable_shares(100))
+        shares = [Share(side, weight) for side in sides]
+        rest = Share(self.stable, 100 - weight * len(sides))
+        return Targets(pods, (rest, *shares))
+
+    def growing(self) -> Targets:
+        """Weights follow pods. Where there is no room for both, stable makes it pod by pod."""
+        ready, control = self._ready(self.new), self._ready(self.control)
+        left: int | None = None
+        if self.observed.is_starved(self.new.revision):
+            enough = max(1, self.total - ready - control)
+            left = min(enough, self._replicas(self.stable))
+        pods: dict[Side, int | None] = {self.new: self.total, self.stable: left}
+        if self._replicas(self.control):
+            pods[self.control] = None
+        if not ready:
+            return Targets(pods, self._stable_shares(100))
+        if not self._ready(self.stable) + control:
+            return Targets(pods, self._whole(self.new))
+        weight = max(1, min(99, 100 * ready // max(1, self.total)))
+        return Targets(pods, (*self._stable_shares(100 - weight), Share(self.new, weight)))
+
+    def promoting(self) -> Targets:
+        pods: dict[Side, int | None] = {self.new: self.total}
+        for side in (self.stable, self.control):
+            if self._replicas(side):
+                pods[side] = None
+        if self.state.strategy == "BlueGreen":  # an instant way back is one to enough pods
+            pods[self.stable] = self.total
+        return Targets(pods, self._whole(self.new) or self._stable_shares(100))
+
+    def rolling_back(self) -> Targets:
+        """All of the traffic to stable, as soon as it can take any."""
+        pods = {**self._stable_pods(), self.new: None}
+        if not self.observed.ready(self.state.stable):
+            return Targets(pods, self._whole(self.new) or self._stable_shares(100))
+        return Targets(pods, self._stable_shares(100))
+
+    def replacing(self, new: Side) -> Targets:
+        """Pods of one revision for those of all others; weights follow."""
+        observed = self.observed
+        others = [d for d in observed.deployments if d.side != new and not d.is_ending]
+        # What is neither coming nor to be gone back to goes first.
+        others.sort(key=lambda d: (d.side == self.stable, d.name), reverse=True)
+        old = Count(sum(d.replicas for d in others), sum(self._ready(d.side) for d in others))
+        current = Count(self._replicas(new), self._ready(new))
+        wanted, left = replaced(
+            self.total,
+            current,
+            old,
+            surge=self.spec.max_surge,
+            unavailable=self.spec.max_unavailable,
+            is_starved=observed.is_starved(new.revision),
+        )
+        if not self._is_admitted(new.revision):
+            wanted, left = 0, old.replicas
+        pods: dict[Side, int | None] = {new: wanted}
+        for each in others:
+            pods[each.side] = min(each.replicas, left)
+            left -= min(each.replicas, left)
+        ready = {side: self._ready(side) for side in pods}
+        if any(ready.values()):
+            return Targets(pods, split(100, ready))
+        return Targets(pods, self._stable_shares(100))
+
+    @property
+    def _has_control(self) -> bool:
+        return self.spec.with_control and self.observed.stable_spec is not None
+
+    def _is_admitted(self, revision: str) -> bool:
+        """Its model was looked at: pods can be started, or are."""
+        if self.observed.deployment(revision) is not None:
+            return True
+        preflight = self.observed.preflight(revision)
+        verdict = verdict_of(preflight) if preflight else None
+        return verdict is not None and verdict.ok
+
+    def _replicas(self, side: Side) -> int:
+        deployment = self.observed.deployment(side.revision, side.cohort)
+        return deployment.replicas if deployment else 0
+
+    def _ready(self, side: Side) -> int:
+        return self.observed.ready(side.revision, side.cohort)
+
+    def _stable_pods(self) -> dict[Side, int | None]:
+        """All of them, with the control's until stable has as many as are needed, or no room."""
+        if self.state.stable is None:
+            return {}
+        pods: dict[Side, int | None] = {self.stable: self.total}
+        is_short = self._ready(self.stable) < self.total
+        has_room = not self.observed.is_starved(self.stable.revision)
+        if is_short and has_room and self._ready(self.control):
+            pods[self.control] = None
+        return pods
+
+    def _stable_shares(self, whole: int) -> tuple[Share, ...]:
+        """`whole` percent for stable, and for its control where that helps."""
+        if self.state.stable is None:
+            return ()
+        ready = {self.stable: self._ready(self.stable)}
+        if self.control in self._stable_pods() or self.state.phase == "Growing":
+            ready[self.control] = self._ready(self.control)
+        if any(ready.values()):
+            return split(whole, ready)
+        return (Share(self.stable, whole),)
+
+    def _whole(self, side: Side) -> tuple[Share, ...]:
+        """All of the traffic, once somebody can take it."""
+        return (Share(side, 100),) if self._ready(side) else ()

@@ -1,0 +1,111 @@
+"""What came, beside the level that was believed a while ago: how much more may come next time.
+
+Two questions, each for every horizon and headroom:
+
+    beyond   how much of the work came over level * headroom, by the mean from then till now? What waits
+             for its first token can wait a little: only the excess is late.
+    bursts   how much of the work came while the last seconds had more than level * headroom? What is
+             decoded has no slack: while it lasts all are slow, not only the excess.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+HORIZONS_S = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+# The last one is the most that is thought of. To be safe from a load that doubles at once would take
+# twice the replicas all the time; it is met as it comes.
+HEADROOMS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.6)
+# What was seen is forgotten by 63% in this time.
+MEMORY_S = 7200.0
+# Looks at a horizon that are closer than this share of it see the same.
+STRIDE = 0.1
+NOTHING = (0.0,) * len(HEADROOMS)
+
+NEVER_S = -1.0
+
+Row = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """At one horizon. came: the mean rate of work. beyond, bursts: for each headroom, of that rate what
+    came over it. watched_s: over how long. at_s: the last look."""
+
+    came: float = 0.0
+    beyond: Row = NOTHING
+    bursts: Row = NOTHING
+    watched_s: float = 0.0
+    at_s: float = NEVER_S
+
+    def is_due(self, now_s: float, horizon_s: float) -> bool:
+        return now_s - self.at_s >= STRIDE * horizon_s
+
+    def after(
+        self, now_s: float, elapsed_s: float, level: float, came: float, burst: float
+    ) -> "Surprise":
+        """level: that was believed. came: the mean rate since then. burst: of the last seconds."""
+        weight = elapsed_s / (self.watched_s + elapsed_s)
+        beyond = tuple(
+            x + weight * (max(0.0, came - level * h) - x)
+            for x, h in zip(self.beyond, HEADROOMS, strict=True)
+        )
+        bursts = tuple(
+            x + weight * ((burst if burst > level * h else 0.0) - x)
+            for x, h in zip(self.bursts, HEADROOMS, strict=True)
+        )
+        mean = self.came + weight * (came - self.came)
+        return Surprise(mean, beyond, bursts, min(self.watched_s + elapsed_s, MEMORY_S), now_s)
+
+    def forgetting_when(self) -> "Surprise":
+        return replace(self, at_s=NEVER_S)
+
+    def scaled(self, factor: float) -> "Surprise":
+        """Of a load that was so many times as large."""
+        return Surprise(
+            factor * self.came,
+            tuple(factor * x for x in self.beyond),
+            tuple(factor * x for x in self.bursts),
+            self.watched_s,
+            self.at_s,
+        )
+
+
+def smallest(share: Callable[[int], float], loss: float) -> float:
+    """The headroom at which the share, which falls with the index, passes `loss`; between the points of
+    the grid by a straight line."""
+    low, high = 0, len(HEADROOMS)
+    known: dict[int, float] = {}
+    while low < high:
+        middle = (low + high) // 2
+        known[middle] = share(middle)
+        if known[middle] <= loss:
+            high = middle
+        else:
+            low = middle + 1
+    if low == 0:
+        return HEADROOMS[0]
+    if low == len(HEADROOMS):
+        return HEADROOMS[-1]
+    above, below = known[low - 1], known[low]
+    part = (above - loss) / max(above - below, 1e-12)
+    return HEADROOMS[low - 1] + part * (HEADROOMS[low] - HEADROOMS[low - 1])
+
+
+def normal_excess(headroom: float, spread: float) -> float:
+    """E[max(0, x - headroom)] of x normal around 1 (the loss function of the newsvendor)."""
+    k = (headroom - 1) / spread
+    density = math.exp(-k * k / 2) / math.sqrt(2 * math.pi)
+    return spread * (density - k * 0.5 * math.erfc(k / math.sqrt(2)))
+
+
+def normal_bursts(headroom: float, spread: float) -> float:
+    """E[x; x > headroom], the share of the work that comes then."""
+    k = (headroom - 1) / spread
+    density = math.exp(-k * k / 2) / math.sqrt(2 * math.pi)
+    return 0.5 * math.erfc(k / math.sqrt(2)) + spread * density
+
+
+def index_of(horizon_s: float) -> int:
+    """The first horizon that is as long, or the longest."""
+    return next((i for i, h in enumerate(HORIZONS_S) if h >= horizon_s), len(HORIZONS_S) - 1)

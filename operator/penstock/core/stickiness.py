@@ -1,0 +1,51 @@
+"""What requests have in common that stay on one revision while the weights stay."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+StickyBy = Literal["None", "Conversation", "User"]
+STICKY_BY: tuple[StickyBy, ...] = get_args(StickyBy)
+
+# As much of a prompt, or of a message, as tells conversations apart.
+TEXT_CHARACTERS = 256
+
+
+def sticky_key(by: StickyBy, fields: Mapping[str, Any]) -> bytes | None:
+    """fields: an OpenAI request. None when nothing has to be kept, or it does not say enough.
+
+    A conversation is known by its messages up to the first of the user, which each later turn
+    repeats: those before are the same in all conversations of an application. One of `User` is known
+    by its `user`. A completion has no turns: its prompt's beginning stands for it.
+    """
+    match by:
+        case "None":
+            return None
+        case "User":
+            user = fields.get("user")
+            return user.encode() if isinstance(user, str) and user else None
+        case "Conversation":
+            beginning = _beginning(fields)
+            return json.dumps(beginning).encode() if beginning else None
+
+
+def _beginning(fields: Mapping[str, Any]) -> Any:
+    messages = fields.get("messages")
+    if not isinstance(messages, list):
+        prompt = fields.get("prompt")
+        return prompt[:TEXT_CHARACTERS] if isinstance(prompt, str | list) else None
+    opening = []
+    for message in messages:
+        if not isinstance(message, dict):
+            return None
+        opening.append(_text(message.get("content")))
+        if message.get("role") == "user":
+            break
+    return opening
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):  # images and the like are too large to be looked at
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = " ".join(text for text in texts if isinstance(text, str))
+    return content[:TEXT_CHARACTERS] if isinstance(content, str) else ""

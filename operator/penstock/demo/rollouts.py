@@ -1,0 +1,145 @@
+"""Releases of a service under load, good ones and bad ones, and what became of each."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.adapters.clock import monotonic
+from penstock.core.service import Object
+from penstock.demo.load import End, Load, Workload
+from penstock.demo.stage import Stage, View
+
+CALM = ("Stable", "Rejected")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one release ended. met: requests that the new revision answered while it was judged.
+
+    ends: of the requests that were sent from the patch to the end.
+    """
+
+    name: str
+    phase: str
+    reason: str
+    took_s: float
+    met: int
+    ends: Mapping[End, int]
+
+    @property
+    def refused(self) -> int:
+        """Requests that got no answer, or a broken one without a word."""
+        return self.ends.get(End.REFUSED, 0) + self.ends.get(End.BROKEN, 0)
+
+    def __str__(self) -> str:
+        total = sum(self.ends.values())
+        ends = ", ".join(f"{count} {end}" for end, count in self.ends.items() if count)
+        share = f"{100 * self.met / total:.1f} %" if total else "none"
+        return (
+            f"{self.name}: {self.phase} after {self.took_s:.0f} s; {total} requests: {ends}; "
+            f"{self.met} of them ({share}) met it; {self.reason}"
+        )
+
+
+def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
+    """A small service with objectives, so that misses of them are judged as well."""
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"uri": "pvc://models/penstock-tiny"},
+            "engine": {"maxModelLen": 512, "maxNumSeqs": 8, "kvCache": {"memory": "8Mi"}},
+            "resources": {"cpu": "1", "memory": "1Gi"},
+            "objectives": {"ttft": "5s", "tpot": "500ms"},
+            "scaling": {"minReplicas": replicas, "maxReplicas": replicas},
+            "drain": {"seconds": 20},
+            "rollout": rollout,
+        },
+    }
+
+
+# What each changes in the spec. slow: a prompt takes as many steps as it has sixteens of tokens.
+GOOD: Object = {"engine": {"seed": 7}}
+SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
+MISSING: Object = {"model": {"uri": "pvc://models/nowhere"}}
+
+
+def crashing(after_s: int) -> Object:
+    """Killed so long after each start."""
+    command = ["timeout", "-s", "KILL", str(after_s), "penstock-engine"]
+    return {"template": {"spec": {"containers": [{"name": "engine", "command": command}]}}}
+
+
+async def release(
+    stage: Stage, load: Load, name: str, title: str, change: Object, *, within_s: float
+) -> Ending:
+    """Patch the spec, and wait until the rollout has ended. Raises TimeoutError."""
+    before = len(load.outcomes)
+    began_s, generation = monotonic(), (await stage.view(name)).status["observedGeneration"]
+    patch = json.dumps({"spec": change})
+    stage.kubectl("patch", "isvc", name, "--type=merge", "-p", patch)
+
+    def has_ended(view: View) -> bool:
+        status = view.status
+        is_new = status["observedGeneration"] > generation
+        return is_new and status["rollout"]["phase"] in CALM and _is_due(status)
+
+    await stage.until(has_ended, name, within_s=within_s, what=f"the end of {title}")
+    status = (await stage.view(name)).status
+    rollout = status["rollout"]
+    evidence = {each["metric"]: each for each in rollout.get("evidence", [])}
+    reason = (rollout.get("rejected") or rollout)["reason"]
+    return Ending(
+        name=title,
+        phase=rollout["phase"],
+        reason=reason,
+        took_s=monotonic() - began_s,
+        met=evidence.get("Errors", {}).get("canarySamples", 0),
+        ends=Counter(outcome.end for outcome in load.outcomes[before:]),
+    )
+
+
+def _is_due(status: Object) -> bool:
+    """Whether the rollout that ended is of the spec as it stands."""
+    observed = {c["type"]: c for c in status["conditions"]}["RolledOut"]
+    return bool(observed["observedGeneration"] == status["observedGeneration"])
+
+
+async def campaign(
+    stage: Stage,
+    words: Sequence[str],
+    releases: Sequence[tuple[str, Object]],
+    *,
+    rollout: Object,
+    clients: int,
+    within_s: float,
+) -> list[Ending]:
+    """One release after the other under constant load; each bad one is taken back before the next."""
+    name = "released"
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(service(name, rollout)))
+    await stage.until(
+        lambda view: view.condition("Ready").get("status") == "True",
+        name, within_s=180, what="the service is Ready",
+    )  # fmt: skip
+    workload = Workload(name, words, prompt_words=60, max_tokens=16, seed=1)
+    endings = []
+    async with Load(stage.cluster.gateway_url, workload) as load:
+        load.set_clients(clients)
+        await asyncio.sleep(3)
+        for title, change in releases:
+            spec = json.dumps(service(name, rollout)["spec"])
+            ending = await release(stage, load, name, title, change, within_s=within_s)
+            endings.append(ending)
+            print(ending, flush=True)
+            if ending.phase == "Rejected":
+                patch = json.dumps([{"op": "replace", "path": "/spec", "value": json.loads(spec)}])
+                stage.kubectl("patch", "isvc", name, "--type=json", "-p", patch)
+                await stage.until(
+                    lambda view: view.status["rollout"]["phase"] == "Stable",
+                    name, within_s=60, what="the old spec again",
+                )  # fmt: skip
+        await load.finish()
+    return endings

@@ -1,0 +1,80 @@
+"""What came of the requests of one service."""
+
+from collections.abc import Container
+from typing import Protocol
+
+from penstock.core.canary.evidence import Arm
+from penstock.core.rule import Objectives
+from penstock.core.signals import GatewayReading
+from penstock.core.tally import Tally
+from penstock.gateway.arm_count import ArmCount
+from penstock.gateway.openai import BYTES_PER_TOKEN
+from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
+
+# How much of the first estimate, and of what was learned, a request leaves: a mean over hundreds.
+MEMORY = 0.995
+FIRST_BELIEF_TOKENS = 5_000.0
+
+
+class Asked(Protocol):
+    """A request, as the account of its service holds it. came_s: on the monotonic clock."""
+
+    came_s: float
+    prompt_tokens: int
+    has_begun: bool
+
+
+class Account:
+    """Since this process began. Tokens of prompts are estimated from bytes, at the ratio of the
+    answers whose engine told them."""
+
+    def __init__(self) -> None:
+        self.objectives: Objectives | None = None
+        self.arrivals = self.prompt_tokens = self.ended = self.output_tokens = 0
+        self.shed = self.failed = 0
+        self.ttft_s, self.tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
+        self.queued: set[Asked] = set()
+        self.in_flight: set[Asked] = set()
+        self._arms: dict[str, ArmCount] = {}
+        self._known_tokens = FIRST_BELIEF_TOKENS
+        self._known_bytes = FIRST_BELIEF_TOKENS * BYTES_PER_TOKEN
+
+    def estimate_tokens(self, body_bytes: int) -> int:
+        return max(1, round(body_bytes * self._known_tokens / self._known_bytes))
+
+    def told(self, body_bytes: int, prompt_tokens: int) -> None:
+        self._known_tokens = MEMORY * self._known_tokens + prompt_tokens
+        self._known_bytes = MEMORY * self._known_bytes + body_bytes
+
+    def arm(self, pod: str) -> ArmCount:
+        """pod: of an engine, "namespace/name"."""
+        return self._arms.setdefault(pod, ArmCount())
+
+    def only(self, pods: Container[str]) -> None:
+        """pods: all engines that are there; the others are forgotten."""
+        self._arms = {pod: count for pod, count in self._arms.items() if pod in pods}
+
+    def arms(self) -> dict[str, Arm]:
+        return {pod: count.arm() for pod, count in self._arms.items()}
+
+    def reading(self, at_s: float, now_s: float) -> GatewayReading:
+        """at_s: since the epoch; now_s: of the monotonic clock."""
+        oldest_s = min((ticket.came_s for ticket in self.queued), default=now_s)
+        return GatewayReading(
+            at_s=at_s,
+            queued=len(self.queued),
+            queued_prompt_tokens=sum(t.prompt_tokens for t in self.queued),
+            in_flight=len(self.in_flight),
+            in_flight_prefill_tokens=sum(
+                t.prompt_tokens for t in self.in_flight if not t.has_begun
+            ),
+            oldest_wait_s=now_s - oldest_s,
+            arrivals=self.arrivals,
+            prompt_tokens=self.prompt_tokens,
+            ended=self.ended,
+            output_tokens=self.output_tokens,
+            shed=self.shed,
+            failed=self.failed,
+            ttft_s=self.ttft_s.histogram(),
+            tpot_s=self.tpot_s.histogram(),
+        )

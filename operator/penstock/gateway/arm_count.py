@@ -1,0 +1,60 @@
+"""What came of the requests that one engine was given, counted as a canary's judge wants it."""
+
+import math
+
+from penstock.core.canary.evidence import NUM_BINS, Arm, length_bin
+from penstock.core.canary.moments import NOTHING, Moments
+
+# Clocks are no finer, and a logarithm needs a number above zero.
+LEAST_S = 1e-6
+
+
+class ArmCount:
+    """Of one engine pod, since this process began to count."""
+
+    def __init__(self) -> None:
+        self.requests = self._errors = self._violations = self._empty_outputs = 0
+        self._prompt_tokens = self._cached_tokens = 0
+        self._ttft = [NOTHING] * NUM_BINS
+        self._tpot = [NOTHING] * NUM_BINS
+        self._output = NOTHING
+
+    def failed(self) -> None:
+        self.requests += 1
+        self._errors += 1
+        self._violations += 1
+
+    def ended(self, output_tokens: int, *, is_empty: bool, violates: bool) -> None:
+        self.requests += 1
+        self._empty_outputs += is_empty
+        self._violations += violates
+        self._output = _with(self._output, output_tokens)
+
+    def timed(self, prompt_tokens: int, ttft_s: float, tpot_s: float | None) -> None:
+        """tpot_s: None of an answer with one token."""
+        bin_ = length_bin(prompt_tokens)
+        self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
+        if tpot_s is not None:
+            self._tpot[bin_] = _with(self._tpot[bin_], tpot_s)
+
+    def told(self, prompt_tokens: int, cached_tokens: int) -> None:
+        self._prompt_tokens += prompt_tokens
+        self._cached_tokens += cached_tokens
+
+    def arm(self) -> Arm:
+        return Arm(
+            requests=self.requests,
+            errors=self._errors,
+            violations=self._violations,
+            empty_outputs=self._empty_outputs,
+            ttft=tuple(self._ttft),
+            tpot=tuple(self._tpot),
+            output=self._output,
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+        )
+
+
+def _with(moments: Moments, value: float) -> Moments:
+    log = math.log(max(value, LEAST_S))
+    return Moments(moments.n + 1, moments.total + log, moments.squares + log * log)

@@ -1,0 +1,162 @@
+"""Where one request goes next: the engine to try, waited for if need be."""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.adapters.clock import monotonic
+from penstock.core.routing import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
+from penstock.gateway.guard import Guard, Phase
+from penstock.gateway.line import Full
+from penstock.gateway.openai import Refused
+from penstock.gateway.seat import Seat
+from penstock.gateway.shared import Shared
+from penstock.gateway.snapshot import Service
+from penstock.gateway.ticket import Ticket
+
+RETRY_AFTER_S = 5
+# Before engines that have failed a request are tried again, if no other one appears.
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
+# How often a retry looks whether the budget has room.
+BUDGET_PAUSE_S = 0.05
+
+BUDGET_SPENT = NoEndpoint("too many requests are tried again")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """seat: of a service with objectives, unless the request is tried again."""
+
+    endpoint: Endpoint
+    seat: Seat | None = None
+
+
+class Search:
+    """key: what keeps the request on its side. tokens: what it will hold of a KV cache."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        service: str,
+        ticket: Ticket,
+        guard: Guard,
+        *,
+        key: bytes | None,
+        tokens: int,
+    ) -> None:
+        self._shared = shared
+        self._service = service
+        self._ticket = ticket
+        self._guard = guard
+        self._key = key
+        self._tokens = tokens
+        self._tried: set[str] = set()
+        self._patience_s = shared.settings.wait_for_endpoint_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def failed(self, pod: str) -> None:
+        """Another one is to be tried."""
+        self._tried.add(pod)
+
+    async def next(self, *, is_retry: bool) -> Found:
+        """Raises Refused."""
+        while True:
+            chosen = self._choose(is_retry)
+            if isinstance(chosen, NoEndpoint):
+                with self._waiting():
+                    chosen = await self._change(chosen, is_retry)
+            if isinstance(chosen, Found):
+                return chosen
+            seat = await self._stand_in_line(chosen)
+            if seat is not None:
+                return Found(seat.endpoint, seat)
+
+    def _choose(self, is_retry: bool) -> Found | PickedSide | NoEndpoint:
+        """A side where there is a line; else, and for who has stood in it already, an engine."""
+        shared = self._shared
+        if is_retry and not shared.budget.has_room(len(shared.guards)):
+            return BUDGET_SPENT
+        service = self._current()
+        now, draw = monotonic(), random.random()  # noqa: S311 - spreads load
+        ejected = shared.loads.ejected(service.endpoints, now)
+        if service.objectives is not None and not self._tried:
+            return pick_side(
+                service.endpoints, service.weights, draw, ejected=ejected, key=self._key
+            )
+        choice = pick(
+            service.endpoints,
+            service.weights,
+            draw,
+            self._tried,
+            load=shared.loads.tokens,
+            ejected=ejected,
+            key=self._key,
+        )
+        if isinstance(choice, Pick):
+            shared.loads.picked(choice.endpoint.pod, now)
+            return Found(choice.endpoint)
+        return choice
+
+    async def _change(self, chosen: NoEndpoint, is_retry: bool) -> Found | PickedSide:
+        """What there is to choose as soon as there is anything."""
+        fleet, choice = self._shared.fleet, chosen
+        give_up_s = monotonic() + self._patience_s
+        while True:
+            left_s = give_up_s - monotonic()
+            if left_s <= 0:
+                raise Refused(503, choice.reason, retry_after_s=RETRY_AFTER_S)
+            if choice is BUDGET_SPENT:
+                await fleet.wait(min(BUDGET_PAUSE_S, left_s))
+            elif not choice.all_tried:
+                await fleet.wait(left_s)
+            elif not await fleet.wait(min(self._pause_s, left_s)):
+                self._tried.clear()
+                self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+            found = self._choose(is_retry)
+            if not isinstance(found, NoEndpoint):
+                return found
+            choice = found
+
+    async def _stand_in_line(self, chosen: PickedSide) -> Seat | None:
+        line = self._shared.lines.get(self._service, chosen.side)
+        if line is None:
+            return None
+        ticket = self._ticket
+        try:
+            seat = await line.seat(
+                ticket.came_s, ticket.prompt_tokens, self._tokens, self._patience_s, self._waiting()
+            )
+        except Full as full:
+            raise Refused(503, str(full), retry_after_s=full.retry_after_s) from None
+        if seat is not None:
+            self._shared.loads.picked(seat.endpoint.pod, monotonic())
+        return seat
+
+    def _current(self) -> Service:
+        service = self._shared.fleet.snapshot.get(self._service)
+        if service is None:
+            raise Refused(404, "the model does not exist any more", code="model_not_found")
+        return service
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The request is counted as one that waits, and its patience runs."""
+        shared = self._shared
+        if shared.waiting >= shared.settings.max_waiting:
+            message = "too many requests wait for an engine"
+            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
+        self._guard.allow(Phase.WAITING, shared.settings.total_timeout_s)
+        gauge = shared.metrics.waiting.labels(self._service)
+        began_s = monotonic()
+        shared.waiting += 1
+        gauge.inc()
+        try:
+            with self._ticket.queued():
+                yield
+        finally:
+            shared.waiting -= 1
+            gauge.dec()
+            waited_s = monotonic() - began_s
+            self._patience_s -= waited_s
+        shared.metrics.wait_s.labels(self._service).observe(waited_s)

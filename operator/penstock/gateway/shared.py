@@ -1,0 +1,34 @@
+"""What all requests of a gateway have in common."""
+
+from dataclasses import dataclass, field
+
+from penstock.gateway.accounts import Accounts
+from penstock.gateway.fleet import Fleet
+from penstock.gateway.guard import Guard
+from penstock.gateway.lines import Lines
+from penstock.gateway.load import Loads, RetryBudget
+from penstock.gateway.metrics import Metrics
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.shadows import Shadows
+from penstock.gateway.upstream import Upstream
+
+
+@dataclass(slots=True)
+class Shared:
+    fleet: Fleet
+    upstream: Upstream
+    settings: GatewaySettings
+    metrics: Metrics
+    budget: RetryBudget
+    loads: Loads = field(default_factory=Loads)
+    accounts: Accounts = field(default_factory=Accounts)
+    guards: set[Guard] = field(default_factory=set)
+    lines: Lines = field(init=False)
+    shadows: Shadows = field(init=False)
+    waiting: int = 0
+    is_draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.shadows = Shadows(self.settings, self.metrics)
+        self.lines = Lines(self.settings, self.loads.ejected)
+        self.fleet.listeners.append(self.lines.follow)

@@ -1,0 +1,112 @@
+"""What there is to send requests to, at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.route import RouteRule
+from penstock.core.routing import Endpoint, Side
+from penstock.core.rule import Objectives
+from penstock.core.stickiness import StickyBy
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One InferenceService. weights: the share of each side, from its status. sides: of each engine
+    pod that is there, ready or not."""
+
+    namespace: str
+    name: str
+    served_name: str
+    created_s: int
+    weights: Mapping[Side, int]
+    endpoints: tuple[Endpoint, ...]
+    objectives: Objectives | None = None
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    sticky_by: StickyBy = "None"
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there is anything to compare."""
+        return len(set(self.sides.values())) > 1
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        """What to call its model when another namespace serves the same name."""
+        return f"{self.namespace}/{self.served_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One ModelRoute: a name whose requests go to services of its namespace by rules."""
+
+    namespace: str
+    name: str
+    served_name: str
+    created_s: int
+    rules: tuple[RouteRule, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.served_name}"
+
+
+Claim = Service | Route
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nothing is served under the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Both oldest first: of two that claim one name in one namespace the older has it, and a route
+    before any service."""
+
+    services: tuple[Service, ...] = ()
+    routes: tuple[Route, ...] = ()
+    _by_model: dict[str, tuple[Claim, ...]] = field(init=False, repr=False, compare=False)
+    _by_key: dict[str, Service] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_model: dict[str, tuple[Claim, ...]] = {}
+        claims: tuple[Claim, ...] = self.routes + self.services
+        for claim in claims:
+            if claim.full_name not in by_model:
+                by_model[claim.full_name] = (claim,)
+                others = by_model.get(claim.served_name, ())
+                by_model[claim.served_name] = (*others, claim)
+        object.__setattr__(self, "_by_model", by_model)
+        object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
+
+    def resolve(self, model: str) -> Claim | Unknown | Ambiguous:
+        """`model` is a served name, or "namespace/name"."""
+        found = self._by_model.get(model, ())
+        if len(found) > 1:
+            return Ambiguous(tuple(claim.full_name for claim in found))
+        return found[0] if found else Unknown()
+
+    def get(self, key: str) -> Service | None:
+        return self._by_key.get(key)
+
+    def models(self) -> list[tuple[str, Claim]]:
+        """Each model once, under the name that it must be called by."""
+        return [
+            (name if len(named) == 1 else claim.full_name, claim)
+            for name, named in self._by_model.items()
+            if "/" not in name
+            for claim in named
+        ]

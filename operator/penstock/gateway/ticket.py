@@ -1,0 +1,135 @@
+"""One request's place in the account of its service."""
+
+import contextlib
+from collections.abc import Iterator
+
+from penstock.adapters.clock import monotonic
+from penstock.gateway.account import Account
+from penstock.gateway.answer_count import AnswerCount
+from penstock.gateway.seat import Seat
+
+
+class Ticket:
+    """came_s: on the monotonic clock."""
+
+    def __init__(
+        self, account: Account, came_s: float, body_bytes: int, *, is_stream: bool, is_chat: bool
+    ) -> None:
+        self._account = account
+        self._body_bytes = body_bytes
+        self._is_stream = is_stream
+        self._count = AnswerCount(is_stream=is_stream, overhead=2 if is_chat else 1)
+        self._pod: str | None = None
+        self._seat: Seat | None = None
+        self._is_lost = self._is_excused = False
+        # From here on it is the engine's time: what another one lost before is not laid to this one.
+        self._since_s = came_s
+        self._first_s = self._last_s = came_s
+        self.has_begun = False
+        self.came_s = came_s
+        self.prompt_tokens = account.estimate_tokens(body_bytes)
+        account.arrivals += 1
+        account.prompt_tokens += self.prompt_tokens
+
+    @contextlib.contextmanager
+    def queued(self) -> Iterator[None]:
+        self._account.queued.add(self)
+        try:
+            yield
+        finally:
+            self._account.queued.discard(self)
+
+    @contextlib.contextmanager
+    def sent(self, pod: str, seat: Seat | None) -> Iterator[None]:
+        """pod: of the engine, "namespace/name". seat: what the request has of it, if that is kept."""
+        self._pod, self._seat = pod, seat
+        if seat is not None and not self._is_stream:
+            seat.presume()
+        self._account.in_flight.add(self)
+        try:
+            yield
+        finally:
+            self._account.in_flight.discard(self)
+            if not self.has_begun:
+                self._since_s = monotonic()
+            if seat is not None:
+                self._leave(seat)
+
+    def answered(self, chunk: bytes) -> None:
+        """More of the answer came from the engine."""
+        self._last_s = monotonic()
+        if not self.has_begun:
+            self.has_begun, self._first_s = True, self._last_s
+            if self._seat is not None and self._is_stream:
+                self._seat.began(self._first_s)
+        self._count.feed(chunk)
+
+    def lose(self) -> None:
+        """The answer breaks off."""
+        self._is_lost = True
+
+    def excuse(self) -> None:
+        """However it ends, it is not the engine's doing."""
+        self._is_excused = True
+
+    def close(self, status: int) -> None:
+        """status: what the client was told. One that left, or asked wrongly, counts as neither."""
+        account = self._account
+        if self._is_lost or (status >= 500 and self._pod is not None):
+            account.failed += 1
+            if self._pod is not None and not self._is_excused:
+                account.arm(self._pod).failed()
+        elif status >= 500:
+            account.shed += 1
+        elif status < 400 and self.has_begun:
+            account.ended += 1
+            account.output_tokens += self._count.output_tokens
+            if self._count.prompt_tokens is not None:
+                account.told(self._body_bytes, self._count.prompt_tokens)
+            self._time()
+            self._judge()
+
+    def _leave(self, seat: Seat) -> None:
+        steps = self._count.output_tokens - 1
+        if self._is_stream and self.has_begun and steps > 0:
+            seat.answered(steps, self._last_s - self._first_s)
+        seat.left()
+
+    def _time(self) -> None:
+        """Of streams alone: the first byte of a whole answer is its last."""
+        if not self._is_stream:
+            return
+        self._account.ttft_s.add(self._first_s - self.came_s)
+        if self._tpot_s is not None:
+            self._account.tpot_s.add(self._tpot_s)
+
+    def _judge(self) -> None:
+        """What the answer says of its engine."""
+        assert self._pod is not None
+        arm, count = self._account.arm(self._pod), self._count
+        arm.ended(count.output_tokens, is_empty=not count.has_text, violates=self._violates)
+        prompt_tokens = count.prompt_tokens
+        if prompt_tokens is not None:
+            arm.told(prompt_tokens, count.cached_tokens)
+        if self._is_stream:
+            arm.timed(prompt_tokens or self.prompt_tokens, self._ttft_s, self._tpot_s)
+
+    @property
+    def _ttft_s(self) -> float:
+        return self._first_s - self._since_s
+
+    @property
+    def _tpot_s(self) -> float | None:
+        gaps = self._count.output_tokens - 1
+        return (self._last_s - self._first_s) / gaps if gaps > 0 else None
+
+    @property
+    def _violates(self) -> bool:
+        """A whole answer does when it took longer than both objectives allow together."""
+        objectives = self._account.objectives
+        if objectives is None:
+            return False
+        if self._is_stream:
+            return self._ttft_s > objectives.ttft_s or (self._tpot_s or 0) > objectives.tpot_s
+        allowed_s = objectives.ttft_s + objectives.tpot_s * (self._count.output_tokens - 1)
+        return self._ttft_s > allowed_s

@@ -1,0 +1,68 @@
+"""What the environment of a pod's containers is made of: this machine, the cluster, and its own words."""
+
+import base64
+import os
+from typing import Any
+
+from penstock.adapters.kube import CONFIG_MAPS, SECRETS, Kube, Resource
+from penstock.errors import NotFound
+from penstock.local import processes
+from penstock.local.cluster import Cluster
+from penstock.local.node.container import search_path
+from penstock.local.node.environment import environment, references
+
+Object = dict[str, Any]
+
+# Of the environment of this process, what every program needs to run at all.
+INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PENSTOCK_CACHE_DIR", "TZ", "USER")
+
+
+class Variables:
+    """Of one pod."""
+
+    def __init__(self, kube: Kube, cluster: Cluster, pod: Object, pod_ip: str) -> None:
+        self._kube = kube
+        self._cluster = cluster
+        self._pod = pod
+        self._pod_ip = pod_ip
+
+    def base(self, spec: Object) -> dict[str, str]:
+        """What every container has, whatever its pod states."""
+        metadata = self._pod["metadata"]
+        base = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        return base | {
+            "PATH": search_path(),
+            "HOSTNAME": metadata["name"],
+            "KUBERNETES_SERVICE_HOST": self._cluster.address,
+            "KUBERNETES_SERVICE_PORT": "6443",
+            processes.CLUSTER_ID: self._cluster.cluster_id,
+            processes.COMPONENT: processes.POD,
+            processes.CONTAINER: f"{metadata['namespace']}/{metadata['name']}/{spec['name']}",
+        }
+
+    async def all(self, spec: Object, base: dict[str, str]) -> dict[str, str]:
+        """With what the container states. Raises ConfigError for a key that is missing, KubeError."""
+        config_maps, secrets = references(self._pod)
+        maps = {name: await self._data(CONFIG_MAPS, name) for name in config_maps}
+        secret = {name: await self._data(SECRETS, name) for name in secrets}
+        status = self._pod.get("status", {}) | {
+            "podIP": self._pod_ip,
+            "hostIP": self._cluster.address,
+        }
+        return environment(
+            spec,
+            self._pod | {"status": status},
+            base,
+            {n: v for n, v in maps.items() if v is not None},
+            {n: v for n, v in secret.items() if v is not None},
+        )
+
+    async def _data(self, resource: Resource, name: str) -> dict[str, str] | None:
+        try:
+            found = await self._kube.get(resource, self._pod["metadata"]["namespace"], name)
+        except NotFound:
+            return None
+        data: dict[str, str] = found.get("data", {})
+        if resource is SECRETS:
+            data = {k: base64.b64decode(v).decode(errors="replace") for k, v in data.items()}
+        return data

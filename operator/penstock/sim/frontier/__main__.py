@@ -1,0 +1,64 @@
+"""Every rule at its best on one world or several, and what each pays for the same attainment.
+
+    python -m penstock.sim.frontier azure-110 --traces ../shared/traces --cache out/frontier.jsonl
+
+Each finished run is a line in the cache: stop it and start it again at will. A world is TRACE-SECONDS,
+the seconds being a pod's start, or a shipped scenario.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from rich.console import Console
+
+from penstock.core.admission import Policy
+from penstock.core.rules.registry import PUBLISHED
+from penstock.sim.frontier.ledger import Ledger
+from penstock.sim.frontier.search import Result, Search
+from penstock.sim.frontier.tell import draw, table_of
+from penstock.sim.frontier.worlds import STARTUPS_S, TRACES, world
+
+EVERY_WORLD = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
+OURS = "penstock"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    names = options.rules or [*PUBLISHED, "oracle"]
+    ledger = Ledger(options.cache)
+    console = Console(file=sys.stdout, width=150)
+    panels = {}
+    for name in options.worlds or EVERY_WORLD:
+        search = Search(ledger, world(name, options.traces), options.target, options.seeds)
+        results: list[Result] = []
+        for admission in options.admission:
+            for rule in names:
+                results.append(search.result(rule, admission))
+                console.print(table_of(name, results[-1:], None), style="dim")
+        ours = next((r for r in results if (r.policy, r.admission) == (OURS, "deadline")), None)
+        console.print(table_of(name, results, ours))
+        panels[name] = results
+    if options.plot:
+        draw(panels, options.plot)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m penstock.sim.frontier", description=__doc__)
+    parser.add_argument("worlds", nargs="*", help="all traces and start-ups by default")
+    parser.add_argument("--rules", nargs="*", help="all by default")
+    parser.add_argument("--traces", type=Path, default=Path("../shared/traces"), help="folder")
+    parser.add_argument("--cache", type=Path, default=Path("out/frontier.jsonl"))
+    parser.add_argument("--seeds", type=int, default=10, help="of what is reported")
+    parser.add_argument("--target", type=float, default=0.99, help="attainment")
+    parser.add_argument(
+        "--admission", nargs="*", choices=get_args(Policy), default=["deadline", "none"]
+    )
+    parser.add_argument("--plot", type=Path, help="where to draw attainment against GPU-hours")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""Each rule at its best, and what it costs there.
+
+A line is a rule with all its knobs but the first, its dial, which trades cost against attainment. Where
+the attainment along a line crosses the target, the two neighbouring settings of the dial are its bracket,
+and between them both figures are taken for linear.
+
+    every line with one seed -> the best third with three -> the best one, on the other part with all
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from penstock.core.admission import Policy
+from penstock.core.rules.registry import PUBLISHED, Knob, Knobs, Published
+from penstock.sim import policies
+from penstock.sim.frontier.ledger import Case, Ledger
+from penstock.sim.frontier.worlds import Part, World
+from penstock.sim.report import Estimate
+
+KEPT = 3  # one line of so many, and at least two
+SEEDS_AGAIN = 3
+ROUNDS = 2  # of halving a bracket
+# Of the target: a bracket whose upper end is no further above is narrow enough.
+CLOSE = 0.002
+ORACLE = Published(policies.oracle, {"share": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)})
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting over seeds."""
+
+    knobs: Knobs
+    attainments: tuple[float, ...]
+    gpu_hours: tuple[float, ...]
+    mean_replicas: float
+    reversals: float
+
+    @property
+    def attainment(self) -> float:
+        return mean(self.attainments)
+
+    @property
+    def cost(self) -> float:
+        return mean(self.gpu_hours)
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """The neighbours between which the target is met. costs: GPU-hours at the target, by seed."""
+
+    short: Point
+    enough: Point
+    target: float
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """A seed that attains more than the mean of all pays for it at the rate of the bracket."""
+        slope = (self.enough.cost - self.short.cost) / self._width
+        share = (self.target - self.short.attainment) / self._width
+        pairs = zip(
+            zip(self.short.gpu_hours, self.enough.gpu_hours, strict=True),
+            zip(self.short.attainments, self.enough.attainments, strict=True),
+            strict=True,
+        )
+        return tuple(
+            _between(hours, share) - slope * (_between(attained, share) - self.target)
+            for hours, attained in pairs
+        )
+
+    @property
+    def cost(self) -> float:
+        return mean(self.costs)
+
+    @property
+    def _width(self) -> float:
+        return max(1e-9, self.enough.attainment - self.short.attainment)
+
+
+def _between(ends: tuple[float, float], share: float) -> float:
+    return ends[0] + share * (ends[1] - ends[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A rule on the reported part. points: all that were measured there. crossing: None when no
+    setting of its dial attains, or all do; `cheapest` is then the least that attains."""
+
+    policy: str
+    admission: Policy
+    points: tuple[Point, ...]
+    crossing: Crossing | None
+    target: float
+
+    @property
+    def costs(self) -> tuple[float, ...] | None:
+        if self.crossing is not None:
+            return self.crossing.costs
+        able = [p for p in self.points if p.attainment >= self.target]
+        return min(able, key=lambda p: p.cost).gpu_hours if able else None
+
+    def saving(self, other: "Result") -> Estimate | None:
+        """The share of the other's GPU-hours that this one does without; paired by seed."""
+        mine, others = self.costs, other.costs
+        if mine is None or others is None:
+            return None
+        whole = mean(others)
+        return Estimate.of((b - a) / whole for a, b in zip(mine, others, strict=True))
+
+
+class Line:
+    """knobs: all but the dial. Settings are measured when they are asked for."""
+
+    def __init__(self, published: Published, knobs: Knobs, target: float) -> None:
+        self.knobs = knobs
+        self._dial, values = next(iter(published.grid.items()))
+        self.values = [v for v in values if published.makes_sense({self._dial: v, **knobs})]
+        self._target = target
+
+    def points(self, ledger: Ledger, case: Case, seeds: range) -> list[Point]:
+        """By bisection, as more of the dial costs less and attains less; cheapest first."""
+        points: list[Point] = []
+        low, high = 0, len(self.values)  # the first setting that does not attain is among these
+        while low < high:
+            middle = (low + high) // 2
+            points.append(self.point(ledger, case, self.values[middle], seeds))
+            if points[-1].attainment >= self._target:
+                low = middle + 1
+            else:
+                high = middle
+        return sorted(points, key=lambda point: point.cost)
+
+    def point(self, ledger: Ledger, case: Case, value: Knob, seeds: range) -> Point:
+        knobs = {self._dial: value, **self.knobs}
+        runs = ledger.runs(case, knobs, seeds)
+        return Point(
+            knobs,
+            tuple(run["attainment"] for run in runs),
+            tuple(run["gpu_hours"] for run in runs),
+            mean(run["mean_replicas"] for run in runs),
+            mean(run["reversals"] for run in runs),
+        )
+
+    def closer(
+        self, ledger: Ledger, case: Case, points: list[Point], seeds: range, rounds: int
+    ) -> list[Point]:
+        """With settings between those of the bracket, where a dial has such."""
+        for _ in range(rounds):
+            found = crossing(points, self._target)
+            if found is None:
+                break
+            ends = [point.knobs[self._dial] for point in (found.short, found.enough)]
+            middle = _middle(*ends)
+            if middle is None or found.enough.attainment - self._target < CLOSE / 2:
+                break
+            points = [*points, self.point(ledger, case, middle, seeds)]
+        return sorted(points, key=lambda point: point.cost)
+
+
+def _middle(one: Knob, other: Knob) -> Knob | None:
+    if isinstance(one, float) and isinstance(other, float):
+        return (one + other) / 2
+    return None
+
+
+def crossing(points: Sequence[Point], target: float) -> Crossing | None:
+    """Of the points in order of cost: the cheapest that attains, and the best of the cheaper ones."""
+    ordered = sorted(points, key=lambda point: point.cost)
+    index = next((i for i, p in enumerate(ordered) if p.attainment >= target), 0)
+    if not index:
+        return None
+    short = max(ordered[:index], key=lambda point: point.attainment)
+    return Crossing(short, ordered[index], target)
+
+
+def price(points: Sequence[Point], target: float) -> float:
+    """GPU-hours at the target: infinite where nothing attains."""
+    found = crossing(points, target)
+    if found is not None:
+        return found.cost
+    return min((p.cost for p in points if p.attainment >= target), default=float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    ledger: Ledger
+    world: World
+    target: float
+    seeds: int
+
+    def result(self, policy: str, admission: Policy) -> Result:
+        """Tuned on one part, measured on the other."""
+        line = self.tuned(policy, admission)
+        case, seeds = self._case(policy, admission, "report"), range(self.seeds)
+        points = line.points(self.ledger, case, seeds)
+        points = line.closer(self.ledger, case, points, seeds, ROUNDS)
+        return Result(policy, admission, tuple(points), crossing(points, self.target), self.target)
+
+    def tuned(self, policy: str, admission: Policy) -> Line:
+        """The best line on the part for tuning."""
+        lines = list(_lines(published(policy), self.target))
+        case = self._case(policy, admission, "tuning")
+        for seeds in (1, SEEDS_AGAIN):
+            if len(lines) == 1:
+                break
+            prices = [
+                price(line.points(self.ledger, case, range(seeds)), self.target) for line in lines
+            ]
+            order = sorted(range(len(lines)), key=lambda i: prices[i])
+            kept = max(2, len(lines) // KEPT) if seeds == 1 else 1
+            lines = [lines[i] for i in order[:kept]]
+        return lines[0]
+
+    def _case(self, policy: str, admission: Policy, part: Part) -> Case:
+        return Case(self.world, part, admission, policy)
+
+
+def published(policy: str) -> Published:
+    return ORACLE if policy == "oracle" else PUBLISHED[policy]
+
+
+def _lines(rule: Published, target: float) -> Iterator[Line]:
+    dial = next(iter(rule.grid))
+    seen = []
+    for knobs in rule.combinations():
+        others = {name: value for name, value in knobs.items() if name != dial}
+        if others not in seen:
+            seen.append(others)
+            yield Line(rule, others, target)

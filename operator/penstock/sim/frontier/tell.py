@@ -1,0 +1,102 @@
+"""Results as a table, and as a picture."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from rich.table import Table
+
+from penstock.core.rules.registry import Knob
+from penstock.sim.frontier.search import Point, Result
+from penstock.sim.report import Estimate
+
+COLUMNS = 3
+
+
+def table_of(world: str, results: Sequence[Result], ours: Result | None) -> Table:
+    """Cheapest first. `ours` is compared with each of the others."""
+    table = Table(
+        "rule", "admission", "GPU-hours", "replicas", "reversals", "ours saves", "knobs",
+        title=world,
+    )  # fmt: skip
+    for result in sorted(results, key=_cost):
+        if (costs := result.costs) is None:
+            best = max(result.points, key=lambda p: p.attainment)
+            told = f"never: {best.attainment:.2%} at {best.cost:.2f}"
+            table.add_row(result.policy, result.admission, told, "", "", "", _told(best.knobs))
+            continue
+        estimate = Estimate.of(costs)
+        point = _nearest(result)
+        saving = ours.saving(result) if ours is not None and ours is not result else None
+        table.add_row(
+            result.policy,
+            result.admission,
+            f"{estimate.mean:.3f} ± {estimate.ci95:.3f}",
+            f"{point.mean_replicas * estimate.mean / point.cost:.2f}",
+            f"{point.reversals:.1f}",
+            f"{saving.mean:+.1%} ± {saving.ci95:.1%}" if saving else "",
+            _told(point.knobs) + ("" if result.crossing else ", at most"),
+        )
+    return table
+
+
+def _cost(result: Result) -> float:
+    return mean(result.costs) if result.costs is not None else float("inf")
+
+
+def _nearest(result: Result) -> Point:
+    """The setting that attains for least."""
+    if result.crossing is not None:
+        return result.crossing.enough
+    return min((p for p in result.points if p.attainment >= result.target), key=lambda p: p.cost)
+
+
+def _told(knobs: Mapping[str, Knob]) -> str:
+    return " ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in knobs.items()
+    )
+
+
+def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
+    """A panel for each world: attainment against GPU-hours. The format is that of the suffix."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+
+    rows = ceil(len(panels) / COLUMNS)
+    columns = min(COLUMNS, len(panels))
+    figure, axes = plt.subplots(
+        rows, columns, squeeze=False, figsize=(5.2 * columns + 2, 4 * rows), layout="constrained"
+    )
+    rules = list(dict.fromkeys(r.policy for results in panels.values() for r in results))
+    colours = {rule: plt.get_cmap("tab20")(i) for i, rule in enumerate(rules)}
+    for panel in axes.flat[len(panels) :]:
+        panel.set_axis_off()
+    for panel, (name, results) in zip(axes.flat, panels.items(), strict=False):
+        for result in results:
+            _line(panel, result, colours.get(result.policy, "black"))
+        panel.axhline(results[0].target, color="#888888", lw=0.6)
+        panel.set_ylim(0.9, 1.001)
+        panel.set_title(name)
+        panel.set_xlabel("GPU-hours")
+        panel.set_ylabel("requests within both objectives")
+    handles = [Line2D([], [], color=colours.get(r, "black"), marker="o", label=r) for r in rules]
+    figure.legend(handles=handles, loc="outside right upper", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _line(panel: Any, result: Result, colour: Any) -> None:
+    """Dashed without admission; ours thicker."""
+    points = sorted(result.points, key=lambda point: point.cost)
+    panel.plot(
+        [point.cost for point in points], [point.attainment for point in points],
+        color=colour, marker="o", ms=3, lw=2.4 if result.policy == "penstock" else 1.0,
+        linestyle="-" if result.admission == "deadline" else "--",
+    )  # fmt: skip

@@ -1,0 +1,155 @@
+"""What rules are compared on: a part to be tuned on, and a part that is reported.
+
+A trace is cut in time, a shipped scenario by its seeds. ServeGen's fortnight is sampled: each seed
+is half an hour of its own, spread over the week, so that every hour of the day occurs.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from penstock.core.admission import Policy
+from penstock.core.sizing.capacity import Mix, Room, capacity
+from penstock.core.sizing.iteration import IterationModel
+from penstock.sim import policies, scenario
+from penstock.sim.scenario import Scenario, Service
+from penstock.sim.traces.read import requests_of
+from penstock.sim.traces.source import Format, Trace
+
+Part = Literal["tuning", "report"]
+DAY_S = 86_400.0
+STARTUPS_S = (30.0, 110.0, 300.0)
+# Seeds of the part that is tuned on begin there, where a scenario is told apart by its seeds alone.
+TUNING_SEEDS = 1000
+# What is there when a run begins, over what its first minutes need.
+FIRST_S, FIRST_SHARE = 300.0, 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    from_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A trace, how it is scaled, what serves it; and its two parts, of which each seed takes one slice
+    in turn."""
+
+    file: str
+    format: Format
+    rate_scale: float
+    profile: str
+    ttft_s: float
+    tuning: tuple[Slice, ...]
+    report: tuple[Slice, ...]
+    tpot_s: float = 0.1
+    max_replicas: int = 16
+
+    def scenario(
+        self, name: str, folder: Path, startup_s: float, part: Part, seed: int
+    ) -> Scenario:
+        slices = self.tuning if part == "tuning" else self.report
+        chosen = slices[seed % len(slices)]
+        workload = Trace(
+            path=folder / self.file,
+            format=self.format,
+            rate_scale=self.rate_scale,
+            from_s=chosen.from_s,
+        )
+        service = Service(
+            profile=self.profile,
+            workload=workload,
+            ttft_s=self.ttft_s,
+            tpot_s=self.tpot_s,
+            startup_s=startup_s,
+            max_replicas=self.max_replicas,
+        )
+        first = ceil(FIRST_SHARE * replicas_needed(service, seed))
+        service = service.model_copy(update={"initial_replicas": first})
+        return Scenario(name=name, duration_s=chosen.duration_s, services=(service,))
+
+
+TRACES = {
+    "azure": Recorded(
+        "azure-2023-conv.csv",
+        "azure",
+        3.0,
+        "llama-3.1-8b-a100",
+        2.0,
+        (Slice(0, 1750),),
+        (Slice(1750, 1750),),
+    ),
+    "mooncake": Recorded(
+        "mooncake-conversation.jsonl",
+        "mooncake",
+        1.5,
+        "llama-3.1-8b-h100",
+        6.0,
+        (Slice(0, 1768),),
+        (Slice(1768, 1768),),
+        tpot_s=0.2,
+    ),
+    "servegen": Recorded(
+        "servegen-m-small.tar.gz",
+        "servegen",
+        0.06,
+        "qwen2.5-0.5b-cpu",
+        2.0,
+        tuple(Slice(k * 56 * 3600, 1800) for k in range(3)),
+        tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 1800) for k in range(10)),
+        tpot_s=0.4,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """trace: in TRACES, or "" when the name is that of a shipped scenario."""
+
+    name: str
+    trace: str
+    startup_s: float
+    folder: Path
+
+    def run_of(self, part: Part, admission: Policy, seed: int) -> tuple[Scenario, int]:
+        """What is run for a seed, and the seed it is run with."""
+        if not self.trace:
+            shift = TUNING_SEEDS if part == "tuning" else 0
+            return scenario.load(self.name).with_each(admission=admission), seed + shift
+        world = _of_trace(self.name, self.trace, self.folder, self.startup_s, part, seed)
+        return world.with_each(admission=admission), seed
+
+
+_of_trace = cache(
+    lambda name, trace, folder, startup_s, part, seed: TRACES[trace].scenario(
+        name, folder, startup_s, part, seed
+    )
+)
+
+
+def world(name: str, folder: Path) -> World:
+    """ "azure-110": a trace with a start-up time; else a shipped scenario. ValueError for neither."""
+    trace, _, startup = name.rpartition("-")
+    if trace in TRACES and startup.isdecimal():
+        return World(name, trace, float(startup), folder)
+    if name in scenario.shipped():
+        return World(name, "", 0.0, folder)
+    raise ValueError(f"{name!r} is neither TRACE-SECONDS, of {', '.join(TRACES)}, nor a scenario")
+
+
+def replicas_needed(service: Service, seed: int) -> float:
+    """For the mean of the first minutes of its trace, by what one replica should take."""
+    assert isinstance(service.workload, Trace)
+    requests, _ = requests_of(service.workload, FIRST_S, Random(seed))
+    count = max(1, len(requests))
+    prompt = sum(r.prompt_tokens for r in requests) / count
+    output = sum(r.output_tokens for r in requests) / count
+    told = policies.engine_profile(service.engine)
+    model = IterationModel(told.base_s, told.prefill_token_s, told.sequence_s, told.kv_token_s)
+    room = Room(told.kv_capacity_tokens, told.max_sequences)
+    found = capacity(model, Mix(prompt, prompt, output), room, service.objectives)
+    return count / FIRST_S / found.rate

@@ -1,0 +1,32 @@
+"""One budget of GPUs for several services, shared by priority."""
+
+from collections.abc import Sequence
+
+from penstock.core.budget import Claim, share
+from penstock.sim.quota import Quota
+from penstock.sim.service import Service
+
+
+class Sharing:
+    """Stands between scalers and fleets: whoever asks, all shares of that kind of GPU are settled."""
+
+    def __init__(self, quota: Quota, services: Sequence[Service]) -> None:
+        self._quota = quota
+        self._services = services
+        self._wanted = {service.spec.name: service.fleet.desired for service in services}
+
+    def ask(self, service: Service, replicas: int) -> None:
+        self._wanted[service.spec.name] = replicas
+        gpu = service.spec.engine.gpu
+        peers = [peer for peer in self._services if peer.spec.engine.gpu == gpu]
+        grants = share([self._claim(peer) for peer in peers], self._quota.limits[gpu])
+        for peer in peers:
+            granted = grants[peer.spec.name].replicas
+            if granted != peer.fleet.desired:
+                peer.fleet.scale(granted)
+
+    def _claim(self, service: Service) -> Claim:
+        spec = service.spec
+        return Claim(
+            spec.name, self._wanted[spec.name], spec.min_replicas, spec.priority, spec.engine.gpus
+        )

@@ -1,0 +1,197 @@
+"""The judge's loop: blocks from what gateways counted, verdicts, and a memory that outlives it."""
+
+import json
+
+import pytest
+
+from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.controller.judge import Judge, cases_of
+from penstock.core.canary.evidence import EMPTY_BINS, Arm
+from penstock.core.canary.moments import Moments
+from penstock.core.canary.verdict import Abort, Continue, Extend
+from penstock.core.service import (
+    COHORT_LABEL,
+    MANAGED_LABEL,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVICE_LABEL,
+)
+from penstock.errors import NotFound, Transient
+
+KEY = ("default", "chat")
+OLD, NEW = "a" * 8, "b" * 8
+
+
+class Kube:
+    def __init__(self):
+        self.config_maps, self.writes, self.is_down = {}, 0, False
+
+    async def get(self, resource, namespace, name):
+        if name not in self.config_maps:
+            raise NotFound(name)
+        return self.config_maps[name]
+
+    async def apply(self, body, *, manager):
+        if self.is_down:
+            raise Transient("down")
+        self.writes += 1
+        self.config_maps[body["metadata"]["name"]] = json.loads(json.dumps(body))
+
+
+def child(name, revision, cohort="", **status):
+    labels = {SERVICE_LABEL: "chat", REVISION_LABEL: revision, ROLE_LABEL: "serve"}
+    if cohort:
+        labels[COHORT_LABEL] = cohort
+    return {
+        "metadata": {
+            "name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"replicas": 1},
+        "status": status,
+    }  # fmt: skip
+
+
+class World:
+    """Requests come to a canary and to its control; what they take is told."""
+
+    def __init__(self):
+        self.kube, self.changed, self.now_s = Kube(), [], 0.0
+        self.phase = "Judging"
+        self.deployments = [child("chat-b", NEW), child("chat-a", OLD)]
+        self.pods = [child("new", NEW), child("old", OLD), child("control", OLD, "control")]
+        self.arms = {f"default/{name}": Arm() for name in ("new", "old", "control")}
+        self.begin_anew()
+
+    def begin_anew(self):
+        self.judge = Judge(
+            self.kube, cases=self.cases, arms=lambda _: dict(self.arms), changed=self.changed.append
+        )
+
+    def cases(self):
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "name": "chat", "namespace": "default", "uid": "u1", "generation": 1,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
+            "spec": {"model": {"uri": "pvc://models"}, "rollout": {"strategy": "Canary"}},
+            "status": {
+                "rollout": {"phase": self.phase}, "stableRevision": OLD, "candidateRevision": NEW,
+            },
+        }  # fmt: skip
+        return cases_of({KEY: body}, self.deployments, self.pods)
+
+    async def block(self, *, new=0.0, old=0.0, requests=20):
+        """Ten seconds; new, old: log seconds to the first token, give or take."""
+        self.now_s += 10
+        for pod, level in (("new", new), ("control", old), ("old", 9.0)):
+            logs = [level + 0.1 * (i % 5 - 2) for i in range(requests)]
+            ttft = (Moments.of(logs), *EMPTY_BINS[1:])
+            tpot = (Moments.of([0.1 * (i % 5 - 2) for i in range(requests)]), *EMPTY_BINS[1:])
+            name = f"default/{pod}"
+            self.arms[name] = self.arms[name].plus(
+                Arm(requests=requests, ttft=ttft, tpot=tpot, output=Moments.of([1.0] * requests))
+            )
+        await self.judge.tick(self.now_s)
+
+    def said(self):
+        return self.judge.judgement(KEY, "uid-chat-b")
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+async def test_the_first_look_says_nothing_and_the_next_a_block(world):
+    await world.block()
+    assert (world.said(), world.changed) == (None, [])
+    await world.block()
+    assert isinstance(world.said().verdict, Continue)
+    assert world.changed == [KEY]
+    assert world.judge.judgement(KEY, "uid-chat-a") is None
+
+
+async def test_a_slow_canary_is_aborted_beside_its_control_and_an_equal_one_is_not(world):
+    for _ in range(15):
+        await world.block(new=0.0)
+    assert isinstance(world.said().verdict, Continue)
+    slow = World()
+    for _ in range(15):
+        await slow.block(new=1.0)
+    assert isinstance(slow.said().verdict, Abort)
+    (ttft,) = [each for each in slow.said().evidence if each["metric"] == "TTFT"]
+    assert 1.5 < ttft["effect"] < 2
+    assert ttft["low"] > 0
+
+
+async def test_no_requests_say_nothing(world):
+    for _ in range(5):
+        await world.block(requests=0)
+    assert isinstance(world.said().verdict, Extend)
+
+
+async def test_the_next_operator_goes_on_where_this_one_died(world):
+    for _ in range(8):
+        await world.block(new=0.2)
+    before = world.judge._open[KEY].trial
+    world.begin_anew()
+    await world.block(new=0.2)  # what came meanwhile is not known to be whole
+    assert world.judge._open[KEY].trial == before
+    assert world.said() is None
+    await world.block(new=0.2)
+    assert world.judge._open[KEY].trial.state.judged_s == before.state.judged_s + 10
+
+
+async def test_a_revision_that_is_tried_again_is_another_trial(world):
+    for _ in range(4):
+        await world.block()
+    world.deployments[0] = child("chat-b2", NEW)
+    assert world.judge.judgement(KEY, "uid-chat-b2") is None
+    await world.block()
+    assert world.judge.judgement(KEY, "uid-chat-b2") is None
+    assert world.judge._open[KEY].trial.state.judged_s == 0
+
+
+async def test_a_block_that_could_not_be_kept_counts_once(world):
+    for _ in range(3):
+        await world.block()
+    judged_s = world.judge._open[KEY].trial.state.judged_s
+    world.kube.is_down = True
+    await world.block()
+    assert world.judge._open[KEY].trial.state.judged_s == judged_s
+    world.kube.is_down = False
+    await world.block()
+    assert world.judge._open[KEY].trial.state.judged_s == judged_s + 20
+
+
+async def test_somebody_elses_config_map_is_left_alone(world):
+    theirs = {"metadata": {"name": "chat-rollout"}, "data": {"mine": "1"}}
+    world.kube.config_maps["chat-rollout"] = theirs
+    for _ in range(3):
+        await world.block()
+    assert isinstance(world.said().verdict, Continue)
+    assert world.kube.config_maps == {"chat-rollout": theirs}
+
+
+async def test_faults_of_its_pods_end_it_without_statistics(world):
+    waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "boom"}}
+    await world.block()
+    world.pods[0] = child("new", NEW, containerStatuses=[{"name": "engine", "state": waiting}])
+    await world.block()
+    assert world.said().verdict.cause == "Gate"
+    ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+    world.pods[0] = child("new", NEW, containerStatuses=[{"name": "engine", "lastState": ended}])
+    await world.block()
+    assert "memory" in world.said().verdict.reason
+
+
+async def test_only_what_is_judged_is_remembered(world):
+    for _ in range(2):
+        await world.block()
+    world.phase = "RollingBack"
+    await world.block()
+    assert world.said() is None
+    assert {MANAGED_LABEL} <= world.kube.config_maps["chat-rollout"]["metadata"]["labels"].keys()

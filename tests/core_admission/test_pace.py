@@ -1,0 +1,48 @@
+"""How fast an engine is, learned from its answers."""
+
+import math
+import random
+
+import pytest
+
+from penstock.core.pace import Pace
+
+
+def test_what_is_not_known_holds_nobody_back():
+    assert Pace().prefill_tokens_per_s == math.inf
+    assert Pace().decode_s == 0.0
+
+
+def test_it_is_learned_from_few_answers():
+    """20 ms an iteration and 10,000 tokens/s: short prompts say little about the speed."""
+    draw, pace = random.Random(3), Pace()
+    for _ in range(30):
+        tokens = draw.choice([50, 200, 1000, 4000])
+        pace = pace.after_first_token(tokens, 0.02 + tokens / 10_000)
+        pace = pace.after_answer(100, 100 * 0.025 + 0.3, 0.3)
+    assert pace.prefill_tokens_per_s == pytest.approx(8_700, rel=0.1)
+    assert pace.decode_s == pytest.approx(0.025)
+
+
+def test_it_follows_an_engine_that_slows_down():
+    pace = Pace()
+    for speed, step_s in [(10_000, 0.02)] * 200 + [(2_000, 0.05)] * 150:
+        pace = pace.after_first_token(1000, 1000 / speed).after_answer(50, 50 * step_s, 0.0)
+    assert pace.prefill_tokens_per_s == pytest.approx(2_000, rel=0.1)
+    assert pace.decode_s == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_belief_is_soon_overruled():
+    slow = Pace()
+    for _ in range(500):
+        slow = slow.after_first_token(1000, 1.0)
+    belief = slow.faded()
+    assert belief.prefill_tokens_per_s == pytest.approx(1_000)
+    for _ in range(5):
+        belief = belief.after_first_token(1000, 0.1)
+    assert belief.prefill_tokens_per_s > 4_000
+
+
+def test_time_that_cannot_be_is_none():
+    pace = Pace().after_answer(10, 0.5, 2.0).after_first_token(10, -1.0)
+    assert (pace.decode_s, pace.prefill_tokens_per_s) == (0.0, math.inf)

@@ -1,0 +1,59 @@
+"""Arms grow, and what came in between is the difference of two looks."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.canary.evidence import COUNTERS, NO_REQUESTS, NUM_BINS, Arm
+from penstock.core.canary.moments import NOTHING, Moments
+
+moments = st.lists(st.floats(-14, 14), max_size=4).map(Moments.of)
+bins = st.lists(moments, min_size=NUM_BINS, max_size=NUM_BINS).map(tuple)
+counters = {name: st.integers(0, 1000) for name in COUNTERS}
+arms = st.builds(Arm, ttft=bins, tpot=bins, output=moments, **counters)
+
+
+def numbers(arm):
+    """All of it, as one flat list."""
+    every = (*arm.ttft, *arm.tpot, arm.output)
+    return [
+        *(getattr(arm, name) for name in COUNTERS),
+        *(number for m in every for number in (m.n, m.total, m.squares)),
+    ]
+
+
+@given(arms, arms)
+def test_what_was_added_is_what_came_since(before, gained):
+    after = before.plus(gained)
+    assert numbers(after) == numbers(gained.plus(before))
+    assert numbers(after.since(before)) == pytest.approx(numbers(gained), abs=1e-9)
+    assert after.since(after) == NO_REQUESTS
+    assert after.since(None) == after.plus(NO_REQUESTS) == after
+
+
+@given(arms, arms)
+def test_no_part_of_a_difference_is_negative(before, after):
+    gained = after.since(before)
+    assert all(getattr(gained, name) >= 0 for name in COUNTERS)
+    assert all(m.n >= 0 and m.squares >= 0 for m in (*gained.ttft, *gained.tpot, gained.output))
+
+
+@given(arms, st.sampled_from(COUNTERS))
+def test_a_counter_that_fell_began_anew(arm, name):
+    assert arm.since(replace(arm, **{name: getattr(arm, name) + 1})) == arm
+
+
+def test_moments_that_fell_began_anew_too():
+    arm = Arm(requests=5, ttft=(Moments.of([0.1]), *[NOTHING] * (NUM_BINS - 1)))
+    more = Arm(requests=5, ttft=(Moments.of([0.1, 0.2]), *[NOTHING] * (NUM_BINS - 1)))
+    assert arm.since(more) == arm
+
+
+def test_looks_an_hour_apart_lose_no_digits_that_matter():
+    """A million requests before; the block's own mean is still right to a millionth."""
+    long = Moments(1_000_000, -693_147.18, 1_120_453.0)
+    block = Moments.of([math.log(0.5)] * 10)
+    assert long.plus(block).since(long).mean == pytest.approx(math.log(0.5), rel=1e-6)

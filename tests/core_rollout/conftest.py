@@ -1,0 +1,232 @@
+"""A small cluster for planners: Deployments make pods, pods start or fail, and operators die."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from penstock.core.history import Revision
+from penstock.core.manifests import engine as manifests
+from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.plan import Told, plan
+from penstock.core.revision import revision_of
+from penstock.core.routing import Side
+from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ScalingSpec, ServiceSpec
+from penstock.core.timestamps import timestamp
+
+SPEC = ServiceSpec(
+    namespace="default", name="chat", uid="u1", generation=1, created_at="", served_name="chat",
+    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
+    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
+    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
+    scaling=ScalingSpec("Active", 1, 20, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
+)  # fmt: skip
+PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
+REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
+START_S = 1_800_000_000.0
+
+
+class Killed(Exception):
+    """The operator died before a write."""
+
+
+@dataclass
+class World:
+    """bad: revisions whose pods crash. refused: those whose preflight fails. room: pods that fit."""
+
+    spec: ServiceSpec = SPEC
+    desired: int = 1
+    room: int = 1000
+    now_s: float = START_S
+    bad: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    deployments: dict[Side, int] = field(default_factory=dict)
+    pods: dict[str, ObservedPod] = field(default_factory=dict)
+    history: dict[str, Revision] = field(default_factory=dict)
+    specs: dict[str, ServiceSpec] = field(default_factory=dict)
+    rollout: object = None
+    traffic: tuple = ()
+    verdict: object = None
+    command: object = None
+    phases: list[str] = field(default_factory=list)
+    numbers: int = 0
+
+    def look(self):
+        stable = self.rollout.stable if self.rollout else None
+        return Observed(
+            deployments=tuple(self._deployment(side, n) for side, n in self.deployments.items()),
+            pods=tuple(self.pods.values()),
+            history=tuple(self.history.values()),
+            rollout=self.rollout,
+            traffic=self.traffic,
+            stable_spec=self.specs.get(stable),
+        )
+
+    def _deployment(self, side, replicas):
+        spec = self.specs[side.revision]
+        body = manifests.deployment(spec, side.revision, "image", side.cohort)
+        return ObservedDeployment(
+            name_of(side), name_of(side), side.revision, replicas, 0, False, body,
+            cohort=side.cohort,
+        )  # fmt: skip
+
+    def reconcile(self, *, writes=10**6):
+        """As the controller does it; what it planned. It dies after so many writes, the status last."""
+        try:
+            return self._reconcile(writes)
+        except Killed:
+            return None
+
+    def _reconcile(self, writes):
+        wanted = revision_of(self.spec)
+        self.specs[wanted] = self.spec
+        observed = self.look()
+        made = plan(self.spec, observed, "image", self.now_s, self._told())
+        self.check(made)
+        budget = iter(range(writes))
+
+        def write():
+            if next(budget, None) is None:
+                raise Killed
+
+        for body in made.apply:
+            write()
+            self._apply(body)
+        for body in made.create:
+            write()
+            self._preflight(body["metadata"]["labels"][REVISION_LABEL])
+        for scale in made.scale:
+            write()
+            side = next(s for s in self.deployments if name_of(s) == scale.deployment)
+            self.deployments[side] = scale.replicas
+        for doomed in made.delete:
+            write()
+            self._delete(doomed)
+        if (made.rollout, made.shares) != (self.rollout, self.traffic):
+            write()
+            if self.rollout is None or made.rollout.phase != self.rollout.phase:
+                self.phases.append(made.rollout.phase)
+            # The status keeps times to the second.
+            self.rollout = replace(made.rollout, since_s=float(int(made.rollout.since_s)))
+            self.traffic = made.shares
+        return made
+
+    def _told(self):
+        under_way = self.rollout is not None and self.rollout.phase in (
+            "Judging", "Paused", "Growing",
+        )  # fmt: skip
+        return Told(self.desired, self.verdict if under_way else None, self.command)
+
+    def check(self, made):
+        told = {share.side for share in self.traffic}
+        for doomed in made.delete:
+            if doomed.kind == "Deployment":
+                assert doomed.name not in map(name_of, told), "pods with traffic are deleted"
+        if self.rollout is None or made.rollout.phase != self.rollout.phase:
+            assert made.is_empty, "a phase is acted on before it is written down"
+        weights = [share.weight for share in made.shares]
+        assert not weights or sum(weights) == 100
+        assert all(weight > 0 for weight in weights)
+        ready = {share.side.revision: self.ready(share.side.revision) for share in made.shares}
+        if made.rollout.phase != "Stopping" and any(self.ready(side.revision) for side in told):
+            assert any(ready.values()), f"{made.rollout.phase}: nobody ready has the traffic"
+        if any(ready.values()):
+            assert all(ready.values()), f"traffic for a revision without ready pods: {made.shares}"
+
+    def ready(self, revision):
+        return sum(p.is_ready for p in self.pods.values() if p.revision == revision)
+
+    def _apply(self, body):
+        labels = body["metadata"]["labels"]
+        revision = labels[REVISION_LABEL]
+        if body["kind"] == "ControllerRevision":
+            name = body["metadata"]["name"]
+            self.history[revision] = Revision(name, name, revision, body["revision"], body["data"])
+            return
+        assert revision in self.history, "a pod before its revision was remembered"
+        self.deployments.setdefault(Side(revision, labels.get(COHORT_LABEL, "")), 1)
+
+    def _preflight(self, revision):
+        said = REFUSED if revision in self.refused else PASSED
+        phase = "Failed" if revision in self.refused else "Succeeded"
+        name = f"{revision}-preflight"
+        self.pods[name] = ObservedPod(
+            name, name, revision, "preflight", "", False, False, phase, None, said
+        )
+
+    def _delete(self, doomed):
+        if doomed.kind == "Deployment":
+            self.deployments = {
+                s: n for s, n in self.deployments.items() if name_of(s) != doomed.name
+            }
+        elif doomed.kind == "Pod":
+            self.pods.pop(doomed.name, None)
+        else:
+            self.history = {r: e for r, e in self.history.items() if e.name != doomed.name}
+
+    def settle_pods(self, *, ready=True):
+        """Deployments make and remove pods; those that fit and are not bad become ready."""
+        for side, replicas in self.deployments.items():
+            mine = [p for p in self.serving() if p.side == side]
+            # As a ReplicaSet picks: those that are not ready first.
+            mine.sort(key=lambda pod: (pod.is_ready, pod.name))
+            for pod in mine[: max(0, len(mine) - replicas)]:
+                del self.pods[pod.name]
+            for _ in range(replicas - len(mine)):
+                self.numbers += 1
+                name = f"{name_of(side)}-{self.numbers}"
+                self.pods[name] = ObservedPod(
+                    name, name, side.revision, "serve", "127.0.0.9", False, False, "Pending", None,
+                    "", cohort=side.cohort,
+                )  # fmt: skip
+        for pod in self.serving():
+            if pod.side not in self.deployments:
+                del self.pods[pod.name]
+        placed = sum(p.phase == "Running" for p in self.serving())
+        for pod in self.serving():
+            if pod.phase == "Pending":
+                if placed >= self.room:
+                    trouble = ("Unschedulable", "no GPU")
+                    self.pods[pod.name] = replace(pod, trouble=trouble)
+                    continue
+                placed += 1
+                pod = replace(pod, phase="Running", trouble=None)
+                self.pods[pod.name] = pod
+            if pod.revision in self.bad:
+                trouble = ("CrashLoopBackOff", "boom")
+                self.pods[pod.name] = replace(
+                    pod, is_ready=False, ready_at=None, trouble=trouble, restarts=2
+                )
+            elif ready and not pod.is_ready:
+                self.pods[pod.name] = replace(
+                    pod, is_ready=True, ready_at=timestamp(self.now_s), trouble=None
+                )
+
+    def serving(self):
+        return [p for p in self.pods.values() if p.role == "serve"]
+
+    def run(self, rounds=200, *, each_s=2.0):
+        """Undisturbed, until the rollout is calm and the plan empty; the phases on the way."""
+        since = len(self.phases)
+        for _ in range(rounds):
+            self.settle_pods()
+            before = self.rollout, self.traffic
+            made = self.reconcile()
+            self.now_s += each_s
+            is_done = made.is_empty and (made.rollout, made.shares) == before
+            if is_done and made.rollout.is_calm and not self.waits():
+                return self.phases[since:]
+        raise AssertionError(f"not calm: {self.phases[since:]}, {self.rollout}")
+
+    def waits(self):
+        """Whether something is left to do for the cluster."""
+        return any(n != sum(p.side == s and p.is_ready for p in self.serving())
+                   for s, n in self.deployments.items())  # fmt: skip
+
+
+def name_of(side):
+    return "-".join(part for part in ("chat", side.revision, side.cohort) if part)
+
+
+@pytest.fixture(scope="session")
+def make_world():
+    return World

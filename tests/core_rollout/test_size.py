@@ -1,0 +1,61 @@
+"""How many pods, and how much of the traffic: the arithmetic of rollouts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.rollout.shares import split
+from penstock.core.rollout.size import Count, pods_for, replaced
+from penstock.core.routing import Side
+
+NUMBERS = st.integers(0, 40)
+
+
+@pytest.mark.parametrize(
+    ("weight", "total", "pods"),
+    [(0.05, 1, 1), (0.05, 20, 1), (0.05, 21, 2), (0.3, 10, 3), (0.5, 7, 4), (0.1, 0, 1)],
+)
+def test_a_side_gets_its_share_of_the_pods_rounded_up(weight, total, pods):
+    assert pods_for(weight, total) == pods
+
+
+@given(st.integers(1, 100), st.dictionaries(st.sampled_from("abcde").map(Side), NUMBERS))
+def test_traffic_is_split_in_proportion_and_nothing_is_lost(whole, by):
+    if not any(by.values()):
+        with pytest.raises(ValueError, match="nobody"):
+            split(whole, by)
+        return
+    shares = split(whole, by)
+    assert sum(share.weight for share in shares) == whole
+    assert all(by[share.side] > 0 < share.weight for share in shares)
+    total = sum(by.values())
+    for share in shares:
+        assert abs(share.weight - whole * by[share.side] / total) <= 1 + len(by)
+
+
+@st.composite
+def replacing(draw):
+    new, old = draw(NUMBERS), draw(NUMBERS)
+    surge, unavailable = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    return (
+        draw(st.integers(0, 30)),
+        Count(new, draw(st.integers(0, new))),
+        Count(old, draw(st.integers(0, old))),
+        {"surge": surge, "unavailable": unavailable or (not surge)},
+        draw(st.booleans()),
+    )
+
+
+@given(replacing())
+def test_replacing_takes_no_pod_that_is_needed_and_makes_none_that_is_not(case):
+    total, new, old, limits, is_starved = case
+    wanted_new, wanted_old = replaced(total, new, old, **limits, is_starved=is_starved)
+    assert 0 <= wanted_old <= old.replicas
+    assert min(new.replicas, total) <= wanted_new <= total
+    if wanted_new > new.replicas:
+        assert wanted_new + old.replicas <= total + limits["surge"]
+    # A Deployment removes pods that are not ready first.
+    ready_removed = max(0, (old.replicas - wanted_old) - (old.replicas - old.ready))
+    if ready_removed:
+        left = new.ready + old.ready - ready_removed
+        assert left >= total - limits["unavailable"]

@@ -1,0 +1,61 @@
+"""Which rule a request falls under, and which of its services answers."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.route import Match, RouteRule, Shadow, matching
+
+ACME = RouteRule(Match(headers=(("x-tenant", "acme"), ("x-beta", "1"))), (("beta", 100),))
+USERS = RouteRule(Match(users=frozenset({"ada", "bob"})), (("staff", 100),))
+REST = RouteRule(Match(), (("old", 90), ("new", 10), ("off", 0)))
+RULES = (ACME, USERS, REST)
+
+
+@pytest.mark.parametrize(
+    ("headers", "user", "expected"),
+    [
+        ({"x-tenant": "acme", "x-beta": "1"}, None, ACME),
+        ({"x-tenant": "acme", "x-beta": "1"}, "ada", ACME),
+        ({"x-tenant": "acme"}, "ada", USERS),
+        ({"x-tenant": "Acme", "x-beta": "1"}, "eve", REST),
+        ({}, None, REST),
+    ],
+)
+def test_the_first_rule_that_matches(headers, user, expected):
+    assert matching(RULES, headers, user) is expected
+
+
+def test_no_rule_is_a_value():
+    assert matching((ACME, USERS), {}, "eve") is None
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_services_by_weight(is_kept):
+    draw = random.Random(4)
+    counts = Counter(
+        REST.service(draw.random(), b"%d" % n if is_kept else None) for n in range(20_000)
+    )
+    assert counts["off"] == 0
+    assert abs(counts["new"] - 2000) < 4 * math.sqrt(20_000 * 0.1 * 0.9)
+
+
+@given(st.binary(), st.integers(1, 99), st.integers(1, 99))
+def test_more_weight_only_draws_keys_in(key, one, other):
+    small, large = sorted((one, other))
+
+    def service(weight):
+        return RouteRule(Match(), (("old", 100 - weight), ("new", weight))).service(0.0, key)
+
+    assert (service(small), service(large)) in {("old", "old"), ("old", "new"), ("new", "new")}
+
+
+def test_the_share_that_is_copied():
+    half, all_ = Shadow("a", None, 50), Shadow("b", "r2", 100)
+    rule = RouteRule(Match(), (("old", 100),), shadows=(half, all_))
+    assert rule.copied(0.49) == (half, all_)
+    assert rule.copied(0.5) == (all_,)

@@ -1,0 +1,74 @@
+"""What quotas leave for services, and how services share it."""
+
+from typing import Any, Literal
+
+import pytest
+
+from penstock.core.quotas import budgets, within
+from penstock.core.rule import Decision
+from penstock.core.service import ScalingSpec, ServiceSpec
+
+POOL = ("default", "nvidia.com/gpu")
+
+
+def quota(hard: dict[str, str], used: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": "default", "name": "q"},
+        "spec": {"hard": hard, **spec},
+        "status": {"hard": hard, "used": used or {}},
+    }
+
+
+GPU = "requests.nvidia.com/gpu"
+CASES = [
+    ("all of it", [quota({GPU: "8"})], 0, {POOL: 8}),
+    ("ours are not others'", [quota({GPU: "8"}, {GPU: "5"})], 5, {POOL: 8}),
+    ("others have three", [quota({GPU: "8"}, {GPU: "5"})], 2, {POOL: 5}),
+    ("used is told late", [quota({GPU: "8"}, {GPU: "1"})], 2, {POOL: 8}),
+    ("the tighter of two", [quota({GPU: "8"}), quota({GPU: "4"})], 0, {POOL: 4}),
+    ("more used than there is", [quota({GPU: "2"}, {GPU: "5"})], 0, {POOL: 0}),
+    ("other things", [quota({"pods": "4", "requests.cpu": "8", "limits.memory": "1Gi"})], 0, {}),
+    ("scoped", [quota({GPU: "2"}, scopes=["BestEffort"])], 0, {}),
+    ("none", [], 0, {}),
+]
+
+
+@pytest.mark.parametrize(("name", "quotas", "held", "expected"), CASES, ids=lambda v: v)
+def test_budgets(name: str, quotas: list[Any], held: int, expected: dict[Any, int]) -> None:
+    assert budgets(quotas, {POOL: held}) == expected
+
+
+def decided(desired: int) -> Decision:
+    return Decision(desired, "because", "ScaleUp")
+
+
+def service(
+    name: str,
+    priority: int = 0,
+    mode: Literal["Active", "Shadow"] = "Active",
+    namespace: str = "default",
+    accelerator: tuple[str, int] | None = ("nvidia.com/gpu", 1),
+) -> ServiceSpec:
+    scaling = ScalingSpec(mode, 1, 10, 0.75, 4, 60.0, priority=priority)
+    return ServiceSpec(
+        namespace=namespace, name=name, uid=name, generation=1, created_at="", served_name=name,
+        model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
+        dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
+        prefix_caching=True, cpu="1", memory="1Gi", accelerator=accelerator, scaling=scaling,
+        external_replicas=1, drain_s=30,
+    )  # fmt: skip
+
+
+def test_services_of_a_pool_share_it_and_others_do_not_care() -> None:
+    wanted = [
+        (service("urgent", priority=5), decided(4)),
+        (service("calm"), decided(4)),
+        (service("shadow", mode="Shadow"), decided(9)),
+        (service("cpu", accelerator=None), decided(9)),
+        (service("elsewhere", namespace="other"), decided(9)),
+    ]
+    granted = within(wanted, {POOL: 6})
+    assert [decision.desired for decision in granted] == [4, 2, 9, 9, 9]
+    assert [decision.code for decision in granted] == ["ScaleUp", "OverBudget", *["ScaleUp"] * 3]
+    assert "shared with urgent with 4" in granted[1].reason
+    assert within(wanted, {}) == [decision for _, decision in wanted]

@@ -1,0 +1,76 @@
+"""Copies are made where they cost less than computing again, and their price stays known."""
+
+import pytest
+
+from penstock_engine.core.copying import (
+    PROBE_CHOICES,
+    Choice,
+    Copying,
+    Prices,
+    on_eviction,
+    on_find,
+)
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import Sampled, Step
+
+
+@pytest.mark.parametrize(
+    ("token_s", "copy_s", "evicted", "found"),
+    [
+        (None, 0.001, ("save", "unmeasured"), ("restore", "unmeasured")),
+        (0.001, None, ("save", "unmeasured"), ("restore", "unmeasured")),
+        (0.001, 0.004, ("save", "cheaper"), ("restore", "cheaper")),
+        (0.001, 0.012, ("drop", "cheaper"), ("restore", "cheaper")),  # one copy pays, two do not
+        (0.001, 0.020, ("drop", "cheaper"), ("compute", "cheaper")),
+    ],
+)
+def test_a_block_of_sixteen_tokens_is_copied_where_that_costs_less(
+    token_s: float | None, copy_s: float | None, evicted: Choice, found: Choice
+) -> None:
+    prices = Prices(token_s, copy_s)
+    assert on_eviction(prices, 16, is_probe=False) == evicted
+    assert on_find(prices, 16, is_probe=False) == found
+
+
+def test_what_is_too_dear_is_tried_again_now_and_then() -> None:
+    copying = Copying(block_tokens=16)
+    for num_tokens in (1, 100):
+        copying.timed(num_tokens, 0, 0.01 + 0.001 * num_tokens)
+    copying.timed(1, 5, 0.011 + 5 * 0.1)
+    assert copying.prices == Prices(pytest.approx(0.001), pytest.approx(0.1))
+    restored = [copying.restores() for _ in range(2 * PROBE_CHOICES)]
+    assert [index for index, is_restored in enumerate(restored) if is_restored] == [49, 99]
+    assert copying.choices == {("compute", "cheaper"): 98, ("restore", "probe"): 2}
+
+
+@pytest.mark.parametrize(("copy_s", "actions"), [(0.00001, {"save", "restore"}), (1.0, {"drop"})])
+def test_the_scheduler_learns_which_it_is(copy_s: float, actions: set[str]) -> None:
+    """Three prompts in turn on a device with room for two, with steps of known duration."""
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=1, max_num_batched_tokens=40, max_model_len=64, block_size=4,
+            num_blocks=17, num_host_blocks=20,
+        )
+    )  # fmt: skip
+    now_s, before = 0.0, scheduler.stats()
+    for turn in range(30):
+        prompt = [turn % 3] * 32
+        one = Sequence(str(turn), prompt, SamplingParams(max_tokens=3), frozenset(), now_s)
+        assert scheduler.add(one) is None
+        if turn == 15:
+            before = scheduler.stats()
+        while (step := scheduler.schedule(now_s)) is not None:
+            now_s += duration_s(step, copy_s)
+            scheduler.complete(step, {s.request_id: Sampled((1,)) for s in step.sequences}, now_s)
+            scheduler.check()
+    learnt = dict(before.copy_choices)
+    later = {c for c, count in scheduler.stats().copy_choices if count > learnt.get(c, 0)}
+    made = {choice.action for choice in later if choice.reason == "cheaper"}
+    assert made - {"compute"} == actions  # what was saved as a probe may be found
+
+
+def duration_s(step: Step, copy_s: float) -> float:
+    num_copies = len(step.moves.saves) + len(step.moves.restores)
+    return 0.01 + 0.001 * step.num_tokens + copy_s * num_copies

@@ -1,0 +1,105 @@
+"""The frontier: what is tuned, what it costs at equal attainment, and that nothing is run twice."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.rules.registry import PUBLISHED
+from penstock.sim.frontier import __main__ as command
+from penstock.sim.frontier import worlds
+from penstock.sim.frontier.ledger import Case, Ledger
+from penstock.sim.frontier.search import Line, Point, Result, crossing, price
+from penstock.sim.frontier.worlds import Recorded, Slice, world
+
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
+    f"2023-11-16 18:{i // 60:02}:{i % 60:02}.0000000,2000,40" for i in range(240)
+)
+
+
+def point(attainment: float, hours: float, spread: float = 0.0) -> Point:
+    """Of two seeds."""
+    both = (attainment - spread, attainment + spread)
+    return Point({"target": hours}, both, (hours - spread, hours + spread), hours / 2, 0.0)
+
+
+def test_the_cost_is_where_the_line_between_two_settings_meets_the_target() -> None:
+    points = [point(0.95, 5.0), point(0.98, 6.0), point(1.0, 8.0)]
+    found = crossing(points, 0.99)
+    assert found is not None
+    assert (found.short, found.enough) == (points[1], points[2])
+    assert found.costs == pytest.approx((7.0, 7.0))
+    assert price(points, 0.99) == pytest.approx(7.0)
+
+
+def test_a_seed_that_attains_more_is_charged_for_it() -> None:
+    """A point of attainment costs an hour here: who is above the mean by 0.01 could do with 1 less."""
+    found = crossing([point(0.97, 5.0, 0.01), point(1.0, 8.0, 0.01)], 0.99)
+    assert found is not None
+    low, high = found.costs
+    assert low == pytest.approx(7.0 - 0.01 + 1.0)
+    assert high == pytest.approx(7.0 + 0.01 - 1.0)
+
+
+def test_who_never_attains_has_no_cost_and_who_always_does_its_least() -> None:
+    never, always = [point(0.9, 5.0), point(0.95, 9.0)], [point(0.995, 4.0), point(1.0, 5.0)]
+    assert price(never, 0.99) == float("inf")
+    assert price(always, 0.99) == 4.0
+    assert Result("kpa", "none", tuple(never), None, 0.99).costs is None
+    ours = Result("penstock", "deadline", tuple(always), None, 0.99)
+    other = Result("kpa", "deadline", (point(0.995, 5.0),), None, 0.99)
+    saving = ours.saving(other)
+    assert saving is not None
+    assert saving.mean == pytest.approx(0.2)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "tiny.csv").write_text(TRACE)
+    recorded = Recorded(
+        "tiny.csv", "azure", 12.0, "llama-3.1-8b-a100", 2.0, (Slice(0, 60),), (Slice(60, 60),)
+    )
+    monkeypatch.setitem(worlds.TRACES, "tiny", recorded)
+    return tmp_path
+
+
+def test_only_what_leads_to_the_crossing_is_run_and_only_once(tiny: Path) -> None:
+    rule = PUBLISHED["static"]
+    case = Case(world("tiny-30", tiny), "tuning", "deadline", "static")
+    ledger = Ledger(tiny / "runs.jsonl")
+    points = Line(rule, {}, 0.99).points(ledger, case, range(1))
+    assert len(points) < 6  # of sixteen
+    assert points[0].attainment < 0.99 <= points[-1].attainment
+    lines = (tiny / "runs.jsonl").read_text().splitlines()
+    assert len(lines) == len(points)
+    again = Line(rule, {}, 0.99).points(Ledger(tiny / "runs.jsonl"), case, range(1))
+    assert again == points
+    assert (tiny / "runs.jsonl").read_text().splitlines() == lines
+
+
+def test_the_command_tells_and_draws(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command.main(
+        [
+            "tiny-30", "--rules", "static", "oracle", "--seeds", "2", "--admission", "deadline",
+            "--traces", str(tiny), "--cache", str(tiny / "runs.jsonl"),
+            "--plot", str(tiny / "frontier.png"),
+        ]
+    )  # fmt: skip
+    told = capsys.readouterr().out
+    assert "replicas=" in told
+    assert "oracle" in told
+    assert (tiny / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_world_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="neither"):
+        world("azure-soon", tmp_path)
+
+
+def test_each_part_of_a_world_is_other_data(tiny: Path) -> None:
+    tuning, reported = (
+        world("tiny-30", tiny).run_of(part, "none", 3)[0] for part in ("tuning", "report")
+    )
+    assert tuning.services[0].workload != reported.services[0].workload
+    assert tuning.services[0].admission == "none"
+    ramp = world("llm-d-ramp", tiny)
+    assert ramp.run_of("tuning", "none", 3)[1] != ramp.run_of("report", "none", 3)[1]
