@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.graph_sizes import padded_size
 from penstock_engine.kernels.paged_batch import PagedBatch
 from penstock_engine.kernels.recording import Compute, Recorder
 from penstock_engine.kernels.transfer import send
@@ -23,16 +24,9 @@ from penstock_engine.layers.attention import StepAttention, pad_tables
 from penstock_engine.layers.drawn import put_drawn
 from penstock_engine.layers.paged_attention import PagedAttention
 
-# As many as vLLM has: padding costs at most a row in eight, or a few of very small batches.
-SIZES = (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
 NOWHERE = -1
 
 Forward = Callable[[torch.Tensor, torch.Tensor, StepAttention], torch.Tensor]
-
-
-def padded_size(num_rows: int) -> int | None:
-    """The least size that holds them; None: none does."""
-    return next((size for size in SIZES if size >= num_rows), None)
 
 
 class DecodeBuffers:

@@ -12,6 +12,7 @@ from typing import Any
 from penstock_engine import device
 from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.errors import ModelError
+from penstock_engine.graph_sizes import graph_bytes, most_rows
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import shards
 from penstock_engine.quantization.rounding import Quantization
@@ -133,7 +134,10 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
     windows = [model.window_tokens]
     if config.draft_model_dir is not None:
-        draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
+        if config.has_draft_head:
+            draft, draft_bytes = _check_head(config, config.draft_model_dir, dtype, model)
+        else:
+            draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
         rank_weights_bytes[0] += draft_bytes
         rank_per_token[0] += draft.kv_bytes_per_token(*kv_bytes)
         windows.append(draft.window_tokens)
@@ -149,8 +153,9 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     if device_name == "cpu":
         fixed_bytes += num_host_blocks * config.block_size * per_token
     free_bytes = _free_bytes(
-        config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes
-    )
+        config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes, max_model_len,
+        item_bytes,
+    )  # fmt: skip
     if is_fitted:
         block_bytes = per_token * config.block_size
         fitting = (wanted_bytes or free_bytes) // block_bytes * config.block_size
@@ -195,6 +200,31 @@ def _check_draft(
     return draft, sum(tensor_bytes.values())
 
 
+def _check_head(
+    config: EngineConfig, head_dir: Path, dtype: str, model: ModelConfig
+) -> tuple[ModelConfig, int]:
+    """As _check_draft, of a head, which has neither embedding nor logits of its own."""
+    head = ModelConfig.load(head_dir)
+    headers: dict[str, Header] = {}
+    for path in _weight_files(head_dir):
+        headers |= read_headers(path)
+    shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
+    if config.layout.num_ranks > 1:
+        raise ModelError("DraftMismatch", "a head drafts only for a model that is on one rank")
+    if head.hidden_size != model.hidden_size:
+        raise ModelError(
+            "DraftMismatch",
+            f"the head was made for states of {head.hidden_size} numbers, the model's have "
+            f"{model.hidden_size}: take a head of this model",
+        )
+    if shapes.get("fc.weight") != (head.hidden_size, 2 * head.hidden_size):
+        raise ModelError(
+            "DraftMismatch", "the head has no fc.weight that reads a token and a state"
+        )
+    own = {name: size for name, size in tensor_bytes.items() if name.startswith(("fc.", "layers."))}
+    return head, sum(own.values())
+
+
 def _num_blocks(
     config: EngineConfig,
     max_model_len: int,
@@ -230,6 +260,8 @@ def _free_bytes(
     memory_limit_bytes: int,
     weights_bytes: int,
     wanted_bytes: int | None,
+    max_model_len: int,
+    item_bytes: int,
 ) -> int:
     """What is left for the KV cache. Raises ModelError when that is less than is wanted."""
     base_bytes = device.activation_bytes(
@@ -240,6 +272,8 @@ def _free_bytes(
         vocab_size=model.vocab_size,
     )
     num_ranks = config.layout.num_ranks
+    if device_name == "cuda" and num_ranks == 1:
+        base_bytes += _graph_bytes(config, model, max_model_len, item_bytes)
     if device_name == "cpu":
         base_bytes = num_ranks * base_bytes + PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES
     free_bytes = device.kv_memory_bytes(
@@ -260,6 +294,28 @@ def _free_bytes(
         f"{-(-kv_bytes // MIB)} MiB of KV cache do not fit into {config.gpu_memory_utilization:.0%} "
         f"of {memory_limit_bytes // MIB} MiB: set spec.resources.memory to at least "
         f"{-(-needed_bytes // MIB)}Mi",
+    )
+
+
+def _graph_bytes(
+    config: EngineConfig, model: ModelConfig, max_model_len: int, item_bytes: int
+) -> int:
+    """Of recorded steps, which only a model that is on one rank has."""
+    activation_bytes = device.activation_bytes(
+        num_tokens=most_rows(config.max_num_seqs),
+        hidden_size=model.hidden_size,
+        intermediate_size=model.widest_intermediate_size,
+        num_rows=0,
+        vocab_size=model.vocab_size,
+    )
+    return graph_bytes(
+        max_num_seqs=config.max_num_seqs,
+        max_model_len=max_model_len,
+        block_size=config.block_size,
+        num_layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        item_bytes=item_bytes,
+        activation_bytes=activation_bytes,
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.core.admission import Admission, AdmissionSpec, retry_after_s
 from penstock.core.engine_load import KV_LIMIT, EngineLoad, Place, Waiting
 from penstock.core.pace import Pace
+from penstock.core.step_times import StepTimes
 
 # 1,000 prompt tokens a second.
 PACE = Pace(1000.0, 1.0)
@@ -91,7 +92,9 @@ def test_an_engine_in_debt_to_those_that_decode_gets_no_prompt():
     spec = replace(SPEC, tpot_s=0.1)
     admission = Admission(spec)
     load = engine()
-    load.pace = replace(PACE, steps=100.0, steps_s=4.0)  # 40 ms a step: half of the time is free
+    load.pace = replace(
+        PACE, steps=StepTimes(100.0, 0.0, 4.0)
+    )  # 40 ms a step: half of the time is free
     Place(load, request("old", 0.0, 1), 0.0).computed()
     load.look(0.001, 0.1)  # its prompt is paid for
     load.credit_s = 0.0
@@ -166,7 +169,7 @@ class Machine(RuleBasedStateMachine):
         pod = f"p{number}"
         if self.engines.pop(pod, None) is None:
             self.engines[pod] = engine(pod)
-            self.engines[pod].pace = replace(PACE, steps=100.0, steps_s=5.0)
+            self.engines[pod].pace = replace(PACE, steps=StepTimes(100.0, 0.0, 5.0))
             self.admission.renew()
 
     @rule(seconds=st.floats(0.01, 30))

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from penstock.core.engine_load import LEAST_SHARE, SAVED_S, EngineLoad, Place, Waiting
 from penstock.core.pace import Pace
+from penstock.core.step_times import StepTimes
 
 # 1,000 prompt tokens a second; a step takes 40 ms.
-PACE = Pace(1000.0, 1.0, 100.0, 4.0)
+PACE = Pace(1000.0, 1.0, StepTimes(100.0, 0.0, 4.0))
 
 
 def engine(**more):

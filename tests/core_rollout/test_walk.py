@@ -283,7 +283,7 @@ ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(list(FORWARD)), st.lists(ACTIONS, max_size=60))
 def test_whatever_happens_invariants_hold_and_it_comes_to_rest(make_world, strategy, actions):
     """`World.check` holds at each look; then the world is kind, and the rollout ends."""

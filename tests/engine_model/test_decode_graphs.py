@@ -7,7 +7,8 @@ from hypothesis import given, settings
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.decode_graphs import SIZES, DecodeBuffers, DecodeGraphs, padded_size
+from penstock_engine.decode_graphs import DecodeBuffers, DecodeGraphs
+from penstock_engine.graph_sizes import SIZES, graph_bytes, most_rows, padded_size
 from penstock_engine.kernels.recording import Compute
 from penstock_engine.layers.attention import StepAttention
 from penstock_engine.layers.paged_attention import PagedAttention
@@ -31,6 +32,17 @@ def test_padding_is_little(num_rows: int) -> None:
 
 def test_a_batch_beyond_all_sizes_is_not_padded() -> None:
     assert padded_size(SIZES[-1] + 1) is None
+
+
+def test_memory_is_counted_for_every_size() -> None:
+    """Of inputs and hidden states, what really lies there."""
+    shape = {"max_model_len": MAX_LEN, "block_size": BLOCK_SIZE, "hidden_size": 8, "item_bytes": 2}
+    counted = graph_bytes(max_num_seqs=7, num_layers=0, activation_bytes=0, **shape)
+    buffers = vars(DecodeBuffers(most_rows(7), MAX_LEN, BLOCK_SIZE, "cpu")).values()
+    inputs = sum(b.numel() * b.itemsize for b in buffers if isinstance(b, torch.Tensor))
+    assert counted == inputs + (1 + 2 + 4 + 8) * 8 * 2
+    more = graph_bytes(max_num_seqs=7, num_layers=3, activation_bytes=100, **shape)
+    assert more - counted - 100 == 4 * 3 * 12 * 64 * 2**10
 
 
 class Seen:

@@ -43,7 +43,9 @@ class Drafts:
         if self._speculation is None:
             return 0
         if not self._num_promised:
-            num_drawing = sum(len(sequence.tokens) - start <= 1 for sequence, start, _ in chunks)
+            num_drawing = len(
+                [1 for sequence, start, _ in chunks if len(sequence.tokens) - start <= 1]
+            )
             self._num_promised = self._speculation.governor.num_drafts(max(1, num_drawing))
         self._num_granted = 0
         if not is_ahead:
@@ -72,7 +74,9 @@ class Drafts:
             room if sequence.drafter is None else sequence.drafter.propose(sequence.tokens, room)
         )
         end = length + (drafts if isinstance(drafts, int) else len(drafts))
-        return drafts if self._cache.grow(sequence, end) else ()
+        if end > len(sequence.block_table) * self._cache.pool.block_size:
+            return drafts if self._cache.grow(sequence, end) else ()
+        return drafts
 
     def judged(self, num_drafts: int, num_right: int) -> None:
         if self._speculation is not None:

@@ -149,10 +149,10 @@ class Scheduler:
         if ahead_of and self._drafts.keep_in_step:
             return None
         num_preemptions = self._counters.preemptions
-        chunks = self._running_chunks(ahead_of)
-        if chunks is None:
+        running = self._running_chunks(ahead_of)
+        if running is None:
             return None
-        budget = self.config.max_num_batched_tokens - sum([chunk[2] for chunk in chunks])
+        chunks, budget = running
         max_drafts = self._drafts.grant(chunks, is_ahead=bool(ahead_of))
         scheduled: list[ScheduledSequence] = []
         for chunk in chunks:
@@ -255,8 +255,11 @@ class Scheduler:
         pending = sum(sequence.num_prompt_tokens_pending for sequence in sequences)
         assert pending == self._prefill_tokens_pending, "pending prompt tokens miscounted"
 
-    def _running_chunks(self, ahead_of: Mapping[str, ScheduledSequence]) -> list[Chunk] | None:
-        """Of the running sequences, as many as the budget allows, with blocks for all their tokens.
+    def _running_chunks(
+        self, ahead_of: Mapping[str, ScheduledSequence]
+    ) -> tuple[list[Chunk], int] | None:
+        """Of the running sequences, as many as the budget allows, with blocks for all their tokens;
+        and what is left of the budget.
 
         ahead_of: what the open step has of them. None: it may set free the blocks that are missing;
         without an open step, the last sequences give theirs.
@@ -284,7 +287,7 @@ class Scheduler:
             num_tokens = num_behind if num_behind < budget else budget
             chunks.append((sequence, start, num_tokens))
             budget -= num_tokens
-        return chunks
+        return chunks, budget
 
     def _ends_with_next(self, sequence: Sequence) -> bool:
         """Whether the next token is its last one, whichever it is."""

@@ -31,7 +31,7 @@ from penstock.core.rollout.state import RolloutState
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import SERVICE_LABEL, ServiceSpec
 from penstock.core.timestamps import timestamp
-from penstock.errors import Conflict, Forbidden, NotFound, Rejected
+from penstock.errors import Conflict, Forbidden, NotFound, Rejected, Transient
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,12 @@ class Reconciler:
         for line in planned.details:
             logger.info("%s/%s: %s", spec.namespace, spec.name, line)
         for body in planned.apply:
-            await self._kube.apply(body, manager=OPERATOR_MANAGER)
+            try:
+                await self._kube.apply(body, manager=OPERATOR_MANAGER)
+            except Rejected as error:
+                if body["kind"] == "ControllerRevision":  # of a service of the name that is going
+                    raise Transient(f"the revision is not remembered yet: {error}") from error
+                raise
         for body in planned.create:
             with contextlib.suppress(Conflict):  # an earlier attempt made it
                 await self._kube.create(PODS, spec.namespace, body)

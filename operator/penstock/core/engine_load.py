@@ -57,7 +57,9 @@ class EngineLoad:
         self._at_s = now
         self._share = 1.0
         if tpot_s is not None and self.decoding:
-            self._share = max(LEAST_SHARE, 1 - self.pace.decode_s / (TPOT_SHARE * tpot_s))
+            self._share = max(
+                LEAST_SHARE, 1 - self.pace.decode_s(self.kv_tokens) / (TPOT_SHARE * tpot_s)
+            )
         self.credit_s = min(self._share * SAVED_S, self.credit_s + gained_s)
 
     @property
@@ -90,7 +92,7 @@ class Place:
         load.credit_s -= waiting.prefill_tokens / load.pace.prefill_tokens_per_s
         self._ahead_tokens = load.prefill_tokens
         self._is_computed = self._is_over = False
-        self._prompts_s = 0.0
+        self._prompts_s = self._kv_tokens = 0.0  # of the engine, when the first token came
 
     @property
     def pod(self) -> str:
@@ -116,13 +118,14 @@ class Place:
         load.prefill_tokens = max(0.0, load.prefill_tokens - tokens)
         load.prompts_s += tokens / load.pace.prefill_tokens_per_s
         load.decoding += 1
-        self._prompts_s = load.prompts_s
+        self._prompts_s, self._kv_tokens = load.prompts_s, load.kv_tokens
 
     def answered(self, steps: int, took_s: float) -> None:
         """After its first token so many more came, in so much time."""
         load = self._load
         beside_s = load.prompts_s - self._prompts_s
-        load.pace = load.pace.after_answer(steps, took_s, beside_s)
+        kv_tokens = (self._kv_tokens + load.kv_tokens) / 2
+        load.pace = load.pace.after_answer(steps, took_s, beside_s, kv_tokens)
 
     def left(self) -> None:
         """It is over, however it ended."""

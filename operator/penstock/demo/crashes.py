@@ -7,20 +7,13 @@ the answer comes back.
 """
 
 import asyncio
-import contextlib
 import os
 import re
 import secrets
-import ssl
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import aiohttp
-from aiohttp import web
 
 from penstock.adapters.kube import (
     CONTROLLER_REVISIONS,
@@ -35,32 +28,17 @@ from penstock.adapters.kube import (
 from penstock.core.rollout import commands
 from penstock.core.rollout.phases import Strategy
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL
+from penstock.demo.killing_proxy import KillingProxy, Moment
 from penstock.demo.stage import eventually
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig
 
-VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-HOP_BY_HOP = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "authorization"}
-)
 SERVICE = "chat"
 # Merged into the spec once the service is Ready: another revision, and one engine more.
 CHANGE: Object = {
     "engine": {"maxModelLen": 128},
     "scaling": {"minReplicas": 2, "maxReplicas": 2},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """The `nth` write of one verb and resource in a life, at which the operator dies."""
-
-    write: str
-    nth: int
-    after: bool
-
-    def __str__(self) -> str:
-        return f"{'after' if self.after else 'before'} {self.write} #{self.nth}"
 
 
 # What every life has, however many writes of the status fall together.
@@ -101,78 +79,6 @@ class Life:
     end: Mapping[str, object]
     writes: tuple[str, ...]
     missed: frozenset[Moment]
-
-
-class KillingProxy:
-    """Forwards to the API server as its administrator; counts writes to one namespace, not Leases."""
-
-    def __init__(self, cluster: Cluster, namespace: str, moments: Collection[Moment]) -> None:
-        self._cluster = cluster
-        self._scope = f"/namespaces/{namespace}/"
-        self._counts: Counter[str] = Counter()
-        self._token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
-        self._tls = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
-        self.operator: asyncio.subprocess.Process | None = None
-        self.writes: list[str] = []
-        self.to_come = set(moments)
-        self.kills = 0
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[str]:
-        app = web.Application(client_max_size=16 * 2**20)
-        app.router.add_route("*", "/{tail:.*}", self._forward)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
-
-    async def _forward(self, request: web.Request) -> web.StreamResponse:
-        moment = self._moment_of(request)
-        if moment is not None and not moment.after:
-            self._kill(moment)
-            raise web.HTTPServiceUnavailable
-        headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP_BY_HOP}
-        headers["Authorization"] = f"Bearer {self._token}"
-        async with (
-            aiohttp.ClientSession() as session,
-            session.request(
-                request.method, self._cluster.server + request.path_qs, headers=headers,
-                data=await request.read() or None, ssl=self._tls,
-                skip_auto_headers=("Content-Type",), timeout=aiohttp.ClientTimeout(total=None),
-            ) as upstream,
-        ):  # fmt: skip
-            if moment is not None:
-                self._kill(moment)
-                raise web.HTTPServiceUnavailable
-            answer = web.StreamResponse(status=upstream.status)
-            answer.content_type = upstream.content_type
-            with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # it has just died
-                await answer.prepare(request)
-                async for chunk in upstream.content.iter_any():
-                    await answer.write(chunk)
-            return answer
-
-    def _moment_of(self, request: web.Request) -> Moment | None:
-        """Count a write; the moment that it is, if it is one of those to come."""
-        _, _, path = request.path.partition(self._scope)
-        if request.method not in VERBS or not path or path.startswith("leases"):
-            return None
-        plural, *rest = path.split("/")
-        write = f"{VERBS[request.method]} {'/'.join([plural, *rest[1:]])}"
-        self.writes.append(write)
-        self._counts[write] += 1
-        here = {Moment(write, self._counts[write], after) for after in (False, True)}
-        return next(iter(here & self.to_come), None)
-
-    def _kill(self, moment: Moment) -> None:
-        assert self.operator is not None
-        if self.operator.returncode is None:
-            self.operator.kill()
-            self.to_come.discard(moment)
-            self.kills += 1
 
 
 class OperatorEnded(Exception):

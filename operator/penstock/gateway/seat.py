@@ -18,8 +18,11 @@ class Seat:
 
     def presume(self) -> None:
         """Of an answer whose first token cannot be seen, as it comes whole: it comes when expected."""
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._place.expected_s, self._computed)
+        if self._place.expected_s > 0:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._place.expected_s, self._computed)
+        else:
+            self._computed()
 
     def began(self, now: float) -> None:
         self._place.began(now)

@@ -93,7 +93,8 @@ class _View:
         else:
             pods[self.stable] = max(self.total, self._replicas(self.stable))
         able = min(self._ready(side) for side in sides)
-        weight = min(self.state.weight, 100 * able // max(1, self.total))
+        earned_now = percent(self.state.weight / 100, with_control=len(sides) > 1)
+        weight = min(earned_now, 100 * able // max(1, self.total))
         if not weight:
             return Targets(pods, self._stable_shares(100))
         shares = [Share(side, weight) for side in sides]
@@ -112,10 +113,9 @@ class _View:
             pods[self.control] = None
         if not ready:
             return Targets(pods, self._stable_shares(100))
-        weight = max(self.state.weight, 100 * ready // max(1, self.total))
         if not self._ready(self.stable) + control:
             return Targets(pods, self._whole(self.new))
-        weight = min(99, weight)
+        weight = max(1, min(99, 100 * ready // max(1, self.total)))
         return Targets(pods, (*self._stable_shares(100 - weight), Share(self.new, weight)))
 
     def promoting(self) -> Targets:
