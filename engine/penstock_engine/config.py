@@ -125,7 +125,7 @@ class EngineConfig:
         Option(
             parser=speculation,
             metavar="JSON",
-            help='{"method": "ngram" | "suffix" | "draft_model", "num_speculative_tokens": 4, ...}',
+            help='{"method": "ngram" | "suffix" | "draft_model" | "eagle", "num_speculative_tokens": 4, ...}',
         ),
     ] = None
     kv_offloading_size: Annotated[
@@ -160,6 +160,11 @@ class EngineConfig:
     def max_host_loras(self) -> int:
         """Adapters in memory: those that run are among them."""
         return max(self.max_loras, self.max_cpu_loras or 0)
+
+    @property
+    def has_draft_head(self) -> bool:
+        config = self.speculative_config
+        return config is not None and config.method == "eagle"
 
     @property
     def draft_model_dir(self) -> Path | None:

@@ -5,7 +5,7 @@ of its own. So whatever the large model finds in its prefix cache, the small one
 and preemption and sharing need no second set of books.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -49,7 +49,13 @@ class DraftModel:
             if rows:
                 for sequence, token in zip(growing, self._best(hidden[rows]), strict=True):
                     drafts[sequence.request_id].append(token)
-        return [_filled(s, tuple(drafts.get(s.request_id, ()))) for s in sequences]
+        return [s.with_drafts(tuple(drafts.get(s.request_id, ()))) for s in sequences]
+
+    def read(
+        self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor,
+        drawn: torch.Tensor | None, rows: Mapping[tuple[str, int], int],
+    ) -> None:  # fmt: skip
+        """Nothing to do: it has read the step's tokens itself."""
 
     def _best(self, hidden: torch.Tensor) -> list[int]:
         tokens: list[int] = self.model.logits(hidden).argmax(-1).tolist()
@@ -62,12 +68,4 @@ def _next(sequence: ScheduledSequence, drafts: Sequence[int]) -> ScheduledSequen
         start=sequence.end,
         token_ids=(drafts[-1],),
         num_open_drafts=sequence.num_open_drafts - 1,
-    )
-
-
-def _filled(sequence: ScheduledSequence, drafts: tuple[int, ...]) -> ScheduledSequence:
-    return sequence._replace(
-        token_ids=(*sequence.token_ids, *drafts),
-        num_drafts=len(drafts),
-        num_open_drafts=0,
     )

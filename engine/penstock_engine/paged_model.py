@@ -22,6 +22,7 @@ from penstock_engine.loading import load_weights
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
+from penstock_engine.models.draft_head import DraftHeadDecoder
 from penstock_engine.models.shard import Shard, whole
 from penstock_engine.runner_config import RunnerConfig
 
@@ -48,12 +49,15 @@ class PagedModel:
     """
 
     def __init__(
-        self, model: DecoderForCausalLM, config: RunnerConfig, stages: Stages | None = None
+        self,
+        model: DecoderForCausalLM | DraftHeadDecoder,
+        config: RunnerConfig,
+        stages: Stages | None = None,
     ) -> None:
         """stages: None where the model has all its layers here."""
         self.device = device = config.device
         self.config = model.shard.config
-        self._model = model
+        self.decoder = model
         self._dtype: torch.dtype = getattr(torch, config.dtype)
         self._block_size = config.block_size
         self._stages = stages
@@ -107,11 +111,11 @@ class PagedModel:
 
     def _make_graphs(self, config: RunnerConfig) -> DecodeGraphs | None:
         recorder = operations(self.device).recorder
-        if recorder is None or self._stages is not None or not self._model.has_fixed_launches:
+        if recorder is None or self._stages is not None or not self.decoder.has_fixed_launches:
             return None
         max_rows = padded_size(config.max_num_seqs) or SIZES[-1]
         buffers = DecodeBuffers(max_rows, config.max_model_len, config.block_size, self.device)
-        forward = partial(self._model, caches=self._caches)
+        forward = partial(self.decoder, caches=self._caches)
         return DecodeGraphs(forward, buffers, max_rows, recorder())
 
     def move(self, moves: Moves) -> None:
@@ -125,10 +129,14 @@ class PagedModel:
                 cache[:, target].copy_(cache[:, source])
 
     def forward(
-        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
+        self,
+        sequences: Sequence[ScheduledSequence],
+        drawn: torch.Tensor | None = None,
+        received: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """sequences: in `row_order`. Writes their keys and values. drawn: int64 [rows], for which
-        placeholders among their tokens stand.
+        placeholders among their tokens stand. received: of a head that drafts, what it reads beside
+        tokens.
 
         Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,
         in the first stage. They last until the next call.
@@ -143,10 +151,10 @@ class PagedModel:
         if drawn is not None:
             put_drawn(token_ids, drawn)
         attend = self._attention(sequences, slots)
-        stages, hidden = self._stages, None
+        stages, hidden = self._stages, received
         if stages is not None and not stages.is_first:
             hidden = stages.receive(self.empty_rows(len(token_ids)))
-        hidden = self._model(token_ids, positions, attend, self._caches, hidden)
+        hidden = self.decoder(token_ids, positions, attend, self._caches, hidden)
         if stages is not None:
             stages.send(hidden)
             if stages.is_first:
@@ -169,16 +177,20 @@ class PagedModel:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
-        return self._model.logits(hidden)
+        return self.decoder.logits(hidden)
 
     def empty_rows(self, num_rows: int) -> torch.Tensor:
         """Of hidden states: [num_rows, hidden_size], with anything in them."""
         size = (num_rows, self.config.hidden_size)
         return torch.empty(size, dtype=self._dtype, device=self.device)
 
+    def normed(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size], of the last layer. Returns the same shape."""
+        return self.decoder.normed(hidden)
+
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns float32 [rows, hidden_size], of length 1."""
-        return self._model.embeddings(hidden)
+        return self.decoder.embeddings(hidden)
 
     def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Token ids, positions and slots of the packed batch: int64 [3, tokens]."""

@@ -133,7 +133,10 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
     windows = [model.window_tokens]
     if config.draft_model_dir is not None:
-        draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
+        if config.has_draft_head:
+            draft, draft_bytes = _check_head(config, config.draft_model_dir, dtype, model)
+        else:
+            draft, draft_bytes = _check_draft(config.draft_model_dir, dtype, model, max_model_len)
         rank_weights_bytes[0] += draft_bytes
         rank_per_token[0] += draft.kv_bytes_per_token(*kv_bytes)
         windows.append(draft.window_tokens)
@@ -193,6 +196,31 @@ def _check_draft(
             f"most that",
         )
     return draft, sum(tensor_bytes.values())
+
+
+def _check_head(
+    config: EngineConfig, head_dir: Path, dtype: str, model: ModelConfig
+) -> tuple[ModelConfig, int]:
+    """As _check_draft, of a head, which has neither embedding nor logits of its own."""
+    head = ModelConfig.load(head_dir)
+    headers: dict[str, Header] = {}
+    for path in _weight_files(head_dir):
+        headers |= read_headers(path)
+    shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
+    if config.layout.num_ranks > 1:
+        raise ModelError("DraftMismatch", "a head drafts only for a model that is on one rank")
+    if head.hidden_size != model.hidden_size:
+        raise ModelError(
+            "DraftMismatch",
+            f"the head was made for states of {head.hidden_size} numbers, the model's have "
+            f"{model.hidden_size}: take a head of this model",
+        )
+    if shapes.get("fc.weight") != (head.hidden_size, 2 * head.hidden_size):
+        raise ModelError(
+            "DraftMismatch", "the head has no fc.weight that reads a token and a state"
+        )
+    own = {name: size for name, size in tensor_bytes.items() if name.startswith(("fc.", "layers."))}
+    return head, sum(own.values())
 
 
 def _num_blocks(

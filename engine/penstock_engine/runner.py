@@ -10,6 +10,7 @@ import torch
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
 from penstock_engine.device import num_threads
+from penstock_engine.draft_head import DraftHead
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.layers.drawn import placeholder
@@ -27,17 +28,18 @@ PROMPT_LOGPROB_ROWS = 64
 
 
 class Runner:
-    """Owns the model, and the draft model if there is one. One thread at a time.
+    """Owns the model, and what drafts for it, if anything does. One thread at a time.
 
     depth: steps that may be launched before the first of them is waited for. On the CPU, a launch
     computes; and the ranks of a spread model are told tokens, which only the host could do.
     """
 
     def __init__(
-        self, model: PagedModel | ParallelModel, draft_model: DraftModel | None = None
+        self, model: PagedModel | ParallelModel, draft: DraftModel | DraftHead | None = None
     ) -> None:
         self._model = model
-        self._draft_model = draft_model
+        self._draft = draft
+        self._unread: tuple[list[ScheduledSequence], torch.Tensor] | None = None
         self._last: Pending | None = None
         is_apart = isinstance(model, PagedModel) and model.device != "cpu"
         self.depth = 2 if is_apart else 1
@@ -66,14 +68,13 @@ class Runner:
             num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // num_ranks)
             if config.device == "cpu":
                 torch.set_num_threads(num_threads_each)
-            draft = _load_draft(config)
             model: PagedModel | ParallelModel
             if num_ranks > 1:
                 part = Part(rank=0, config=config, num_threads=num_threads_each)
                 model = ParallelModel.load(part, on_lost)
             else:
                 model = PagedModel.load(config)
-            runner = cls(model, draft)
+            runner = cls(model, _load_draft(config, model))
             on_weights()
             limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
             runner.warm_up(
@@ -93,13 +94,15 @@ class Runner:
         has to be completed. Raises RunnerLost.
         """
         self._model.move(step.moves)
-        if self._draft_model is not None:
-            self._draft_model.model.move(step.moves)
+        if self._draft is not None:
+            self._draft.model.move(step.moves)
         drawn, sequences = self._fill_in(step.sequences)
         sequences.sort(key=row_order)
-        if self._draft_model is not None:
-            sequences = sorted(self._draft_model.guess(sequences, drawn), key=row_order)
-        self._last = self._pending(sequences, self._model.forward(sequences, drawn))
+        if self._draft is not None:
+            sequences = sorted(self._draft.guess(sequences, drawn), key=row_order)
+        hidden = self._model.forward(sequences, drawn)
+        self._unread = sequences, hidden
+        self._last = self._pending(sequences, hidden)
         return self._last
 
     def run(self, step: Step) -> dict[str, Sampled]:
@@ -142,6 +145,7 @@ class Runner:
         last, self._last = self._last, None
         if last is not None:
             last.draw()
+            self._let_read(last)
         if last is None or all(s.token_ids != TO_BE_DRAWN for s in sequences):
             return None, list(sequences)
         rows = last.rows
@@ -151,6 +155,13 @@ class Runner:
             else s
             for s in sequences
         ]
+
+    def _let_read(self, last: Pending) -> None:
+        """What a head drafts from is complete once a step is drawn."""
+        unread, self._unread = self._unread, None
+        if self._draft is not None and unread is not None:
+            sequences, hidden = unread
+            self._draft.read(sequences, hidden, last.tokens, last.rows)
 
     def _pending(self, sequences: Sequence[ScheduledSequence], hidden: torch.Tensor) -> Pending:
         """hidden: [tokens of all sequences, hidden_size]."""
@@ -186,8 +197,14 @@ class Runner:
         return told
 
 
-def _load_draft(config: RunnerConfig) -> DraftModel | None:
+def _load_draft(
+    config: RunnerConfig, model: PagedModel | ParallelModel
+) -> DraftModel | DraftHead | None:
+    """Raises ModelError."""
     if config.draft_model_dir is None:
         return None
     own = replace(config, model_dir=config.draft_model_dir, quantization=None, max_adapters=0)
-    return DraftModel(PagedModel.load(own))
+    if config.draft_method == "draft_model":
+        return DraftModel(PagedModel.load(own))
+    assert isinstance(model, PagedModel), "preflight refuses a head for a model that is spread"
+    return DraftHead.load(own, model)

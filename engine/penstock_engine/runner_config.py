@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.quantization.rounding import Quantization
@@ -14,7 +15,8 @@ class RunnerConfig:
     num_blocks, num_host_blocks: of block_size tokens, on the device and beside it. max_num_seqs,
     max_num_batched_tokens, max_adapters: of one step. max_model_len: tokens of a sequence.
     quantization: None: weights are held as they are. kv_dtype: int8, float8_e4m3fn, or None for
-    dtype. draft_model_dir: of a model that drafts; it is held as it is, by rank 0 alone.
+    dtype. draft_model_dir: of a model that drafts, or of a head, as draft_method says; it is held
+    as it is, by rank 0 alone.
     """
 
     model_dir: Path
@@ -30,4 +32,5 @@ class RunnerConfig:
     num_host_blocks: int = 0
     max_adapters: int = 0
     draft_model_dir: Path | None = None
+    draft_method: Literal["draft_model", "eagle"] = "draft_model"
     layout: Layout = ONE_RANK

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from penstock_engine.config import FIT, EngineConfig
+from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.preflight import preflight, size
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -330,3 +333,37 @@ def test_a_context_that_is_fitted(folder: Path, num_blocks: int, length: int | N
     sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 50)
     assert sizing.max_model_len == (length or sizing.model.max_model_len)
     assert sizing.kv_capacity_tokens >= sizing.max_model_len
+
+
+def make_head(folder: Path, hidden_size: int, fc: tuple[int, int]) -> None:
+    folder.mkdir()
+    config = {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": hidden_size, "vocab_size": 512,
+        "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 512,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"fc.weight": torch.zeros(fc)}, folder / "model.safetensors")
+
+
+def test_a_head_has_to_fit_the_model(model_dir: Path, tmp_path: Path) -> None:
+    """What it needs is counted, and less is left for the KV cache."""
+    hidden_size = json.loads((model_dir / "config.json").read_text())["hidden_size"]
+
+    def verdict(name: str, hidden_size: int, fc: tuple[int, int]) -> dict[str, Any]:
+        make_head(tmp_path / name, hidden_size, fc)
+        speculation = SpeculationConfig(
+            method="eagle", num_speculative_tokens=2, model=str(tmp_path / name)
+        )
+        config = EngineConfig(model_dir=model_dir, dtype="float32", speculative_config=speculation)
+        return preflight(config, memory_limit_bytes=2 * GIB)
+
+    plain = preflight(
+        EngineConfig(model_dir=model_dir, dtype="float32"), memory_limit_bytes=2 * GIB
+    )
+    fitting = verdict("fitting", hidden_size, (hidden_size, 2 * hidden_size))
+    assert fitting["weights_bytes"] - plain["weights_bytes"] == 2 * hidden_size**2 * 4
+    assert fitting["kv_bytes_per_token"] > plain["kv_bytes_per_token"]
+    for name, width, fc in (("wide", 2 * hidden_size, (4, 4)), ("other", hidden_size, (4, 4))):
+        refused = verdict(name, width, fc)
+        assert (refused["ok"], refused["reason"]) == (False, "DraftMismatch")

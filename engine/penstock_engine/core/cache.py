@@ -60,7 +60,7 @@ class KVCache:
         self._num_host_blocks = num_host_blocks
         self._window_tokens = window_tokens
         self._host = HostTier(num_host_blocks)
-        self._copying = Copying(pool.block_size)
+        self._copying = Copying(pool.block_size)  # asked only where there are host blocks
         self._saves: list[tuple[int, int]] = []
         self._restores: list[tuple[int, int]] = []
         self._forks: list[tuple[int, int]] = []
@@ -158,10 +158,9 @@ class KVCache:
         return self._copying.choices
 
     def timed(self, step: Step, duration_s: float) -> None:
-        """How long a step took, with what it had to copy."""
-        if self._num_host_blocks:
-            num_copies = len(step.moves.saves) + len(step.moves.restores)
-            self._copying.timed(step.num_tokens, num_copies, duration_s)
+        """How long a step took, with what it had to copy to and from the host."""
+        num_copies = len(step.moves.saves) + len(step.moves.restores)
+        self._copying.timed(step.num_tokens, num_copies, duration_s)
 
     def take_moves(self) -> Moves:
         """What has to be copied before the next step is computed."""

@@ -84,6 +84,7 @@ class Scheduler:
         """speculation: instead of the configured one."""
         self.config = config
         self._max_num_tokens = config.max_num_tokens
+        self._has_window = config.window_tokens is not None
         self._cache = KVCache(
             BlockPool(config.num_blocks, config.block_size, config.prefix_caching),
             config.num_host_blocks,
@@ -179,7 +180,8 @@ class Scheduler:
         """
         duration_s = self._open.close(step, now)
         self._drafts.timed(step, duration_s)
-        self._cache.timed(step, duration_s)
+        if self.config.num_host_blocks:
+            self._cache.timed(step, duration_s)
         events: list[TokenEvent] = []
         for scheduled in step.sequences:
             sequence = self._sequences.get(scheduled.request_id)
@@ -374,7 +376,7 @@ class Scheduler:
         if self.config.prefix_caching:
             self._cache.publish(sequence, num_computed_tokens)
         self._set_num_computed(sequence, num_computed_tokens)
-        if self.config.window_tokens is not None:
+        if self._has_window:
             self._cache.release_unseen(sequence)
 
     def _append(

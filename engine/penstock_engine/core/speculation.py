@@ -15,7 +15,9 @@ from typing import Literal
 from penstock_engine.core.drafting import Drafter, NgramDrafter, SuffixDrafter, SuffixStores
 from penstock_engine.core.trend import DECAY, Trend
 
-Method = Literal["ngram", "suffix", "draft_model"]
+Method = Literal["ngram", "suffix", "draft_model", "eagle"]
+# Those for which the runner guesses, by the weights of a folder.
+BY_WEIGHTS = ("draft_model", "eagle")
 
 PROBE_STEPS = 50
 # Before so many drafts were judged, what is believed of them says little.
@@ -24,7 +26,8 @@ MIN_DRAFTS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationConfig:
-    """vLLM's names. prompt_lookup: of ngram; the rest of suffix. model: a folder, of draft_model."""
+    """vLLM's names. prompt_lookup: of ngram; min_token_prob: of suffix. model: a folder, of a small
+    model (draft_model) or of a head over the model's own states (eagle)."""
 
     method: Method
     num_speculative_tokens: int
@@ -40,8 +43,9 @@ class SpeculationConfig:
             raise ValueError("1 <= prompt_lookup_min <= prompt_lookup_max <= 16 must hold")
         if not 0 < self.suffix_decoding_min_token_prob <= 1:
             raise ValueError("suffix_decoding_min_token_prob must be above 0 and at most 1")
-        if (self.model is not None) != (self.method == "draft_model"):
-            raise ValueError("model must be given with method draft_model, and only there")
+        if (self.model is not None) != (self.method in BY_WEIGHTS):
+            methods = " or ".join(BY_WEIGHTS)
+            raise ValueError(f"model must be given with method {methods}, and only there")
 
 
 class Governor:
@@ -102,18 +106,13 @@ class Speculation:
         self.after_prompts = after_prompts
         self._stores = SuffixStores()
 
-    @property
-    def is_by_model(self) -> bool:
-        """Whether the runner guesses; the scheduler then only keeps room for it."""
-        return self.config.method == "draft_model"
-
     def drafter(self, cache_salt: str) -> Drafter | None:
-        """For one new sequence; None where a model guesses."""
+        """For one new sequence; None where the runner guesses: then there is only room kept."""
         match self.config.method:
             case "ngram":
                 return NgramDrafter(self.config.prompt_lookup_min, self.config.prompt_lookup_max)
             case "suffix":
                 store = self._stores.of(cache_salt)
                 return SuffixDrafter(store, self.config.suffix_decoding_min_token_prob)
-            case "draft_model":
+            case "draft_model" | "eagle":
                 return None

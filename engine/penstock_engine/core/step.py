@@ -61,6 +61,12 @@ class ScheduledSequence(NamedTuple):
             return self
         return self._replace(token_ids=(self.history[self.start],))
 
+    def with_drafts(self, drafts: tuple[int, ...]) -> "ScheduledSequence":
+        """As the runner guesses them, for at most num_open_drafts."""
+        return self._replace(
+            token_ids=(*self.token_ids, *drafts), num_drafts=len(drafts), num_open_drafts=0
+        )
+
     @property
     def num_all_drafts(self) -> int:
         return self.num_drafts + self.num_open_drafts

@@ -241,7 +241,7 @@ class DecoderForCausalLM(nn.Module):
         received: what the stage before returned; None in the first one.
         Returns hidden states [tokens, hidden_size].
         """
-        x = self._embed(token_ids) if received is None else received
+        x = self.embed(token_ids) if received is None else received
         added: torch.Tensor | None = None
         cos_sin = {kind: rotary(positions) for kind, rotary in self._rotaries.items()}
         for index, cache in zip(self.shard.layers, caches, strict=True):
@@ -255,21 +255,29 @@ class DecoderForCausalLM(nn.Module):
         experts = (module for module in self.modules() if isinstance(module, Experts))
         return self._group.size == 1 and all(one.has_fixed_launches for one in experts)
 
-    def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+    def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """token_ids: int64 [tokens]. Returns [tokens, hidden_size]."""
         x: torch.Tensor = self.model.embed_tokens(token_ids)
         return x if self._embedding_scale is None else x * self._embedding_scale
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns float32 of the same shape, rows of length 1."""
-        normed: torch.Tensor = self.model.norm(hidden)
-        return F.normalize(normed.float(), dim=-1)
+        return F.normalize(self.normed(hidden).float(), dim=-1)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size], of the last stage; only of those rows that are needed.
 
         Returns [rows, vocab_size] in the first rank of the group. In the first stage only.
         """
-        normed = self.model.norm(hidden)
+        return self.project(self.normed(hidden))
+
+    def normed(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [rows, hidden_size], of the last layer. Returns the same shape."""
+        normed: torch.Tensor = self.model.norm(hidden)
+        return normed
+
+    def project(self, normed: torch.Tensor) -> torch.Tensor:
+        """As logits, of hidden states that are normed."""
         config = self.shard.config
         logits: torch.Tensor = (
             F.linear(normed, self.model.embed_tokens.weight)

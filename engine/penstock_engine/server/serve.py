@@ -191,6 +191,7 @@ def _load(
         max_num_batched_tokens=config.max_num_batched_tokens,
         max_model_len=sizing.max_model_len,
         draft_model_dir=config.draft_model_dir,
+        draft_method="eagle" if config.has_draft_head else "draft_model",
         num_host_blocks=sizing.num_host_blocks,
         max_adapters=config.max_loras if config.enable_lora else 0,
         quantization=config.quantization,

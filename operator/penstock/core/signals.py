@@ -6,6 +6,7 @@ in between is the difference of two looks. A number that cannot be had is a `Mis
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -134,7 +135,7 @@ class PodView:
     reading: EngineReading | Missing | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is asked for several times in a decision
 class Observation:
     """provisioned: replicas that were asked for already, whether they are there or not.
 
@@ -146,19 +147,19 @@ class Observation:
     provisioned: int
     gateway: GatewayReading | Missing | None = None
 
-    @property
+    @cached_property
     def ready(self) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.phase == "Ready")
 
-    @property
+    @cached_property
     def starting(self) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if pod.phase == "Starting")
 
-    @property
+    @cached_property
     def readings(self) -> tuple[EngineReading, ...]:
         return tuple(p.reading for p in self.ready if isinstance(p.reading, EngineReading))
 
-    @property
+    @cached_property
     def missing(self) -> tuple[Missing, ...]:
         return tuple(pod.reading for pod in self.ready if isinstance(pod.reading, Missing))
 

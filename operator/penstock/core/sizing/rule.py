@@ -66,16 +66,17 @@ class SizingState:
 @dataclass(frozen=True, slots=True)
 class Sizing:
     """prior: of the iteration time, from `penstock calibrate` or a table; what engines report
-    corrects it. startup_s: believed until the first pod has started. loss: of the requests that may
-    fail the objectives, the share that may come too early for the replicas there are, by each margin
-    for itself. caution: how much of that a smaller number may lose. calm_s: for how long a smaller
-    number must have been enough. max_num_seqs: of an engine. backlog: the share of waiting work that
+    corrects it. startup_s: believed until the first pod has started. loss: how many times as many
+    requests as may fail the objectives may come too early for the replicas there are, by each margin
+    for itself; as replicas are whole and margins add up, fewer do. caution: what part of that a smaller
+    number may lose. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an
+    engine. backlog: the share of waiting work that
     new pods are to take over; in deadline order what is late already waits for a quieter moment."""
 
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss: float = 4.0
+    loss: float = 2.0
     caution: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
