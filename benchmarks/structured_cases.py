@@ -159,10 +159,10 @@ def _nest(wrap: str, levels: int) -> Json:
 
 
 def _hostile_schemas() -> Iterator[tuple[str, Any]]:
-    for levels in (10, 29, 45, 60):
+    for levels in (10, 29, 45, 60, 90, 200):
         for wrap in ("properties", "items", "anyOf", "allOf", "oneOf", "not", "prefixItems"):
             yield f"{levels} levels of {wrap}", _nest(wrap, levels)
-    for count in (100, 2000, 10_000):
+    for count in (100, 2000, 10_000, 50_000):
         words = [f"value-{i}" for i in range(count)]
         yield f"enum of {count}", {"enum": words}
         yield f"enum of {count} arrays", {"enum": [[word, {"k": word}] for word in words]}
@@ -173,7 +173,7 @@ def _hostile_schemas() -> Iterator[tuple[str, Any]]:
         yield f"{count} definitions", {
             "$defs": {w: {"type": "string"} for w in words}, "$ref": "#/$defs/value-5"
         }  # fmt: skip
-    for size in (1000, 10**6, 10**9, 10**15, 2**63, -1):
+    for size in (1000, 10**6, 10**9, 10**15, 2**63, 10**30, -1, -5):
         yield f"minLength {size}", {"type": "string", "minLength": size}
         yield f"maxLength {size}", {"type": "string", "maxLength": size}
         yield f"minItems {size}", {"type": "array", "items": {"type": "null"}, "minItems": size}
