@@ -37,7 +37,6 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.loop import StepRunner
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import ONE_RANK, Layout
 from penstock_engine.runner import Runner
@@ -156,7 +155,7 @@ def load(
 
 
 def answer(
-    runner: StepRunner, prompts: list[list[int]], new_tokens: int, setting: Setting,
+    runner: Runner | EngineRouters, prompts: list[list[int]], new_tokens: int, setting: Setting,
     window_tokens: int | None,
 ) -> tuple[list[list[int]], Scheduler]:  # fmt: skip
     """One answer to each prompt. runner: with room for them. window_tokens: of its model."""
