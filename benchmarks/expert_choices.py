@@ -106,7 +106,7 @@ class EngineRouters:
         self._runner = runner
         self._said: list[torch.Tensor] = []
         self._by_prefix: dict[tuple[int, ...], torch.Tensor] = {}
-        for module in runner._model._model.modules():  # type: ignore[union-attr]
+        for module in runner._model.decoder.modules():  # type: ignore[union-attr]
             if isinstance(module, MixtureOfExperts):
                 module.gate.register_forward_hook(
                     lambda module, inputs, output: self._said.append(output.float())

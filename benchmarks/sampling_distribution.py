@@ -148,8 +148,10 @@ def num_seeds_that_differ(settings: list[Setting]) -> int:
         rows = [torch.tensor(setting.logits[: 1 + len(drafts)]) for setting, drafts in of_batch]
         for seed in range(SEEDS):
             sequences = [_scheduled(setting, drafts, seed) for setting, drafts in of_batch]
-            together = sample(torch.cat(rows), sequences)
-            alone = [sample(own, [one])[0] for own, one in zip(rows, sequences, strict=True)]
+            together = sample(torch.cat(rows), sequences).results()
+            alone = [
+                sample(own, [one]).results()[0] for own, one in zip(rows, sequences, strict=True)
+            ]
             pairs = zip(together, alone, strict=True)
             num_different += sum(a.token_ids != b.token_ids for a, b in pairs)
     return num_different

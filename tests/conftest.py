@@ -25,8 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A room is run by one worker: what its tests share, engines or a cluster, is started once."""
     for item in items:
         room = item.path.relative_to(ROOT).parts[:2] if item.path.is_relative_to(ROOT) else ()
-        kind = "e2e" if room[:1] == ("e2e",) else "/".join(room)
-        item.add_marker(pytest.mark.xdist_group(kind))
+        item.add_marker(pytest.mark.xdist_group("/".join(room)))
 
 
 @pytest.fixture(scope="session")

@@ -116,6 +116,8 @@ async def test_the_standby_takes_over(
         await eventually(lambda: reconciled(kube, namespace), within_s=30, what="the first word")
         is_one = (await holder(kube, namespace)).startswith("one-")
         leader, standby = (one, two) if is_one else (two, one)
+        # What it had under way is done: a request that is being sent cannot be taken back.
+        await asyncio.sleep(2)
         leader.process.send_signal(end)
         change = {"spec": {"engine": {"seed": 1}}}
         await kube.merge(INFERENCE_SERVICES, namespace, "s", change, manager="test")
