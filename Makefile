@@ -8,7 +8,8 @@ BIN := .venv/bin
 demo: install           ## cluster up, service applied, scaled, killed, removed; told in the terminal
 	$(BIN)/penstock demo
 
-test: lint verify unit  ## everything CI runs without a GPU
+test: install           ## everything CI runs without a GPU; what waits leaves room for what computes
+	@$(MAKE) --no-print-directory --jobs 3 lint verify unit
 
 unit: install
 	$(BIN)/pytest --numprocesses 2 --dist loadgroup --durations 15

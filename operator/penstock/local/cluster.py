@@ -193,6 +193,11 @@ def _start(cluster: Cluster, binaries: Mapping[str, Path], say: Say) -> None:
         "scheduler": components.scheduler(binaries["kube-scheduler"], folder, address),
         "node-agent": [sys.executable, "-m", "penstock.local.node", cluster.name],
     }
+    # An API server that finds no etcd may give up at once.
+    ready = {
+        "etcd": lambda: _listens(address, 2379),
+        "apiserver": lambda: _answers(cluster, "/readyz"),
+    }
     for component, command in commands.items():
         say(f"starting {component}")
         started = processes.spawn(
@@ -201,8 +206,8 @@ def _start(cluster: Cluster, binaries: Mapping[str, Path], say: Say) -> None:
             component=component,
             log=cluster.logs / f"{component}.log",
         )
-        if component == "apiserver":
-            _wait(cluster, started, component, lambda: _answers(cluster, "/readyz"))
+        if component in ready:
+            _wait(cluster, started, component, ready[component])
     say("waiting for the node")
     _wait(cluster, started, "node-agent", lambda: _node_is_ready(cluster))
 
@@ -217,6 +222,14 @@ def _wait(
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-6:])
             raise ClusterError(f"{component} did not become ready. Its log ends with:\n{tail}")
         sleep(0.1)
+
+
+def _listens(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
 
 
 def _node_is_ready(cluster: Cluster) -> bool:
