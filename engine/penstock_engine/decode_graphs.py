@@ -49,7 +49,7 @@ class DecodeBuffers:
     ) -> None:
         """sequences: of one token each, at most size. Rows behind them become padding.
 
-        drawn: what placeholders among the tokens stand for.
+        drawn: what awaited ones among the tokens are.
         """
         numbers = np.zeros((3, size), dtype=np.int64)
         numbers[2] = NOWHERE

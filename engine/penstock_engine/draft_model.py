@@ -23,7 +23,7 @@ class DraftModel:
     ) -> list[ScheduledSequence]:
         """Fills the open drafts of sequences that are in row order, with its best tokens.
 
-        drawn: what placeholders among their tokens stand for. A guess is certain of itself:
+        drawn: what awaited ones among their tokens are. A guess is certain of itself:
         whether it is right, the large model's draw decides.
         """
         hidden = self.model.forward(sequences, drawn)

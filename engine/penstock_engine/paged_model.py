@@ -135,8 +135,8 @@ class PagedModel:
         drawn: torch.Tensor | None = None,
         received: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """sequences: in `row_order`. Writes their keys and values. drawn: int64 [rows], for which
-        placeholders among their tokens stand. received: of a head that drafts, what it reads beside
+        """sequences: in `row_order`. Writes their keys and values. drawn: int64 [rows], what
+        awaited ones among their tokens are. received: of a head that drafts, what it reads beside
         tokens.
 
         Returns the hidden states of all their tokens, [tokens, hidden_size]: of the last layer,

@@ -13,7 +13,7 @@ from penstock_engine.device import num_threads
 from penstock_engine.draft_head import DraftHead
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.kernels.transfer import fetch, send
-from penstock_engine.layers.drawn import placeholder
+from penstock_engine.layers.drawn import awaited
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
@@ -150,7 +150,7 @@ class Runner:
             return None, list(sequences)
         rows = last.rows
         return last.tokens, [
-            s._replace(token_ids=(placeholder(rows[s.request_id, s.start]),))
+            s._replace(token_ids=(awaited(rows[s.request_id, s.start]),))
             if s.token_ids == TO_BE_DRAWN
             else s
             for s in sequences

@@ -268,6 +268,24 @@ async def test_a_quota_holds_back_what_it_does_not_leave(world):
     assert world.scaler.report(KEY).desired == 2
 
 
+async def test_who_is_held_back_at_the_number_it_has_is_told(world):
+    """And told again when that is over."""
+    world.accelerator = ("nvidia.com/gpu", 2)
+    world.quotas = [quota(hard=2, used=2)]
+    await world.tick()
+    assert world.scaler.report(KEY).reason_code != "OverBudget"
+
+    world.engine.usage = 1.0
+    await world.tick(5)
+    assert (world.scaler.report(KEY).desired, world.changed) == (1, [KEY] * 2)
+    assert world.scaler.report(KEY).reason_code == "OverBudget"
+
+    world.engine.usage = 0.0
+    await world.tick(5)
+    assert (world.scaler.report(KEY).desired, world.changed) == (1, [KEY] * 3)
+    assert world.scaler.report(KEY).reason_code != "OverBudget"
+
+
 def quota(hard, used):
     name = "requests.nvidia.com/gpu"
     return {

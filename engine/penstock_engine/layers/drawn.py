@@ -2,16 +2,17 @@
 
 import torch
 
-# Stands for drawn[index] among token ids.
+# The awaited token of index 0; the next ones are below it.
 FIRST = -1
 
 
-def placeholder(index: int) -> int:
+def awaited(index: int) -> int:
+    """The token id that says: drawn[index], once it is there."""
     return FIRST - index
 
 
 def put_drawn(token_ids: torch.Tensor, drawn: torch.Tensor) -> None:
-    """Every placeholder becomes the token it stands for, in place.
+    """Every awaited token becomes the drawn one, in place.
 
     token_ids, drawn: int64 [tokens], [rows]. Where nothing could be drawn, token 0 is taken: what
     is computed with it is passed over.

@@ -88,7 +88,7 @@ class ParallelModel:
     def forward(
         self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """As PagedModel.forward, without placeholders. Raises RunnerLost."""
+        """As PagedModel.forward, without awaited tokens. Raises RunnerLost."""
         assert drawn is None, "the other ranks have no drawn tokens"
         with self.told(Forward(sequences)):
             return self._model.forward(sequences)

@@ -107,7 +107,10 @@ class Scaler:
         last = self._reports.get(key) or target.reported
         blind = 0 if decision.valid else self._blind_ticks.get(key, 0) + 1
         self._blind_ticks[key] = blind
-        is_news = last is None or last.desired != decision.desired
+        # Whoever a quota holds back wants to know it, at the same number too.
+        was_held = last is not None and last.reason_code == quotas.OVER_BUDGET
+        is_held = decision.code == quotas.OVER_BUDGET
+        is_news = last is None or last.desired != decision.desired or was_held != is_held
         if last and not is_news and (last.valid == decision.valid or 0 < blind < NEWS_AFTER_TICKS):
             self._reports[key] = last
             return

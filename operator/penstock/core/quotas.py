@@ -11,6 +11,9 @@ from penstock.core.service import Object, ServiceSpec
 # (namespace, extended resource)
 Pool = tuple[str, str]
 
+# The code of a decision that was granted in part.
+OVER_BUDGET = "OverBudget"
+
 
 def pool_of(service: ServiceSpec) -> Pool | None:
     """Where its accelerators come from; None of a service without any."""
@@ -59,7 +62,7 @@ def within(
         trail = (*decision.trail, TrailEntry("budget", grant.replicas, grant.reason))
         granted.append(
             replace(
-                decision, desired=grant.replicas, reason=grant.reason, code="OverBudget",
+                decision, desired=grant.replicas, reason=grant.reason, code=OVER_BUDGET,
                 trail=trail,
             )
         )  # fmt: skip

@@ -75,6 +75,8 @@ class Fleet:
         self.count()
 
     def scale(self, replicas: int) -> None:
+        if replicas == self.desired:
+            return
         self.desired = replicas
         current = [pod for pod in self.pods.values() if pod.phase != "Draining"]
         for _ in range(len(current), replicas):

@@ -21,9 +21,7 @@ class Sharing:
         peers = [peer for peer in self._services if peer.spec.engine.gpu == gpu]
         grants = share([self._claim(peer) for peer in peers], self._quota.limits[gpu])
         for peer in peers:
-            granted = grants[peer.spec.name].replicas
-            if granted != peer.fleet.desired:
-                peer.fleet.scale(granted)
+            peer.fleet.scale(grants[peer.spec.name].replicas)
 
     def _claim(self, service: Service) -> Claim:
         spec = service.spec
