@@ -167,7 +167,7 @@ def _awaited(said: Object) -> str:
     if rollout.get("phase") in ("Starting", "Growing", "Replacing"):
         return str(by_type.get("Ready", ""))
     # Of routes: after the reason for the phase.
-    _, _, awaited = by_type.get("RolledOut", "").partition(f"{rollout.get('reason')}; ")
+    _, _, awaited = str(by_type.get("RolledOut", "")).partition(f"{rollout.get('reason')}; ")
     return awaited
 
 
