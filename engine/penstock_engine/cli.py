@@ -16,9 +16,9 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from penstock_engine.checkpoint import check_model
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
-from penstock_engine.preflight import check_model
 from penstock_engine.preflight import preflight as judge
 from penstock_engine.server.startup import StartUp
 

@@ -16,8 +16,8 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.preflight import size
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+from penstock_engine.sizing import size
 
 CONTRACT = Path(__file__).parents[1] / "golden" / "vllm-0.32-metrics.json"
 LABELS = {"engine": "0", "model_name": "soup"}
