@@ -194,6 +194,8 @@ class EngineMetrics:
             record.last_token_s = event.now_s
         if event.finish_reason == "abort" and record.is_late(event.now_s):
             self.timed_out(record, phase_of(event))
+        if event.failure == "not_numbers":
+            self._of(wire.CORRUPTED).inc()
         if event.failure in REJECTED:
             self.rejected(REJECTED[event.failure])
         elif event.finish_reason is not None:
