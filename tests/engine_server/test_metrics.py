@@ -197,10 +197,10 @@ class Clocked:
         sampling = SamplingParams(max_tokens=num_tokens)
         self.scheduler.add(Sequence(name, [7, 8, 9], sampling, frozenset(), queued_s))
 
-    def step(self, begun_s: float, done_s: float, drawn: Sampled = Sampled((5,))) -> None:
+    def step(self, begun_s: float, done_s: float, drawn: Sampled | None = None) -> None:
         step = self.scheduler.schedule(begun_s)
         assert step is not None
-        sampled = {s.request_id: drawn for s in step.sequences}
+        sampled = {s.request_id: drawn or Sampled((5,)) for s in step.sequences}
         for event in self.scheduler.complete(step, sampled, done_s):
             self.metrics.observe_event(event, self._records[event.request_id])
 
