@@ -36,14 +36,19 @@ class Runner:
     """
 
     def __init__(
-        self, model: PagedModel | ParallelModel, draft: DraftModel | DraftHead | None = None
+        self,
+        model: PagedModel | ParallelModel,
+        draft: DraftModel | DraftHead | None = None,
+        *,
+        is_ahead: bool = True,
     ) -> None:
+        """is_ahead: whether steps may be launched ahead, where that is possible."""
         self._model = model
         self._draft = draft
         self._unread: tuple[list[ScheduledSequence], torch.Tensor] | None = None
         self._last: Pending | None = None
         is_apart = isinstance(model, PagedModel) and model.device != "cpu"
-        self.depth = 2 if is_apart else 1
+        self.depth = 2 if is_apart and is_ahead else 1
 
     @classmethod
     def load(
@@ -75,7 +80,7 @@ class Runner:
                 model = ParallelModel.load(part, on_lost)
             else:
                 model = PagedModel.load(config)
-            runner = cls(model, _load_draft(config, model))
+            runner = cls(model, _load_draft(config, model), is_ahead=config.async_scheduling)
             on_weights()
             limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
             runner.warm_up(

@@ -218,7 +218,7 @@ def _free_bytes(
         vocab_size=model.vocab_size,
     )
     num_ranks = config.layout.num_ranks
-    if device_name == "cuda" and num_ranks == 1:
+    if device_name == "cuda" and num_ranks == 1 and not config.enforce_eager:
         base_bytes += _graph_bytes(config, model, max_model_len, item_bytes)
     if device_name == "cpu":
         base_bytes = num_ranks * base_bytes + PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES

@@ -197,6 +197,8 @@ def _load(
         quantization=config.quantization,
         layout=config.layout,
         kv_dtype=sizing.kv_dtype,
+        async_scheduling=config.async_scheduling,
+        enforce_eager=config.enforce_eager,
     )
     return Runner.load(runner_config, on_weights=on_weights, on_lost=on_lost)
 
