@@ -174,6 +174,9 @@ def test_the_seconds_of_the_start_are_told(client: httpx.Client) -> None:
     assert all(seconds > 0 for seconds in phases.values())
 
 
+ONE = Sampled((5,))
+
+
 class Clocked:
     """The real scheduler and the real metrics, at times that the test says."""
 
@@ -197,7 +200,7 @@ class Clocked:
         sampling = SamplingParams(max_tokens=num_tokens)
         self.scheduler.add(Sequence(name, [7, 8, 9], sampling, frozenset(), queued_s))
 
-    def step(self, begun_s: float, done_s: float, drawn: Sampled = Sampled((5,))) -> None:
+    def step(self, begun_s: float, done_s: float, drawn: Sampled = ONE) -> None:
         step = self.scheduler.schedule(begun_s)
         assert step is not None
         sampled = {s.request_id: drawn for s in step.sequences}

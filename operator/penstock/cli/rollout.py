@@ -3,13 +3,14 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from penstock.adapters.kube import (
+    CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     INFERENCE_SERVICES,
     Kube,
@@ -19,10 +20,13 @@ from penstock.adapters.kube import (
 from penstock.api.convert import SHAPING
 from penstock.core import history
 from penstock.core.history import Revision
+from penstock.core.manifests.kept import TRIAL
 from penstock.core.rollout import commands
+from penstock.core.rollout.by_bin import Pair, by_bin
 from penstock.core.rollout.commands import Action
+from penstock.core.rollout.trial import from_record
 from penstock.core.service import SERVICE_LABEL
-from penstock.errors import KubeError
+from penstock.errors import KubeError, NotFound
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
@@ -47,9 +51,20 @@ def _group() -> None:
 
 
 @app.command()
-def status(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+def status(
+    service: Service,
+    namespace: Namespace = "default",
+    watch: Watch = False,
+    by: Annotated[
+        Literal["bin"] | None,
+        typer.Option(help="The last canary's latencies, for prompts of each length."),
+    ] = None,
+) -> None:
     """Where it stands, who has the traffic, and what the tests of a canary hold."""
-    _run(lambda kube: _follow(kube, namespace, service, watch=watch))
+    if by == "bin":
+        _run(lambda kube: _by_bin(kube, namespace, service))
+    else:
+        _run(lambda kube: _follow(kube, namespace, service, watch=watch))
 
 
 @app.command("history")
@@ -150,6 +165,8 @@ def _print(service: str, said: Object) -> None:
         console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
     if found := rollout.get("evidence"):
         _print_evidence(found)
+    if gates := rollout.get("gates"):
+        _print_gates(gates)
 
 
 def _print_evidence(found: list[Object]) -> None:
@@ -164,6 +181,39 @@ def _print_evidence(found: list[Object]) -> None:
             f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "over a million",
             "yes" if each["isWithin"] else "",
         )
+    console.print(table)
+
+
+async def _by_bin(kube: Kube, namespace: str, service: str) -> bool:
+    """From what the judge keeps."""
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    try:
+        kept = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
+        trial = from_record(TRIAL.record_of(kept, body["metadata"]["uid"]))
+    except NotFound:
+        trial = None
+    if trial is None:
+        raise Refused(f"{service} had no canary that was judged")
+    table = Table("prompt tokens", "TTFT", "control", "", "TPOT", "control", "", "requests")
+    for each in by_bin(trial.canary, trial.control):
+        upper = "" if each.high_tokens is None else f" to {each.high_tokens:,}"
+        table.add_row(
+            f"{each.low_tokens:,}{upper}", *_pair(each.ttft), *_pair(each.tpot),
+            f"{each.ttft.canary_n:,} / {each.ttft.control_n:,}",
+        )  # fmt: skip
+    console.print(table)
+    return True
+
+
+def _pair(pair: Pair) -> tuple[str, str, str]:
+    both = ["" if s is None else f"{1000 * s:,.1f} ms" for s in (pair.canary_s, pair.control_s)]
+    return both[0], both[1], _percent(pair.effect)
+
+
+def _print_gates(gates: list[Object]) -> None:
+    table = Table("gate", "", "state", "")
+    for gate in gates:
+        table.add_row(gate["name"], gate["kind"], gate["state"], gate["message"])
     console.print(table)
 
 

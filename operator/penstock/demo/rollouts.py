@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from penstock.adapters.clock import monotonic
 from penstock.core.service import Object
@@ -61,9 +62,13 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
     }
 
 
-# What each changes in the spec. slow: a prompt takes as many steps as it has sixteens of tokens.
+# What each changes in the spec. SLOW: a prompt takes as many steps as it has sixteens of tokens.
+# SMALL: the KV cache holds one request, and the next one waits for it.
 GOOD: Object = {"engine": {"seed": 7}}
+LABELLED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
+ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
 SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
+SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "1Mi"}}}
 MISSING: Object = {"model": {"uri": "pvc://models/nowhere"}}
 
 
@@ -71,6 +76,11 @@ def crashing(after_s: int) -> Object:
     """Killed so long after each start."""
     command = ["timeout", "-s", "KILL", str(after_s), "penstock-engine"]
     return {"template": {"spec": {"containers": [{"name": "engine", "command": command}]}}}
+
+
+def other_model(folder: Path) -> Object:
+    """Served from this machine."""
+    return {"model": {"uri": f"file://{folder}"}}
 
 
 async def release(
