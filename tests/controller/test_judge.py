@@ -107,9 +107,9 @@ class World:
             },
         }  # fmt: skip
 
-    async def block(self, *, new=0.0, old=0.0, requests=20):
-        """Ten seconds; new, old: log seconds to the first token, give or take."""
-        self.now_s += 10
+    async def block(self, *, new=0.0, old=0.0, requests=20, length_s=10.0):
+        """new, old: log seconds to the first token, give or take."""
+        self.now_s += length_s
         for pod, level in (("new", new), ("control", old), ("old", 9.0)):
             logs = [level + 0.1 * (i % 5 - 2) for i in range(requests)]
             ttft = (Moments.of(logs), *EMPTY_BINS[1:])
@@ -215,8 +215,15 @@ async def test_faults_of_its_pods_end_it_without_statistics(world):
     await world.block()
     assert isinstance(world.said().verdict, Continue)
     world.corrupted_of = {"default/new": 1}
-    await world.block()
+    await world.block(length_s=2)  # and without the end of a block
     assert "not numbers" in world.said().verdict.reason
+
+
+async def test_blocks_end_after_ten_seconds_however_often_it_is_looked(world):
+    for _ in range(16):
+        await world.block(length_s=2)
+    assert len(world.changed) == 3
+    assert world.judge._open[KEY].trial.state.judged_s == 30
 
 
 async def test_stables_errors_before_the_rollout_are_known_and_only_those(world):

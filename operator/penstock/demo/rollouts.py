@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
+
 from penstock.adapters.clock import monotonic
+from penstock.adapters.exposition import Samples, label
 from penstock.core.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View
@@ -17,7 +20,7 @@ CALM = ("Stable", "Rejected")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one release ended. met: requests that the new revision answered while it was judged.
+    """How one release ended. met: requests that the new revision answered until it was decided.
 
     ends: of the requests that were sent from the patch to the end.
     """
@@ -101,15 +104,26 @@ async def release(
     status = (await stage.view(name)).status
     rollout = status["rollout"]
     evidence = {each["metric"]: each for each in rollout.get("evidence", [])}
-    reason = (rollout.get("rejected") or rollout)["reason"]
+    rejected = rollout.get("rejected")
+    judged = evidence.get("Errors", {}).get("canarySamples", 0)
     return Ending(
         name=title,
         phase=rollout["phase"],
-        reason=reason,
+        reason=(rejected or rollout)["reason"],
         took_s=monotonic() - began_s,
-        met=evidence.get("Errors", {}).get("canarySamples", 0),
+        met=await _answered(stage, rejected["revision"]) if rejected else judged,
         ends=Counter(outcome.end for outcome in load.outcomes[before:]),
     )
+
+
+async def _answered(stage: Stage, revision: str) -> int:
+    """Requests that the gateway has answered from its engines."""
+    name = "penstock_gateway_responses_total"
+    url = f"{stage.cluster.gateway_url}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        samples = Samples(await answer.text(), [name])
+    series = samples.series.get(name, [])
+    return round(sum(value for labels, value in series if label(labels, "revision") == revision))
 
 
 def _is_due(status: Object) -> bool:

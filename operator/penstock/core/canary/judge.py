@@ -84,8 +84,7 @@ def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
 
 def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, JudgeState]:
     """After each block, in order of time. Does not mutate `state`."""
-    known = state.errors.tally.control
-    if reason := gates.fault(block, known, state.canary_empty, state.control_empty):
+    if reason := fault(state, block):
         return Abort(reason, "Gate"), state
     if not (block.canary.requests and block.control.requests):
         return _extended(state, block), state
@@ -104,6 +103,12 @@ def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, J
     worst = max(findings, key=lambda finding: finding.stake)
     reason = f"{describe(spec, state, worst.metric)}; {_odds(evidence)}"
     return Continue(reason, weight), replace(state, weight=weight)
+
+
+def fault(state: JudgeState, block: Block) -> str | None:
+    """Why the canary has to go at once; of a block that has not ended, too."""
+    known = state.errors.tally.control
+    return gates.fault(block, known, state.canary_empty, state.control_empty)
 
 
 def find(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
