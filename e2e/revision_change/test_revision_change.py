@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,7 +104,7 @@ sys.exit(1)
 async def try_in_vain(stage: Stage) -> Object:
     """A canary whose evaluation fails; the rollout's status at its end."""
     evaluation = {
-        "image": "penstock", "command": [sys.executable, "-c", TRIAL],
+        "image": "penstock", "command": ["python", "-c", TRIAL],
         "env": [{"name": "WANTED", "value": "7"}], "timeout": "60s",
     }  # fmt: skip
     canary = {"minWeight": 0.5, "maxWeight": 0.5, "evaluation": evaluation}

@@ -71,7 +71,7 @@ GOOD: Object = {"engine": {"seed": 7}}
 LABELLED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
 ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
 SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
-SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "1Mi"}}}
+SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "512Ki"}}}
 MISSING: Object = {"model": {"uri": "pvc://models/nowhere"}}
 
 
