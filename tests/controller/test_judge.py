@@ -211,7 +211,7 @@ async def test_faults_of_its_pods_end_it_without_statistics(world):
     await world.block()
     assert "memory" in world.said().verdict.reason
     world.pods[0] = child("new", NEW)
-    world.corrupted_of = {"default/old": 5}
+    world.corrupted_of = {"default/control": 5, "default/new": 4}
     await world.block()
     assert isinstance(world.said().verdict, Continue)
     world.corrupted_of = {"default/new": 1}

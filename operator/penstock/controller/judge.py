@@ -145,8 +145,7 @@ class Judge:
         if begun is None or begun.trial.deployment != case.deployment:
             self._open[key] = await self._begin(case, arms, now_s)
             return
-        faults = replace(case.faults, nan_outputs=self._sight.corrupted(case.sides.canary))
-        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, faults)
+        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
         # A loop that comes a little late must not make blocks of twelve seconds.
         has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
         if not has_ended and fault(begun.trial.state, block) is None:
@@ -174,6 +173,12 @@ class Judge:
         )
         logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
         self._changed(key)
+
+    def _faults(self, case: Case) -> Faults:
+        """A prompt that makes stable overflow as well is not the canary's fault."""
+        is_shared = self._sight.corrupted(case.sides.control) > 0
+        corrupted = 0 if is_shared else self._sight.corrupted(case.sides.canary)
+        return replace(case.faults, nan_outputs=corrupted)
 
     async def _begin(self, case: Case, arms: Arms, now_s: float) -> _Open:
         """As it was kept, or a new one."""
