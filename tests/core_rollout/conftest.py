@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.history import Revision
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
 from penstock.core.plan import Told, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout.routes import LIMIT_S
@@ -49,6 +49,7 @@ class World:
     deployments: dict[Side, int] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
     history: dict[str, Revision] = field(default_factory=dict)
+    jobs: dict[str, ObservedJob] = field(default_factory=dict)
     specs: dict[str, ServiceSpec] = field(default_factory=dict)
     rollout: object = None
     traffic: tuple = ()
@@ -74,6 +75,7 @@ class World:
             traffic=self.traffic,
             traffic_generation=self.generation,
             stable_spec=self.specs.get(stable),
+            jobs=tuple(self.jobs.values()),
         )
 
     def _deployment(self, side, replicas):
@@ -170,6 +172,11 @@ class World:
             name = body["metadata"]["name"]
             self.history[revision] = Revision(name, name, revision, body["revision"], body["data"])
             return
+        if body["kind"] == "Job":
+            name = body["metadata"]["name"]
+            assert name not in self.jobs, "a canary is evaluated once"
+            self.jobs[name] = ObservedJob(name, name, revision, "Running")
+            return
         assert revision in self.history, "a pod before its revision was remembered"
         self.deployments.setdefault(Side(revision, labels.get(COHORT_LABEL, "")), 1)
 
@@ -186,6 +193,8 @@ class World:
             self.deployments = {
                 s: n for s, n in self.deployments.items() if name_of(s) != doomed.name
             }
+        elif doomed.kind == "Job":
+            self.jobs.pop(doomed.name, None)
         elif doomed.kind == "Pod":
             self.pods.pop(doomed.name, None)
         else:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -11,6 +11,7 @@ from rich.table import Table
 
 from penstock.adapters.clock import wall
 from penstock.adapters.kube import (
+    CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     INFERENCE_SERVICES,
     Kube,
@@ -21,11 +22,14 @@ from penstock.adapters.kube import (
 from penstock.api.convert import SHAPING
 from penstock.core import history
 from penstock.core.history import Revision
+from penstock.core.manifests.kept import TRIAL
 from penstock.core.rollout import commands
+from penstock.core.rollout.by_bin import Pair, by_bin
 from penstock.core.rollout.commands import Action
+from penstock.core.rollout.trial import from_record
 from penstock.core.service import SERVICE_LABEL
 from penstock.core.timestamps import parse_timestamp
-from penstock.errors import KubeError
+from penstock.errors import KubeError, NotFound
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
@@ -60,9 +64,20 @@ def _group() -> None:
 
 
 @app.command()
-def status(service: Service, namespace: Namespace, watch: Watch = False) -> None:
+def status(
+    service: Service,
+    namespace: Namespace,
+    watch: Watch = False,
+    by: Annotated[
+        Literal["bin"] | None,
+        typer.Option(help="The last canary's latencies, for prompts of each length."),
+    ] = None,
+) -> None:
     """Where it stands, who has the traffic, and what the tests of a canary hold."""
-    _run(lambda kube: _follow(kube, namespace, service, watch=watch))
+    if by == "bin":
+        _run(lambda kube: _by_bin(kube, namespace, service))
+    else:
+        _run(lambda kube: _follow(kube, namespace, service, watch=watch))
 
 
 @app.command("history")
@@ -128,7 +143,7 @@ async def _follow(
 ) -> bool:
     """Print it, and with `watch` again at each change until it has ended. good: the end to hope for."""
     shown: list[object] = []
-    evidence: list[Object] = []
+    held: tuple[list[Object], list[Object]] = [], []
     had_ended = False
     while True:
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
@@ -137,9 +152,11 @@ async def _follow(
         telling = [rollout, said.get("traffic"), _awaited(said)]
         if telling != shown:
             _print(service, said)
-        if rollout.get("evidence", []) != evidence:
-            _print_evidence(rollout["evidence"])
-        shown, evidence = telling, rollout.get("evidence", [])
+        found = rollout.get("evidence", []), rollout.get("gates", [])
+        if found != held:
+            _print_evidence(found[0])
+            _print_gates(found[1])
+        shown, held = telling, found
         if not watch:
             return True
         # Seen twice: on the way back to the old spec a rollout is Rejected for a moment.
@@ -194,7 +211,8 @@ def _print(service: str, said: Object) -> None:
 
 def _print_evidence(found: list[Object]) -> None:
     if not any(each["canarySamples"] for each in found):
-        console.print("  the canary has answered nothing yet")
+        if found:
+            console.print("  the canary has answered nothing yet")
         return
     table = Table("metric", "effect", "at least", "at most", "requests", "odds against", "within")
     for each in found:
@@ -207,6 +225,41 @@ def _print_evidence(found: list[Object]) -> None:
             f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "over a million",
             "yes" if each["isWithin"] else "",
         )
+    console.print(table)
+
+
+async def _by_bin(kube: Kube, namespace: str, service: str) -> bool:
+    """From what the judge keeps."""
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    try:
+        kept = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
+        trial = from_record(TRIAL.record_of(kept, body["metadata"]["uid"]))
+    except NotFound:
+        trial = None
+    if trial is None:
+        raise Refused(f"{service} had no canary that was judged")
+    table = Table("prompt tokens", "TTFT", "control", "", "TPOT", "control", "", "requests")
+    for each in by_bin(trial.canary, trial.control):
+        upper = "" if each.high_tokens is None else f" to {each.high_tokens:,}"
+        table.add_row(
+            f"{each.low_tokens:,}{upper}", *_pair(each.ttft), *_pair(each.tpot),
+            f"{each.ttft.canary_n:,} / {each.ttft.control_n:,}",
+        )  # fmt: skip
+    console.print(table)
+    return True
+
+
+def _pair(pair: Pair) -> tuple[str, str, str]:
+    both = ["" if s is None else f"{1000 * s:,.1f} ms" for s in (pair.canary_s, pair.control_s)]
+    return both[0], both[1], _percent(pair.effect)
+
+
+def _print_gates(gates: list[Object]) -> None:
+    if not gates:
+        return
+    table = Table("gate", "", "state", "")
+    for gate in gates:
+        table.add_row(gate["name"], gate["kind"], gate["state"], gate["message"])
     console.print(table)
 
 

@@ -8,9 +8,10 @@ from penstock.adapters.clock import steady
 from penstock.adapters.kube import Object
 from penstock.adapters.scrape import Scraper
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
+from penstock.core.canary.counts import Counts
 from penstock.core.feed import Arms, Feed, Gateways
 from penstock.core.rollout.routes import Obeyed
-from penstock.core.signals import GatewayReading, Missing, Observation, PodView
+from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation, PodView
 
 Key = tuple[str, str]
 
@@ -22,6 +23,7 @@ class Observer:
         self._scraper = scraper
         self._pods = gateways
         self._gateways = Gateways()
+        self._corrupted: dict[str, int] = {}
         self._answers: dict[str, Feed | Missing] | None = None
 
     async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
@@ -30,6 +32,12 @@ class Observer:
             self._read_gateways(),
             asyncio.gather(*(self._read_engines(target) for target in targets)),
         )
+        self._corrupted = {
+            f"{target.service.namespace}/{pod.name}": pod.reading.corrupted
+            for target, pods in zip(targets, views, strict=True)
+            for pod in pods
+            if isinstance(pod.reading, EngineReading)
+        }
         now_s = steady()
         return {
             target.service.key: Observation(
@@ -41,6 +49,16 @@ class Observer:
     def arms(self, key: Key) -> Arms:
         """What gateways counted of each engine of a service, as of the last look."""
         return self._gateways.arms.get("/".join(key), {})
+
+    def counts(self, key: Key) -> Counts | None:
+        """Requests to engines of a service that ended, and those that failed, since this process
+        began to look; None where no gateway tells."""
+        reading = self._reading(key)
+        return Counts(reading.ended + reading.failed, reading.failed) if reading else None
+
+    def corrupted(self, pods: Iterable[str]) -> int:
+        """Requests whose logits were not numbers, on engines "namespace/name", at the last look."""
+        return sum(self._corrupted.get(pod, 0) for pod in pods)
 
     def obeyed(self, key: Key) -> Obeyed | None:
         """What traffic of a service each gateway obeyed at the last look; None before the first."""

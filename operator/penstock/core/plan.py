@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from penstock.core import history
 from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests import engine as manifests
+from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod, verdict_of
 from penstock.core.revision import revision_of
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import Seen, awaited
+from penstock.core.rollout.phases import Phase
 from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.shares import Share
 from penstock.core.rollout.state import RolloutState
@@ -26,6 +28,9 @@ from penstock.core.rollout.wake import wake_s
 from penstock.core.routing import Side
 from penstock.core.service import Object, ServiceSpec
 from penstock.core.strategic_merge import covers
+
+# Phases in which an evaluation may still say something.
+EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Scale:
 class Doomed:
     """An object to delete, told apart from a later one of the same name."""
 
-    kind: str  # ControllerRevision, Deployment or Pod
+    kind: str  # ControllerRevision, Deployment, Job or Pod
     name: str
     uid: str
 
@@ -96,6 +101,7 @@ def plan(
     steps = _Steps(spec, observed, image, wanted)
     if not is_new:
         steps.bring_up(state, aims.pods)
+        steps.evaluate(state)
         steps.set_replicas(aims.pods)
         steps.remove(state, set(aims.pods))
     return Plan(
@@ -188,6 +194,19 @@ class _Steps:
             self.apply.append(wanted)
             self.details.append(f"repair {deployment.name}")
 
+    def evaluate(self, state: RolloutState) -> None:
+        """Once for a canary, as soon as it is judged."""
+        revision, wanted = state.revision, self._spec.rollout.evaluation
+        if revision is None or wanted is None or state.phase != "Judging":
+            return
+        ready = sorted(
+            pod.address for pod in self._observed.serving(revision) if pod.is_ready and pod.address
+        )
+        if ready and self._observed.evaluation(revision) is None:
+            stable = state.stable or ""
+            self.apply.append(evaluation_job(self._spec, wanted, revision, stable, ready[0]))
+            self.details.append(f"evaluate revision {revision}")
+
     @property
     def _is_empty(self) -> bool:
         """Whether the service is to have no pods at all."""
@@ -211,6 +230,10 @@ class _Steps:
             if deployment.side not in kept | told and not deployment.is_ending:
                 self.delete.append(Doomed("Deployment", deployment.name, deployment.uid))
                 self.details.append(f"remove {deployment.name}")
+        for job in self._observed.jobs:
+            is_needed = job.revision == state.revision and state.phase in EVALUATED
+            if not is_needed and not job.is_ending:
+                self.delete.append(Doomed("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}
         for pod in self._observed.pods:
             if _is_stale_preflight(pod, revisions):

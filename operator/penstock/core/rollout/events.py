@@ -52,7 +52,11 @@ def happenings(state: RolloutState, seen: Seen) -> Iterator[Happening]:
     yield from _of_the_spec(state, seen)
     if reason := _failure(state, seen):
         yield "PodsFailed", reason
-    if isinstance(seen.verdict, Accept):
+    evaluation = seen.observed.evaluation(state.revision)
+    if evaluation is not None and evaluation.state == "Failed":
+        yield "Aborted", f"the evaluation failed: {seen.observed.report(evaluation)}"
+    is_tried = seen.spec.evaluation is None or (evaluation and evaluation.state == "Passed")
+    if isinstance(seen.verdict, Accept) and is_tried:
         yield "Accepted", seen.verdict.reason
     if isinstance(seen.verdict, Abort):
         yield "Aborted", seen.verdict.reason

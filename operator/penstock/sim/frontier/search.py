@@ -4,11 +4,13 @@ A line is a rule with all its knobs but the first, its dial, which trades cost a
 the attainment along a line crosses the target, the two neighbouring settings of the dial are its bracket,
 and between them both figures are taken for linear.
 
-    every line with one seed -> the best third with three -> the best one, on the other part with all
+    of each rule the line at its published settings, with one seed -> of the best rules every line
+    -> of the best of these the best lines, with two seeds -> each rule's best line on the other part with two
+    seeds, those of the best rules with all
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
 from penstock.core.admission import Policy
@@ -18,12 +20,17 @@ from penstock.sim.frontier.ledger import Case, Ledger
 from penstock.sim.frontier.worlds import Part, World
 from penstock.sim.report import Estimate
 
-KEPT = 3  # one line of so many, and at least two
-SEEDS_AGAIN = 3
+# So many rules besides ours and the oracle have all their lines tried, and are reported with all seeds.
+FINALISTS = 3
+LINES_AGAIN, SEEDS_AGAIN = 2, 2
+SEEDS_OF_OTHERS = 2
 ROUNDS = 2  # of halving a bracket
 # Of the target: a bracket whose upper end is no further above is narrow enough.
 CLOSE = 0.002
-ORACLE = Published(policies.oracle, {"share": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)})
+OURS = "penstock"
+ORACLE = Published(
+    policies.oracle, {"share": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +107,13 @@ class Result:
         return min(able, key=lambda p: p.cost).gpu_hours if able else None
 
     def saving(self, other: "Result") -> Estimate | None:
-        """The share of the other's GPU-hours that this one does without; paired by seed."""
+        """The share of the other's GPU-hours that this one does without; paired by the seeds of both."""
         mine, others = self.costs, other.costs
         if mine is None or others is None:
             return None
-        whole = mean(others)
-        return Estimate.of((b - a) / whole for a, b in zip(mine, others, strict=True))
+        pairs = list(zip(mine, others, strict=False))
+        whole = mean(b for _, b in pairs)
+        return Estimate.of((b - a) / whole for a, b in pairs)
 
 
 class Line:
@@ -182,34 +190,63 @@ def price(points: Sequence[Point], target: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Entrant:
+    """A rule on the part that is tuned on: its lines, the cheapest first, and what that one costs."""
+
+    policy: str
+    admission: Policy
+    lines: tuple[Line, ...]
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     ledger: Ledger
     world: World
     target: float
     seeds: int
 
-    def result(self, policy: str, admission: Policy) -> Result:
-        """Tuned on one part, measured on the other."""
-        line = self.tuned(policy, admission)
-        case, seeds = self._case(policy, admission, "report"), range(self.seeds)
+    def results(self, names: Sequence[str], admissions: Sequence[Policy]) -> Iterator[Result]:
+        """Tuned on one part, measured on the other; the cheapest of tuning come first."""
+        entrants = [self._entrant(name, admission) for admission in admissions for name in names]
+        for lines, seeds in ((None, 1), (LINES_AGAIN, SEEDS_AGAIN)):
+            best = _best(entrants)
+            entrants = [self._again(e, lines, seeds) if e in best else e for e in entrants]
+        best = _best(entrants)
+        for entrant in sorted(entrants, key=lambda entrant: entrant.price):
+            yield self.result(entrant, is_best=entrant in best)
+
+    def _entrant(self, policy: str, admission: Policy) -> Entrant:
+        """At the published settings of all knobs but the dial."""
+        lines = list(_lines(policy, self.target))
+        first = self._ranked(policy, admission, lines[:1], range(1))
+        return replace(first, lines=tuple(lines))
+
+    def result(self, entrant: Entrant, *, is_best: bool) -> Result:
+        policy, admission, line = entrant.policy, entrant.admission, entrant.lines[0]
+        seeds = range(self.seeds if is_best else min(self.seeds, SEEDS_OF_OTHERS))
+        case = self._case(policy, admission, "report")
         points = line.points(self.ledger, case, seeds)
-        points = line.closer(self.ledger, case, points, seeds, ROUNDS)
+        if is_best:
+            points = line.closer(self.ledger, case, points, seeds, ROUNDS)
         return Result(policy, admission, tuple(points), crossing(points, self.target), self.target)
 
-    def tuned(self, policy: str, admission: Policy) -> Line:
-        """The best line on the part for tuning."""
-        lines = list(_lines(published(policy), self.target))
+    def _again(self, entrant: Entrant, kept: int | None, seeds: int) -> Entrant:
+        """Its best lines once more."""
+        if len(entrant.lines) == 1:
+            return entrant
+        lines = entrant.lines[:kept]
+        return self._ranked(entrant.policy, entrant.admission, lines, range(seeds))
+
+    def _ranked(
+        self, policy: str, admission: Policy, lines: Sequence[Line], seeds: range
+    ) -> Entrant:
         case = self._case(policy, admission, "tuning")
-        for seeds in (1, SEEDS_AGAIN):
-            if len(lines) == 1:
-                break
-            prices = [
-                price(line.points(self.ledger, case, range(seeds)), self.target) for line in lines
-            ]
-            order = sorted(range(len(lines)), key=lambda i: prices[i])
-            kept = max(2, len(lines) // KEPT) if seeds == 1 else 1
-            lines = [lines[i] for i in order[:kept]]
-        return lines[0]
+        priced = [
+            (price(line.points(self.ledger, case, seeds), self.target), line) for line in lines
+        ]
+        priced.sort(key=lambda pair: pair[0])
+        return Entrant(policy, admission, tuple(line for _, line in priced), priced[0][0])
 
     def _case(self, policy: str, admission: Policy, part: Part) -> Case:
         return Case(self.world, part, admission, policy)
@@ -219,11 +256,21 @@ def published(policy: str) -> Published:
     return ORACLE if policy == "oracle" else PUBLISHED[policy]
 
 
-def _lines(rule: Published, target: float) -> Iterator[Line]:
+def _best(entrants: Sequence[Entrant]) -> list[Entrant]:
+    """Ours, the oracle, and the finalists of the others."""
+    always = [e for e in entrants if e.policy in (OURS, "oracle")]
+    others = sorted((e for e in entrants if e not in always), key=lambda entrant: entrant.price)
+    return [*always, *others[:FINALISTS]]
+
+
+def _lines(policy: str, target: float) -> Iterator[Line]:
+    """Those nearest to its published settings first."""
+    rule, defaults = published(policy), policies.defaults_of(policy)
     dial = next(iter(rule.grid))
-    seen = []
+    seen: list[Knobs] = []
     for knobs in rule.combinations():
         others = {name: value for name, value in knobs.items() if name != dial}
         if others not in seen:
             seen.append(others)
-            yield Line(rule, others, target)
+    seen.sort(key=lambda knobs: sum(defaults.get(name) != value for name, value in knobs.items()))
+    return (Line(rule, knobs, target) for knobs in seen)
