@@ -205,16 +205,21 @@ class _Life:
         return rollout
 
     async def _is_starting(self) -> bool:
-        return bool((await self._rollout())["phase"] == "Starting")
+        return await self._is_in("Starting")
 
-    async def _has_spoken(self) -> bool:
-        """The person's word, once it is time for it and the revision has pods."""
+    async def _is_in(self, phase: Phase) -> bool:
+        """And the revision that is rolled out has its pods, so that a word means the same in each life."""
         rollout = await self._rollout()
-        phase, action = _WORDS[self._strategy, self._ending]
         children = await _children(self._kube, self._namespace)
         begun = {c["metadata"]["labels"][REVISION_LABEL] for p, c in children if p == "deployments"}
-        if rollout["phase"] != phase or rollout.get("revision") not in begun:
+        return rollout["phase"] == phase and rollout.get("revision") in begun
+
+    async def _has_spoken(self) -> bool:
+        """The person's word, once it is time for it."""
+        phase, action = _WORDS[self._strategy, self._ending]
+        if not await self._is_in(phase):
             return False
+        rollout = await self._rollout()
         text = commands.write(action, rollout["revision"], "1")
         await self._merge({"metadata": {"annotations": {commands.ANNOTATION: text}}})
         return True
