@@ -17,6 +17,11 @@ import sys
 from random import Random
 from typing import Any
 
+from penstock.sim import compiled
+
+if __name__ == "__main__":
+    compiled.prefer(sys.argv)  # before anything of it is imported
+
 from penstock.core.recording import Recording, Settings, Tick, Writer
 from penstock.core.rule import Bounds, Decision, Objectives
 from penstock.core.signals import GatewayReading, Observation
@@ -158,6 +163,7 @@ def main() -> int:
     )
     parser.add_argument("--hours", type=float, default=2000.0)
     parser.add_argument("--first", type=int, default=0, help="seed")
+    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args()
     hours, decisions, seed = 0.0, 0, options.first
     while hours < options.hours:

@@ -21,6 +21,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
+from penstock.sim import compiled
+
+if __name__ == "__main__":
+    compiled.prefer(sys.argv)  # before anything of it is imported
+
 from rich.console import Console
 from rich.table import Table
 
@@ -138,6 +143,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("out/stress.jsonl"))
     parser.add_argument("--rules", nargs="*", default=list(PUBLISHED))
     parser.add_argument("--scenarios", nargs="*", default=list(STRESS))
+    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args()
     cache, console, faults = Cache(options.cache), Console(file=sys.stdout, width=120), []
     for name in options.scenarios:

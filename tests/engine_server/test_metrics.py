@@ -16,8 +16,8 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.preflight import size
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+from penstock_engine.sizing import size
 
 CONTRACT = Path(__file__).parents[1] / "golden" / "vllm-0.32-metrics.json"
 LABELS = {"engine": "0", "model_name": "soup"}
@@ -174,9 +174,6 @@ def test_the_seconds_of_the_start_are_told(client: httpx.Client) -> None:
     assert all(seconds > 0 for seconds in phases.values())
 
 
-ONE = Sampled((5,))
-
-
 class Clocked:
     """The real scheduler and the real metrics, at times that the test says."""
 
@@ -200,10 +197,10 @@ class Clocked:
         sampling = SamplingParams(max_tokens=num_tokens)
         self.scheduler.add(Sequence(name, [7, 8, 9], sampling, frozenset(), queued_s))
 
-    def step(self, begun_s: float, done_s: float, drawn: Sampled = ONE) -> None:
+    def step(self, begun_s: float, done_s: float, drawn: Sampled | None = None) -> None:
         step = self.scheduler.schedule(begun_s)
         assert step is not None
-        sampled = {s.request_id: drawn for s in step.sequences}
+        sampled = {s.request_id: drawn or Sampled((5,)) for s in step.sequences}
         for event in self.scheduler.complete(step, sampled, done_s):
             self.metrics.observe_event(event, self._records[event.request_id])
 

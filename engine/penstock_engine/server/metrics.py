@@ -20,8 +20,8 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.models.work import StepWork
-from penstock_engine.preflight import Sizing
 from penstock_engine.server.deadlines import Phase, phase_of
+from penstock_engine.sizing import Sizing
 from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"

@@ -144,6 +144,10 @@ class InferenceServiceStatus(Model):
             "x-kubernetes-list-map-keys": ["revision", "cohort"],
         },
     )
+    traffic_generation: int = Field(
+        default=0,
+        description="Counts the changes of traffic. Each gateway says which one it obeys.",
+    )
     rollout: RolloutStatus | None = Field(
         default=None, description="How a revision takes over, or took over last."
     )

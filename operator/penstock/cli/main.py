@@ -63,4 +63,7 @@ def build(wanted: str | None) -> typer.Typer:
 
 
 def main() -> None:
-    build(sys.argv[1] if len(sys.argv) > 1 else None)()
+    wanted = sys.argv[1] if len(sys.argv) > 1 else None
+    if wanted == "simulate":  # before anything of the simulator is imported
+        import_module("penstock.sim.compiled").prefer(sys.argv)
+    build(wanted)()

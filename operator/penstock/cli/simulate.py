@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.core.admission import Policy
-from penstock.sim import campaign, policies, scenario
+from penstock.sim import campaign, compiled, policies, scenario
 from penstock.sim.campaign import Campaign
 from penstock.sim.capacity import sustained_rps
 from penstock.sim.profile import profiles
@@ -64,6 +64,9 @@ def command(
         bool, typer.Option(help="Measure what one replica sustains, with the scenario's requests.")
     ] = False,
     show: Annotated[bool, typer.Option("--list", help="Name scenarios and policies.")] = False,
+    _interpreted: Annotated[
+        bool, typer.Option("--interpreted", help="Leave the compiled modules, or their build.")
+    ] = False,
 ) -> None:
     """A SCENARIO or a --trace, under one policy, for several seeds."""
     if show:
@@ -146,7 +149,9 @@ def _print(outcome: Campaign, wall_s: float) -> None:
     console = Console()
     console.print(table)
     requests = sum(outcome.total["arrivals"].per_seed)
-    console.print(f"{requests:,.0f} requests in {wall_s:.1f} s: {requests / wall_s:,.0f} a second")
+    how = "interpreted" if compiled.used() is None else "compiled"
+    speed = f"{requests / wall_s:,.0f} a second, {how}"
+    console.print(f"{requests:,.0f} requests in {wall_s:.1f} s: {speed}")
 
 
 def _json(outcome: Campaign, wall_s: float) -> dict[str, Any]:

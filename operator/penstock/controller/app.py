@@ -162,6 +162,7 @@ class Leader:
             services=lambda: self._services,
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
+            obeyed=observer.obeyed,
         )
         self._queue = WorkQueue(self._reconcile)
 

@@ -27,6 +27,7 @@ from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, Ob
 from penstock.core.plan import Plan, Told, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
+from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.state import RolloutState
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import SERVICE_LABEL, ServiceSpec
@@ -60,12 +61,14 @@ class Reconciler:
         services: Callable[[], Mapping[Key, Object]],
         scaling: Callable[[Key], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
+        obeyed: Callable[[Key], Obeyed | None],
     ) -> None:
         self._kube = kube
         self._image = engine_image
         self._services = services
         self._scaling = scaling
         self._judgement = judgement
+        self._obeyed = obeyed
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._rejections: dict[tuple[str, str], tuple[str, str]] = {}  # (uid, revision) -> why
 
@@ -102,6 +105,7 @@ class Reconciler:
             desired=scaling.desired if scaling else None,
             verdict=said.verdict if said else None,
             command=commands.read(body["metadata"].get("annotations", {}).get(commands.ANNOTATION)),
+            obeyed=self._obeyed(key),
         )
         forbidden = None
         try:
@@ -140,6 +144,7 @@ class Reconciler:
             history=history,
             rollout=rollout,
             traffic=statuses.traffic_of(status),
+            traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(spec),
             refusal=self._rejections.get((spec.uid, revision_of(spec))),

@@ -151,7 +151,8 @@ def _rolled_out(plan: Plan) -> Condition:
     if state.phase == "Rejected" and state.rejected is not None:
         message = f"revision {state.rejected.revision} was rejected: {state.rejected.reason}"
         return Condition("RolledOut", "False", "Rejected", message)
-    return Condition("RolledOut", "False", state.phase, state.reason)
+    message = f"{state.reason}; {plan.awaited}" if plan.awaited else state.reason
+    return Condition("RolledOut", "False", state.phase, message)
 
 
 def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:

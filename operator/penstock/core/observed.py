@@ -158,8 +158,8 @@ class ObservedJob:
 class Observed:
     """A service's children and what its status said before.
 
-    traffic: the shares that gateways were told last. stable_spec: what the stable revision was made
-    of, where that is known.
+    traffic: the shares that gateways were told last; traffic_generation: how often they changed.
+    stable_spec: what the stable revision was made of, where that is known.
     """
 
     deployments: tuple[ObservedDeployment, ...] = ()
@@ -167,6 +167,7 @@ class Observed:
     history: tuple[Revision, ...] = ()
     rollout: RolloutState | None = None
     traffic: tuple[Share, ...] = ()
+    traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
     # Another service of the namespace, and older, that serves the same name.
     name_taken_by: str | None = None

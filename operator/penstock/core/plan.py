@@ -17,8 +17,9 @@ from penstock.core.manifests.history import controller_revision
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod, verdict_of
 from penstock.core.revision import revision_of
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import Seen
+from penstock.core.rollout.events import Seen, awaited
 from penstock.core.rollout.phases import Phase
+from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.shares import Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.step import begin, step
@@ -50,24 +51,29 @@ class Doomed:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What comes from elsewhere than the cluster: the scaler's number, the judge's verdict on the
-    revision that is rolled out, a person's last command. None: nothing."""
+    revision that is rolled out, a person's last command, what traffic each gateway obeys. None:
+    nothing."""
 
     desired: int | None = None
     verdict: Verdict | None = None
     command: Command | None = None
+    obeyed: Obeyed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Where the rollout stands, and writes to make, in this order; details say the same in words.
 
-    revision: the spec's. wake_s: when to look again though nothing changes, in seconds from now.
+    revision: the spec's. generation: of the shares, one more with each change of them. wake_s: when to
+    look again though nothing changes, in seconds from now. awaited: the gateway that is waited for.
     """
 
     revision: str
     rollout: RolloutState
     shares: tuple[Share, ...]
+    generation: int = 0
     wake_s: float | None = None
+    awaited: str = ""
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
     scale: tuple[Scale, ...] = ()
@@ -85,7 +91,9 @@ def plan(
     """The next writes for `spec`. A revision that is refused leaves what serves alone."""
     wanted = revision_of(spec)
     total = replicas_for_all(spec, observed, told.desired)
-    seen = Seen(spec.rollout, observed, wanted, total, now_s, told.verdict, told.command)
+    seen = Seen(
+        spec.rollout, observed, wanted, total, now_s, told.verdict, told.command, told.obeyed
+    )
     before = observed.rollout
     state = begin(seen) if before is None else step(before, seen)
     aims = targets(spec.rollout, state, observed, total)
@@ -100,7 +108,9 @@ def plan(
         revision=wanted,
         rollout=state,
         shares=aims.shares,
+        generation=observed.traffic_generation + (aims.shares != observed.traffic),
         wake_s=0.0 if is_new else wake_s(state, seen),
+        awaited="" if is_new else awaited(state, seen),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
         scale=tuple(steps.scale),

@@ -43,6 +43,7 @@ def render(
         "stableRevision": state.stable,
         "candidateRevision": state.revision,
         "traffic": as_traffic(plan.shares),
+        "trafficGeneration": plan.generation,
         "rollout": state.as_object()
         | {
             "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from penstock.local.paths import cache_root
+from penstock.adapters.caches import cache_root
 
 MODEL_NAME = "penstock-tiny"
 

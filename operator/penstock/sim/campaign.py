@@ -7,6 +7,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
+from penstock.sim import compiled
 from penstock.sim.plot import draw
 from penstock.sim.report import Estimate, Summary, combine, summaries_of
 from penstock.sim.run import run
@@ -47,7 +48,8 @@ def hold(
     if jobs == 1 or seeds == 1:
         summaries = [one(seed) for seed in range(seeds)]
     else:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(jobs, spawn, compiled.use, (compiled.used(),)) as pool:
             summaries = list(pool.map(one, range(seeds)))
     return Campaign(scenario, policy, dict(knobs), tuple(summaries))
 

@@ -12,17 +12,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from penstock.sim import compiled
+
+if __name__ == "__main__":
+    compiled.prefer(sys.argv)  # before anything of it is imported
+
 from rich.console import Console
 
 from penstock.core.admission import Policy
 from penstock.core.rules.registry import PUBLISHED
 from penstock.sim.frontier.ledger import Ledger
-from penstock.sim.frontier.search import Result, Search
+from penstock.sim.frontier.search import OURS, Result, Search
 from penstock.sim.frontier.tell import draw, table_of
 from penstock.sim.frontier.worlds import STARTUPS_S, TRACES, world
 
 EVERY_WORLD = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
-OURS = "penstock"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -34,10 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.worlds or EVERY_WORLD:
         search = Search(ledger, world(name, options.traces), options.target, options.seeds)
         results: list[Result] = []
-        for admission in options.admission:
-            for rule in names:
-                results.append(search.result(rule, admission))
-                console.print(table_of(name, results[-1:], None), style="dim")
+        for result in search.results(names, options.admission):
+            results.append(result)
+            console.print(table_of(name, results[-1:], None), style="dim")
         ours = next((r for r in results if (r.policy, r.admission) == (OURS, "deadline")), None)
         console.print(table_of(name, results, ours))
         panels[name] = results
@@ -56,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--admission", nargs="*", choices=get_args(Policy), default=["deadline", "none"]
     )
+    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     parser.add_argument("--plot", type=Path, help="where to draw attainment against GPU-hours")
     return parser
 

@@ -4,7 +4,8 @@ A line is a rule with all its knobs but the first, its dial, which trades cost a
 the attainment along a line crosses the target, the two neighbouring settings of the dial are its bracket,
 and between them both figures are taken for linear.
 
-    every line with one seed -> the best third with three -> the best one, on the other part with all
+    all lines of all rules with one seed -> of the best rules, the best lines with three
+    -> each rule's best line on the other part with two seeds, those of the best rules with all
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,12 +19,17 @@ from penstock.sim.frontier.ledger import Case, Ledger
 from penstock.sim.frontier.worlds import Part, World
 from penstock.sim.report import Estimate
 
-KEPT = 3  # one line of so many, and at least two
-SEEDS_AGAIN = 3
+# So many rules besides ours and the oracle are tuned again and reported with all seeds.
+FINALISTS = 3
+LINES_AGAIN, SEEDS_AGAIN = 2, 3
+SEEDS_OF_OTHERS = 2
 ROUNDS = 2  # of halving a bracket
 # Of the target: a bracket whose upper end is no further above is narrow enough.
 CLOSE = 0.002
-ORACLE = Published(policies.oracle, {"share": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)})
+OURS = "penstock"
+ORACLE = Published(
+    policies.oracle, {"share": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2)}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +106,13 @@ class Result:
         return min(able, key=lambda p: p.cost).gpu_hours if able else None
 
     def saving(self, other: "Result") -> Estimate | None:
-        """The share of the other's GPU-hours that this one does without; paired by seed."""
+        """The share of the other's GPU-hours that this one does without; paired by the seeds of both."""
         mine, others = self.costs, other.costs
         if mine is None or others is None:
             return None
-        whole = mean(others)
-        return Estimate.of((b - a) / whole for a, b in zip(mine, others, strict=True))
+        pairs = list(zip(mine, others, strict=False))
+        whole = mean(b for _, b in pairs)
+        return Estimate.of((b - a) / whole for a, b in pairs)
 
 
 class Line:
@@ -182,34 +189,63 @@ def price(points: Sequence[Point], target: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Entrant:
+    """A rule on the part that is tuned on: its lines, the cheapest first, and what that one costs."""
+
+    policy: str
+    admission: Policy
+    lines: tuple[Line, ...]
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     ledger: Ledger
     world: World
     target: float
     seeds: int
 
-    def result(self, policy: str, admission: Policy) -> Result:
-        """Tuned on one part, measured on the other."""
-        line = self.tuned(policy, admission)
-        case, seeds = self._case(policy, admission, "report"), range(self.seeds)
+    def results(self, names: Sequence[str], admissions: Sequence[Policy]) -> Iterator[Result]:
+        """Tuned on one part, measured on the other; the cheapest of tuning come first."""
+        entrants = [self.entrant(name, admission) for admission in admissions for name in names]
+        entrants.sort(key=lambda entrant: entrant.price)
+        best = {(e.policy, e.admission) for e in entrants if e.policy in (OURS, "oracle")}
+        others = [e for e in entrants if e.policy not in (OURS, "oracle")]
+        best |= {(e.policy, e.admission) for e in others[:FINALISTS]}
+        for entrant in entrants:
+            is_best = (entrant.policy, entrant.admission) in best
+            yield self.result(self._again(entrant) if is_best else entrant, is_best)
+
+    def entrant(self, policy: str, admission: Policy) -> Entrant:
+        """Each of its lines with one seed."""
+        lines = list(_lines(published(policy), self.target))
+        return self._ranked(policy, admission, lines, range(1))
+
+    def result(self, entrant: Entrant, is_best: bool) -> Result:
+        policy, admission, line = entrant.policy, entrant.admission, entrant.lines[0]
+        seeds = range(self.seeds if is_best else min(self.seeds, SEEDS_OF_OTHERS))
+        case = self._case(policy, admission, "report")
         points = line.points(self.ledger, case, seeds)
-        points = line.closer(self.ledger, case, points, seeds, ROUNDS)
+        if is_best:
+            points = line.closer(self.ledger, case, points, seeds, ROUNDS)
         return Result(policy, admission, tuple(points), crossing(points, self.target), self.target)
 
-    def tuned(self, policy: str, admission: Policy) -> Line:
-        """The best line on the part for tuning."""
-        lines = list(_lines(published(policy), self.target))
+    def _again(self, entrant: Entrant) -> Entrant:
+        """Its best lines with more seeds."""
+        if len(entrant.lines) == 1:
+            return entrant
+        lines = entrant.lines[:LINES_AGAIN]
+        return self._ranked(entrant.policy, entrant.admission, lines, range(SEEDS_AGAIN))
+
+    def _ranked(
+        self, policy: str, admission: Policy, lines: Sequence[Line], seeds: range
+    ) -> Entrant:
         case = self._case(policy, admission, "tuning")
-        for seeds in (1, SEEDS_AGAIN):
-            if len(lines) == 1:
-                break
-            prices = [
-                price(line.points(self.ledger, case, range(seeds)), self.target) for line in lines
-            ]
-            order = sorted(range(len(lines)), key=lambda i: prices[i])
-            kept = max(2, len(lines) // KEPT) if seeds == 1 else 1
-            lines = [lines[i] for i in order[:kept]]
-        return lines[0]
+        priced = [
+            (price(line.points(self.ledger, case, seeds), self.target), line) for line in lines
+        ]
+        priced.sort(key=lambda pair: pair[0])
+        return Entrant(policy, admission, tuple(line for _, line in priced), priced[0][0])
 
     def _case(self, policy: str, admission: Policy, part: Part) -> Case:
         return Case(self.world, part, admission, policy)

@@ -1,0 +1,101 @@
+"""Compiled modules: never of other sources, and without a compiler none."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.sim import compiled, engine
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from penstock.sim import compiled
+compiled.use(compiled.built(sys.argv[1:]))
+from penstock.sim import clock
+from penstock.sim.run import run
+from penstock.sim.scenario import load
+world = load("llm-d-ramp").model_copy(update={"duration_s": 60.0})
+requests = run(world, "hpa-queue", 0).services[0].gateway.requests
+print(Path(clock.__file__).suffix, sum(r.end_s for r in requests).hex())
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path))
+    return tmp_path / "compiled"
+
+
+def ran(*modules: str) -> list[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *modules], capture_output=True, text=True, check=True
+    ).stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_compiled_module_is_kept_used_and_gives_the_same(cache: Path) -> None:
+    suffix, ends = ran("penstock.sim.clock", "penstock.sim.batch")
+    [folder] = cache.iterdir()
+    built_at = folder.stat().st_mtime_ns
+    assert suffix == ".so"
+    assert ran("penstock.sim.clock", "penstock.sim.batch") == [suffix, ends]
+    assert [f.stat().st_mtime_ns for f in cache.iterdir()] == [built_at]
+    assert ran() == [".py", ends]
+
+
+def test_all_that_is_imported_of_ours_is_a_source() -> None:
+    sources = compiled.sources_of(["penstock.sim.engine"])
+    assert {"penstock", "penstock.core.signals", "penstock_engine.core.queue"} <= sources.keys()
+    assert not any(name.startswith("penstock.core.sizing") for name in sources)
+
+
+def test_another_source_is_another_build(tmp_path: Path) -> None:
+    sources = compiled.sources_of(["penstock.sim.clock"])
+    other = tmp_path / "clock.py"
+    other.write_text(sources["penstock.sim.clock"].read_text() + "\n")
+    changed = {**sources, "penstock.sim.clock": other}
+    assert compiled.digest_of(changed) != compiled.digest_of(sources)
+    assert compiled.digest_of(dict(sources)) == compiled.digest_of(sources)
+
+
+@pytest.mark.parametrize(
+    ("of", "name", "answer"),
+    [(compiled.shutil, "which", None), (compiled, "find_spec", None)],
+    ids=["no C compiler", "no mypyc"],
+)
+def test_where_nothing_can_be_compiled_all_is_interpreted(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, of: object, name: str, answer: None
+) -> None:
+    def missing(_: str) -> None:
+        return answer
+
+    monkeypatch.setattr(of, name, missing)
+    assert compiled.built(["penstock.sim.clock"]) is None
+    assert not cache.exists()
+
+
+def test_what_did_not_compile_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    tries: list[Path] = []
+
+    def failing(work: Path, _: object) -> str:
+        tries.append(work)
+        return "no such thing"
+
+    monkeypatch.setattr(compiled, "_compile", failing)
+    for _ in range(2):
+        assert compiled.built(["penstock.sim.clock"]) is None
+    assert len(tries) == 1
+    [folder] = cache.iterdir()
+    assert (folder / "failed.txt").read_text() == "no such thing"
+
+
+def test_what_is_loaded_already_stays_as_it_is(cache: Path) -> None:
+    assert engine.__name__ in sys.modules
+    compiled.prefer([])
+    assert compiled.used() is None
+    assert not cache.exists()
