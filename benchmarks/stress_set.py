@@ -44,7 +44,8 @@ STRESS = (
     "length-mix-shift", "prefix-hit-collapse", "pod-crash-in-scale-up", "quota-cap", "load-to-zero",
     "closed-loop",
 )  # fmt: skip
-FLASH = {"flash-crowd-in-cold-start"}
+# In both the load comes and goes within minutes.
+FLASH = {"flash-crowd-in-cold-start", "quota-cap"}
 OURS = "penstock"
 WINDOW_S, RECOVERED = 30.0, 0.95
 FULL = 0.85

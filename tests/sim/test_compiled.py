@@ -52,13 +52,16 @@ def test_all_that_is_imported_of_ours_is_a_source() -> None:
     assert not any(name.startswith("penstock.core.sizing") for name in sources)
 
 
-def test_another_source_is_another_build(tmp_path: Path) -> None:
-    sources = compiled.sources_of(["penstock.sim.clock"])
+def test_another_source_or_choice_is_another_build(tmp_path: Path) -> None:
+    modules = ["penstock.sim.clock"]
+    sources = compiled.sources_of(modules)
     other = tmp_path / "clock.py"
     other.write_text(sources["penstock.sim.clock"].read_text() + "\n")
     changed = {**sources, "penstock.sim.clock": other}
-    assert compiled.digest_of(changed) != compiled.digest_of(sources)
-    assert compiled.digest_of(dict(sources)) == compiled.digest_of(sources)
+    digest = compiled.digest_of(modules, sources)
+    assert compiled.digest_of(modules, dict(sources)) == digest
+    assert compiled.digest_of(modules, changed) != digest
+    assert compiled.digest_of(["penstock.sim.batch"], sources) != digest
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,15 @@ async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock
     return Kube(api)
 
 
+def current_namespace() -> str:
+    """That of the kubeconfig's context, as kubectl has it."""
+    try:
+        _, context = config.list_kube_config_contexts()
+    except config.ConfigException:
+        return "default"
+    return str(context["context"].get("namespace", "default"))
+
+
 class Kube:
     """Requests to one API server. Every method raises from `penstock.errors`.
 

@@ -2,9 +2,9 @@
 
     sources -> their digest -> CACHE/compiled/DIGEST/**.so -> looked at before the sources
 
-The digest is of every source of ours that the compiled ones import, so that no build is of other
-sources than those that are here. Without mypyc (`penstock[fast]`) and a C compiler all is interpreted, and
-so it is where the sources do not compile; results are the same to the last bit.
+The digest is of what is compiled, by which mypy and Python, and of every source of ours that it imports:
+no build is of other sources than those that are here. Without mypyc (`penstock[fast]`) and a C compiler all
+is interpreted, and so it is where the sources do not compile; results are the same to the last bit.
 """
 
 import ast
@@ -25,11 +25,14 @@ COMPILED = (
     *(
         f"penstock_engine.core.{name}"
         for name in (
-            "blocks", "cache", "ending", "events", "host_tier", "queue", "scheduler", "sequence",
-            "stats", "step",
+            "blocks", "cache", "drafts", "ending", "events", "host_tier", "open_steps", "queue", "scheduler",
+            "sequence", "stats", "step",
         )
     ),
-    *(f"penstock.core.{name}" for name in ("admission", "routing", "tally")),
+    *(
+        f"penstock.core.{name}"
+        for name in ("admission", "engine_load", "pace", "routing", "step_times", "tally", "weights")
+    ),
     *(f"penstock.sim.{name}" for name in ("batch", "clock", "engine", "gateway", "leap", "request")),
 )  # fmt: skip
 # Arguments of a program that is to leave it, or that simulates nothing.
@@ -68,7 +71,7 @@ def built(modules: Collection[str]) -> Path | None:
     if find_spec("mypyc") is None or shutil.which(compiler) is None:
         return None
     sources = sources_of(modules)
-    folder = _builds() / digest_of(sources)
+    folder = _builds() / digest_of(modules, sources)
     if not folder.exists():
         try:
             _build(modules, sources, folder)
@@ -93,8 +96,9 @@ def sources_of(modules: Collection[str]) -> dict[str, Path]:
     return found
 
 
-def digest_of(sources: Mapping[str, Path]) -> str:
-    digest = sha256(f"{metadata.version('mypy')} {sys.version} {SUFFIX}".encode())
+def digest_of(modules: Collection[str], sources: Mapping[str, Path]) -> str:
+    told = f"{metadata.version('mypy')} {sys.version} {SUFFIX} {sorted(modules)}"
+    digest = sha256(told.encode())
     for name in sorted(sources):
         digest.update(b"\0" + name.encode() + b"\0" + sources[name].read_bytes())
     return digest.hexdigest()[:24]

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.core.rule import Bounds, Objectives
 from penstock.core.rules.oracle import Oracle, oracle_of
@@ -45,9 +46,17 @@ def policies() -> dict[str, Callable[..., AnyRule]]:
 
 def knobs_of(name: str) -> dict[str, str]:
     """Name -> default, as text; empty when there is none."""
+    defaults = defaults_of(name)
+    return {
+        p: "" if value is inspect.Parameter.empty else str(value) for p, value in defaults.items()
+    }
+
+
+def defaults_of(name: str) -> dict[str, Any]:
+    """Knob -> default; `inspect.Parameter.empty` when there is none."""
     parameters = inspect.signature(policies()[name]).parameters.values()
     return {
-        p.name: "" if p.default is inspect.Parameter.empty else str(p.default)
+        p.name: p.default
         for p in parameters
         if p.name not in ("profile", "future") and p.default is not None
     }

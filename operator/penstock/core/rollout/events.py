@@ -142,7 +142,7 @@ def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
         case "Stopping" | "Draining" | "Discarding":
             kept = None if state.phase == "Stopping" else state.stable
             if not _is_left(seen.observed, kept):
-                yield "PodsGone", "the old pods are gone"
+                yield "PodsGone", "the pods without traffic are gone"
         case "Promoting" | "RollingBack":
             if reason := _routes_moved(state, seen):
                 yield "RoutesMoved", reason

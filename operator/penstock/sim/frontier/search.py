@@ -4,12 +4,13 @@ A line is a rule with all its knobs but the first, its dial, which trades cost a
 the attainment along a line crosses the target, the two neighbouring settings of the dial are its bracket,
 and between them both figures are taken for linear.
 
-    all lines of all rules with one seed -> of the best rules, the best lines with three
-    -> each rule's best line on the other part with two seeds, those of the best rules with all
+    of each rule the line at its published settings, with one seed -> of the best rules every line
+    -> of the best of these the best lines, with two seeds -> each rule's best line on the other part with two
+    seeds, those of the best rules with all
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
 from penstock.core.admission import Policy
@@ -19,9 +20,9 @@ from penstock.sim.frontier.ledger import Case, Ledger
 from penstock.sim.frontier.worlds import Part, World
 from penstock.sim.report import Estimate
 
-# So many rules besides ours and the oracle are tuned again and reported with all seeds.
+# So many rules besides ours and the oracle have all their lines tried, and are reported with all seeds.
 FINALISTS = 3
-LINES_AGAIN, SEEDS_AGAIN = 2, 3
+LINES_AGAIN, SEEDS_AGAIN = 2, 2
 SEEDS_OF_OTHERS = 2
 ROUNDS = 2  # of halving a bracket
 # Of the target: a bracket whose upper end is no further above is narrow enough.
@@ -207,21 +208,21 @@ class Search:
 
     def results(self, names: Sequence[str], admissions: Sequence[Policy]) -> Iterator[Result]:
         """Tuned on one part, measured on the other; the cheapest of tuning come first."""
-        entrants = [self.entrant(name, admission) for admission in admissions for name in names]
-        entrants.sort(key=lambda entrant: entrant.price)
-        best = {(e.policy, e.admission) for e in entrants if e.policy in (OURS, "oracle")}
-        others = [e for e in entrants if e.policy not in (OURS, "oracle")]
-        best |= {(e.policy, e.admission) for e in others[:FINALISTS]}
-        for entrant in entrants:
-            is_best = (entrant.policy, entrant.admission) in best
-            yield self.result(self._again(entrant) if is_best else entrant, is_best)
+        entrants = [self._entrant(name, admission) for admission in admissions for name in names]
+        for lines, seeds in ((None, 1), (LINES_AGAIN, SEEDS_AGAIN)):
+            best = _best(entrants)
+            entrants = [self._again(e, lines, seeds) if e in best else e for e in entrants]
+        best = _best(entrants)
+        for entrant in sorted(entrants, key=lambda entrant: entrant.price):
+            yield self.result(entrant, is_best=entrant in best)
 
-    def entrant(self, policy: str, admission: Policy) -> Entrant:
-        """Each of its lines with one seed."""
-        lines = list(_lines(published(policy), self.target))
-        return self._ranked(policy, admission, lines, range(1))
+    def _entrant(self, policy: str, admission: Policy) -> Entrant:
+        """At the published settings of all knobs but the dial."""
+        lines = list(_lines(policy, self.target))
+        first = self._ranked(policy, admission, lines[:1], range(1))
+        return replace(first, lines=tuple(lines))
 
-    def result(self, entrant: Entrant, is_best: bool) -> Result:
+    def result(self, entrant: Entrant, *, is_best: bool) -> Result:
         policy, admission, line = entrant.policy, entrant.admission, entrant.lines[0]
         seeds = range(self.seeds if is_best else min(self.seeds, SEEDS_OF_OTHERS))
         case = self._case(policy, admission, "report")
@@ -230,12 +231,12 @@ class Search:
             points = line.closer(self.ledger, case, points, seeds, ROUNDS)
         return Result(policy, admission, tuple(points), crossing(points, self.target), self.target)
 
-    def _again(self, entrant: Entrant) -> Entrant:
-        """Its best lines with more seeds."""
+    def _again(self, entrant: Entrant, kept: int | None, seeds: int) -> Entrant:
+        """Its best lines once more."""
         if len(entrant.lines) == 1:
             return entrant
-        lines = entrant.lines[:LINES_AGAIN]
-        return self._ranked(entrant.policy, entrant.admission, lines, range(SEEDS_AGAIN))
+        lines = entrant.lines[:kept]
+        return self._ranked(entrant.policy, entrant.admission, lines, range(seeds))
 
     def _ranked(
         self, policy: str, admission: Policy, lines: Sequence[Line], seeds: range
@@ -255,11 +256,21 @@ def published(policy: str) -> Published:
     return ORACLE if policy == "oracle" else PUBLISHED[policy]
 
 
-def _lines(rule: Published, target: float) -> Iterator[Line]:
+def _best(entrants: Sequence[Entrant]) -> list[Entrant]:
+    """Ours, the oracle, and the finalists of the others."""
+    always = [e for e in entrants if e.policy in (OURS, "oracle")]
+    others = sorted((e for e in entrants if e not in always), key=lambda entrant: entrant.price)
+    return [*always, *others[:FINALISTS]]
+
+
+def _lines(policy: str, target: float) -> Iterator[Line]:
+    """Those nearest to its published settings first."""
+    rule, defaults = published(policy), policies.defaults_of(policy)
     dial = next(iter(rule.grid))
-    seen = []
+    seen: list[Knobs] = []
     for knobs in rule.combinations():
         others = {name: value for name, value in knobs.items() if name != dial}
         if others not in seen:
             seen.append(others)
-            yield Line(rule, others, target)
+    seen.sort(key=lambda knobs: sum(defaults.get(name) != value for name, value in knobs.items()))
+    return (Line(rule, knobs, target) for knobs in seen)

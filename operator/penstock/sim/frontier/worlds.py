@@ -1,7 +1,8 @@
 """What rules are compared on: a part to be tuned on, and a part that is reported.
 
-A trace is cut in time, a shipped scenario by its seeds. ServeGen's fortnight is sampled: each seed
-is half an hour of its own, spread over the week, so that every hour of the day occurs.
+A trace is cut in time, a shipped scenario by its seeds. Tuning looks at its half in two parts, the
+later one first. ServeGen's fortnight is sampled: each seed is ten or fifteen minutes of its own, spread
+over the week, so that every hour of the day occurs.
 """
 
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ TRACES = {
         3.0,
         "llama-3.1-8b-a100",
         2.0,
-        (Slice(0, 1750),),
+        (Slice(875, 875), Slice(0, 875)),
         (Slice(1750, 1750),),
     ),
     "mooncake": Recorded(
@@ -89,7 +90,7 @@ TRACES = {
         1.5,
         "llama-3.1-8b-h100",
         6.0,
-        (Slice(0, 1768),),
+        (Slice(884, 884), Slice(0, 884)),
         (Slice(1768, 1768),),
         tpot_s=0.2,
     ),
@@ -99,8 +100,8 @@ TRACES = {
         0.06,
         "qwen2.5-0.5b-cpu",
         2.0,
-        tuple(Slice(k * 56 * 3600, 1800) for k in range(3)),
-        tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 1800) for k in range(10)),
+        tuple(Slice(k * 56 * 3600, 600) for k in range(3)),
+        tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 900) for k in range(10)),
         tpot_s=0.4,
     ),
 }
