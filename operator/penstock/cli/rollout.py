@@ -143,7 +143,8 @@ async def _follow(
 ) -> bool:
     """Print it, and with `watch` again at each change until it has ended. good: the end to hope for."""
     shown: list[object] = []
-    held: tuple[list[Object], list[Object]] = [], []
+    evidence: list[Object] = []
+    gates: list[Object] = []
     had_ended = False
     while True:
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
@@ -152,11 +153,11 @@ async def _follow(
         telling = [rollout, said.get("traffic"), _awaited(said)]
         if telling != shown:
             _print(service, said)
-        found = rollout.get("evidence", []), rollout.get("gates", [])
-        if found != held:
-            _print_evidence(found[0])
-            _print_gates(found[1])
-        shown, held = telling, found
+        if (found := rollout.get("evidence", [])) and found != evidence:
+            _print_evidence(found)
+        if (asked := rollout.get("gates", [])) and asked != gates:
+            _print_gates(asked)
+        shown, evidence, gates = telling, found, asked
         if not watch:
             return True
         # Seen twice: on the way back to the old spec a rollout is Rejected for a moment.
