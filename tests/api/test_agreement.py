@@ -67,7 +67,7 @@ def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
     """Texts that a rule of the node matches, at times a little longer than allowed."""
     rules = [rule["rule"] for rule in node.get("x-kubernetes-validations", [])]
     if not rules:
-        return st.text(max_size=12)
+        return st.text(min_size=node.get("minLength", 0), max_size=12)
     patterns = [p for rule in rules for p in re.findall(r"self\.matches\('(\^.*?\$)'\)", rule)]
     return st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
 
@@ -124,11 +124,26 @@ def coherent(spec: Json) -> Json:
     if spec.get("objectives"):
         steered = ("kvUtilizationTarget", "queueTarget", "mode")
         scaling = {k: v for k, v in scaling.items() if k not in steered}
+    if canary := spec.get("rollout", {}).get("canary"):
+        spec = spec | {"rollout": spec["rollout"] | {"canary": coherent_canary(canary)}}
     kept = {k: v for k, v in spec.items() if k != "replicas" or scaling.get("mode") == "External"}
     return kept | {
         "scaling": scaling | {"minReplicas": low, "maxReplicas": high},
         "engine": engine | {"maxNumSeqs": min(seqs, 4096), "maxNumBatchedTokens": max(budget, 16)},
     }
+
+
+def coherent_canary(canary: Json) -> Json:
+    """Each metric with a name and a bound of its own, each variable with a value."""
+    low, high = sorted((canary.get("minWeight", 0.05), canary.get("maxWeight", 0.5)))
+    made = canary | {"minWeight": low, "maxWeight": high}
+    if metrics := canary.get("metrics"):
+        bounds = {"minimum": -1.0, "maximum": 1.0}
+        made["metrics"] = [m | bounds | {"name": f"m{i}"} for i, m in enumerate(metrics)]
+    if evaluation := canary.get("evaluation"):
+        env = [{"name": each["name"], "value": "x"} for each in evaluation.get("env", [])]
+        made["evaluation"] = evaluation | {"env": env}
+    return made
 
 
 ANY = values(schema_of(InferenceServiceSpec))
