@@ -2,12 +2,12 @@
 
     python benchmarks/greedy_equality.py [--prompts 50] [--longest 600] [--new-tokens 32]
                                          [--families llama,qwen3] [--dtypes float32,bfloat16]
-                                         [--concurrency 1,16] [--tensor-parallel 2]
+                                         [--concurrency 1,16] [--chunks 16,256] [--tensor-parallel 2]
                                          [--pipeline-parallel 2] [--expert-parallel]
 
 Small random models of each family answer prompts of 1 to --longest tokens: with transformers'
 generate, one prompt at a time, and with the engine at concurrency 1 and 16, with chunks of at most
-16 and 256 tokens, with the prefix cache and n-gram speculation on and off, and with so few blocks
+16 and 256 tokens or as told, with the prefix cache and n-gram speculation on and off, and with so few blocks
 that sequences are preempted; if asked for, as several processes that share the model. Where two
 outputs part, verdicts.py says why: a tie, noise, another choice of experts, each counted. Anything
 else is a fault, and the exit status is 1.
@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +227,7 @@ def main() -> None:
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--concurrency", default="1,16")
+    parser.add_argument("--chunks", default="16,256", help="tokens: in place of 16 and 256")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--pipeline-parallel", type=int, default=1)
@@ -237,11 +238,16 @@ def main() -> None:
           "preemptions    hits  drafts     gap   noise  router     s", sep="  ")  # fmt: skip
     total: Counter[str] = Counter()
     concurrency = set(map(int, args.concurrency.split(",")))
+    chunks = dict(zip((16, 256), map(int, args.chunks.split(",")), strict=True))
     for dtype in args.dtypes.split(","):
         settings = SETTINGS if dtype == "float32" else BFLOAT16_SETTINGS
         for r in campaign(
             tuple(args.families.split(",")),
-            tuple(s for s in settings if s.concurrency in concurrency),
+            tuple(
+                replace(s, chunk_tokens=chunks[s.chunk_tokens])
+                for s in settings
+                if s.concurrency in concurrency
+            ),
             num_prompts=args.prompts, longest=args.longest, new_tokens=args.new_tokens,
             seed=args.seed, dtype=dtype,
             layout=Layout(args.tensor_parallel, args.pipeline_parallel, args.expert_parallel),

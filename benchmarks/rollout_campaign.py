@@ -5,8 +5,13 @@
 
 import argparse
 import asyncio
+import json
+import shutil
 import tempfile
 from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
 
 from penstock.adapters.kube import connect
 from penstock.demo import rollouts
@@ -27,22 +32,58 @@ CANARY = {
 }
 
 
-def releases(folder: Path, models: Path) -> list[tuple[str, dict]]:
-    corrupt = folder / "corrupt"
-    corrupt.mkdir()
-    for file in (models / "penstock-tiny").iterdir():
-        content = file.read_bytes()
-        # The headers are as they should be, the numbers are not.
-        if file.suffix == ".safetensors":
-            content = content[: len(content) // 2]
-        (corrupt / file.name).write_bytes(content)
-    return [
+def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
+    """(how it has to end, what it is, what it changes)"""
+    model = models / "penstock-tiny"
+    bad = [
         ("a model that is not there", rollouts.MISSING),
-        ("a model that is cut short", {"model": {"uri": f"file://{corrupt}"}}),
+        ("a model that is cut short", rollouts.other_model(cut_short(model, folder / "cut"))),
+        ("weights that are not numbers", rollouts.other_model(corrupt(model, folder / "nan"))),
+        ("answers without text", rollouts.other_model(silent(model, folder / "silent"))),
         ("crashes after a minute", rollouts.crashing(60)),
         ("prompts in steps of 16 tokens", rollouts.SLOW),
-        ("another seed", rollouts.GOOD),
+        ("a KV cache for one request", rollouts.SMALL),
     ]
+    good = [
+        ("another seed", rollouts.GOOD),
+        ("another label", rollouts.LABELLED),
+        ("larger steps", rollouts.ROOMIER),
+    ]
+    return [
+        *(("Rejected", *each) for each in bad),
+        *(("Stable", *each) for each in good),
+    ]
+
+
+def cut_short(model: Path, copy: Path) -> Path:
+    """The header is as it should be, half of the numbers are missing."""
+    shutil.copytree(model, copy)
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    return copy
+
+
+def corrupt(model: Path, copy: Path) -> Path:
+    """One weight of the last layer's is not a number."""
+    shutil.copytree(model, copy)
+    weights = load_file(copy / "model.safetensors")
+    weights["model.norm.weight"][0] = torch.nan
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    return copy
+
+
+def silent(model: Path, copy: Path) -> Path:
+    """It ends every answer at once: one of its two end tokens is always the most probable."""
+    shutil.copytree(model, copy)
+    config = json.loads((copy / "config.json").read_text())
+    ends = json.loads((copy / "generation_config.json").read_text())["eos_token_id"]
+    weights = load_file(copy / "model.safetensors")
+    head = torch.zeros_like(weights["model.embed_tokens.weight"])
+    head[ends[0]], head[ends[1]] = 1e4, -1e4
+    weights["lm_head.weight"] = head
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    (copy / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
+    return copy
 
 
 async def run(names: list[str], clients: int, within_s: float) -> None:
@@ -51,24 +92,42 @@ async def run(names: list[str], clients: int, within_s: float) -> None:
     try:
         await install(made, say=lambda _: None)
         with tempfile.TemporaryDirectory() as folder:
+            made_releases = releases(Path(folder), models)
+            expected = {title: end for end, title, _ in made_releases}
             chosen = [
                 (title, change)
-                for title, change in releases(Path(folder), models)
+                for _, title, change in made_releases
                 if not names or any(name in title for name in names)
             ]
             async with await connect(made.kubeconfig) as kube:
                 stage = Stage(made, kube)
                 stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
                 try:
-                    await rollouts.campaign(
+                    endings = await rollouts.campaign(
                         stage, corpus(ROOT), chosen,
                         rollout={"strategy": "Canary", "canary": CANARY, "progressDeadline": "120s"},
                         clients=clients, within_s=within_s,
                     )  # fmt: skip
                 finally:
                     await stage.close()
+            tell(endings, expected)
     finally:
         clusters.down("rollouts")
+
+
+def tell(endings: list[rollouts.Ending], expected: dict[str, str]) -> None:
+    """As a table, and whether each ended as it should."""
+    print("\n| release | ended | after | requests | refused or broken | met it | why |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for each in endings:
+        total = sum(each.ends.values())
+        right = "" if each.phase == expected[each.name] else " (wrong)"
+        print(
+            f"| {each.name} | {each.phase}{right} | {each.took_s:.0f} s | {total} | {each.refused} | "
+            f"{each.met} ({100 * each.met / max(1, total):.1f} %) | {each.reason} |"
+        )
+    wrong = [each.name for each in endings if each.phase != expected[each.name]]
+    print(f"{len(endings) - len(wrong)} of {len(endings)} ended as they should", *wrong)
 
 
 if __name__ == "__main__":

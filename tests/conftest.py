@@ -19,13 +19,30 @@ from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[1]
+# Begun first, so that no worker ends a minute after the other: what waits and what computes in turns.
+LONGEST = (
+    "e2e/objectives",
+    "tests/engine_model",
+    "e2e/scale_under_load",
+    "tests/controller",
+    "e2e/revision_change",
+    "tests/engine_server",
+    "e2e/quickstart",
+    "tests/engine_structured",
+    "e2e/rollout_canary",
+    "tests/local",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A room is run by one worker: what its tests share, engines or a cluster, is started once."""
+    rooms: dict[str, list[pytest.Item]] = {room: [] for room in LONGEST}
     for item in items:
-        room = item.path.relative_to(ROOT).parts[:2] if item.path.is_relative_to(ROOT) else ()
-        item.add_marker(pytest.mark.xdist_group("/".join(room)))
+        parts = item.path.relative_to(ROOT).parts[:2] if item.path.is_relative_to(ROOT) else ()
+        room = "/".join(parts)
+        item.add_marker(pytest.mark.xdist_group(room))
+        rooms.setdefault(room, []).append(item)
+    items[:] = [item for room in rooms.values() for item in room]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""One life: applied, changed to a new revision under load, scaled, deleted."""
+"""One life: applied, changed to a new revision under load, scaled, tried in vain, deleted."""
 
 import asyncio
 import json
@@ -33,6 +33,7 @@ class Life:
     switched_s: float
     revisions: tuple[str, str]
     left: set[str]
+    tried: Object
     audit: list[AuditEntry]
 
 
@@ -62,13 +63,14 @@ async def live(cluster: Cluster, models: Path) -> Life:
                 switched_s, revisions = await revise(stage, load)
                 await load.finish()
             left = await revisions_with_children(stage)
+            tried = await try_in_vain(stage)
             patch(stage, {"scaling": {"minReplicas": 2}})
             await stage.until(lambda view: view.ready == 2, NAME, within_s=60, what="two engines")
         finally:
             stage.kubectl("delete", "isvc", NAME, "--ignore-not-found")
             await stage.gone(NAME, within_s=60)
             await stage.close()
-    return Life(load.outcomes, switched_s, revisions, left, AuditLog(cluster).entries())
+    return Life(load.outcomes, switched_s, revisions, left, tried, AuditLog(cluster).entries())
 
 
 async def revise(stage: Stage, load: Load) -> tuple[float, tuple[str, str]]:
@@ -87,6 +89,32 @@ async def revise(stage: Stage, load: Load) -> tuple[float, tuple[str, str]]:
         NAME, within_s=60, what="the old pods are gone",
     )  # fmt: skip
     return switched_s, (before, after)
+
+
+# It asks the canary for its models, and is not content with them.
+TRIAL = """
+import json, os, sys, urllib.request
+url = os.environ["PENSTOCK_CANARY_URL"] + "/v1/models"
+served = json.load(urllib.request.urlopen(url, timeout=10))["data"][0]["id"]
+open("/dev/termination-log", "w").write(f"{served}: {os.environ['WANTED']} of 40 right")
+sys.exit(1)
+"""
+
+
+async def try_in_vain(stage: Stage) -> Object:
+    """A canary whose evaluation fails; the rollout's status at its end."""
+    evaluation = {
+        "image": "penstock", "command": ["python", "-c", TRIAL],
+        "env": [{"name": "WANTED", "value": "7"}], "timeout": "60s",
+    }  # fmt: skip
+    canary = {"minWeight": 0.5, "maxWeight": 0.5, "evaluation": evaluation}
+    patch(stage, {"rollout": {"strategy": "Canary", "canary": canary}, "engine": {"seed": 5}})
+    await stage.until(
+        lambda view: view.status["rollout"]["phase"] == "Rejected",
+        NAME, within_s=120, what="the evaluation has failed",
+    )  # fmt: skip
+    rollout: Object = (await stage.view(NAME)).status["rollout"]
+    return rollout
 
 
 def patch(stage: Stage, spec: Object) -> None:
@@ -120,6 +148,13 @@ def test_only_the_new_revision_has_children(life: Life) -> None:
     before, after = life.revisions
     assert before != after
     assert life.left == {after}
+
+
+def test_an_evaluation_that_fails_takes_the_canary_back(life: Life) -> None:
+    told = f"{NAME}: 7 of 40 right"
+    assert life.tried["rejected"]["reason"] == f"the evaluation failed: {told}"
+    (gate,) = life.tried["gates"]
+    assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Failed", told)
 
 
 # Asked for by admission (OwnerReferencesPermissionEnforcement) on behalf of another request, so

@@ -9,16 +9,17 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from penstock_engine.checkpoint import check_model
+from penstock_engine.command_line import in_click_words
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
-from penstock_engine.preflight import check_model
 from penstock_engine.preflight import preflight as judge
 from penstock_engine.server.startup import StartUp
 
@@ -28,29 +29,15 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 
 ModelDir = Annotated[Path, typer.Argument(help="The model's folder.")]
 
-# Flags that take more than one value in vLLM's way: `--api-key one two`.
-SEVERAL = ("--api-key", "--lora-modules", "--served-model-name")
-
 Command = Callable[..., None]
 
 
 def main() -> None:
-    app(args=in_click_words(sys.argv[1:]))
-
-
-def in_click_words(words: Sequence[str]) -> list[str]:
-    """vLLM's ways to write flags: `--max_model_len`, and several values after one flag."""
-    written: list[str] = []
-    repeated = ""
-    for word in words:
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
-            name = name.replace("_", "-")
-            repeated = name if name in SEVERAL else ""
-            written += [] if repeated and not equals else [name + equals + value]
-        else:
-            written += [repeated, word] if repeated else [word]
-    return written
+    try:
+        words = in_click_words(sys.argv[1:])
+    except ValueError as error:
+        sys.exit(f"penstock-engine: {error}")
+    app(args=words)
 
 
 def with_flags(*kinds: type) -> Callable[[Command], Command]:

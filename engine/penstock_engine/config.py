@@ -131,12 +131,18 @@ class EngineConfig:
     kv_offloading_size: Annotated[
         float | None, Option(min=0, help="GiB of host memory for blocks evicted from the KV cache.")
     ] = None
-    enable_lora: Annotated[bool, Option("--enable-lora", help="Serve LoRA adapters.")] = False
+    enable_lora: Annotated[bool, Option(help="Serve LoRA adapters.")] = False
     max_loras: Annotated[int, Option(min=1, help="Adapters that run at once.")] = 8
     max_lora_rank: Annotated[int, Option(min=1, max=512, help="Of any adapter.")] = 16
     max_cpu_loras: Annotated[
         int | None, Option(min=1, help="Adapters kept in host memory. Default: --max-loras.")
     ] = None
+    async_scheduling: Annotated[
+        bool, Option(help="On cuda: schedule a step while the one before it is computed.")
+    ] = True
+    enforce_eager: Annotated[
+        bool, Option(help="On cuda: launch every kernel anew, and record no steps as graphs.")
+    ] = False
     seed: Annotated[int, Option(help="For what is drawn without a seed of its own.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
     tensor_parallel_size: Annotated[
@@ -223,9 +229,9 @@ class ServeOptions:
         Sequence[str], Option(parser=json_texts, metavar="JSON", help="What those pages may send.")
     ] = ("*",)
     allow_credentials: Annotated[bool, Option(help="Whether they may send cookies.")] = False
-    enable_auto_tool_choice: Annotated[
-        bool, Option("--enable-auto-tool-choice", help="Let the model choose to call tools.")
-    ] = False
+    enable_auto_tool_choice: Annotated[bool, Option(help="Let the model choose to call tools.")] = (
+        False
+    )
     tool_call_parser: Annotated[
         Literal["hermes", "llama3_json", "mistral"] | None,
         Option(help="How the model writes tool calls."),

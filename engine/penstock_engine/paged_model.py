@@ -112,7 +112,9 @@ class PagedModel:
 
     def _make_graphs(self, config: RunnerConfig) -> DecodeGraphs | None:
         recorder = operations(self.device).recorder
-        if recorder is None or self._stages is not None or not self.decoder.has_fixed_launches:
+        if recorder is None or config.enforce_eager:
+            return None
+        if self._stages is not None or not self.decoder.has_fixed_launches:
             return None
         max_rows = most_rows(config.max_num_seqs)
         buffers = DecodeBuffers(max_rows, config.max_model_len, config.block_size, self.device)

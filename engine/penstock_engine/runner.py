@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from penstock_engine.core.errors import RunnerLost
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
+from penstock_engine.core.step import TO_BE_DRAWN, Moves, Sampled, ScheduledSequence, Step
 from penstock_engine.device import num_threads
 from penstock_engine.draft_head import DraftHead
 from penstock_engine.draft_model import DraftModel
@@ -35,14 +36,19 @@ class Runner:
     """
 
     def __init__(
-        self, model: PagedModel | ParallelModel, draft: DraftModel | DraftHead | None = None
+        self,
+        model: PagedModel | ParallelModel,
+        draft: DraftModel | DraftHead | None = None,
+        *,
+        is_ahead: bool = True,
     ) -> None:
+        """is_ahead: whether steps may be launched ahead, where that is possible."""
         self._model = model
         self._draft = draft
         self._unread: tuple[list[ScheduledSequence], torch.Tensor] | None = None
         self._last: Pending | None = None
         is_apart = isinstance(model, PagedModel) and model.device != "cpu"
-        self.depth = 2 if is_apart else 1
+        self.depth = 2 if is_apart and is_ahead else 1
 
     @classmethod
     def load(
@@ -74,7 +80,7 @@ class Runner:
                 model = ParallelModel.load(part, on_lost)
             else:
                 model = PagedModel.load(config)
-            runner = cls(model, _load_draft(config, model))
+            runner = cls(model, _load_draft(config, model), is_ahead=config.async_scheduling)
             on_weights()
             limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
             runner.warm_up(
@@ -93,9 +99,7 @@ class Runner:
         The step before is drawn first: it need not have been waited for, but the one before that
         has to be completed. Raises RunnerLost.
         """
-        self._model.move(step.moves)
-        if self._draft is not None:
-            self._draft.model.move(step.moves)
+        self._move(step.moves)
         drawn, sequences = self._fill_in(step.sequences)
         sequences.sort(key=row_order)
         if self._draft is not None:
@@ -104,6 +108,15 @@ class Runner:
         self._unread = sequences, hidden
         self._last = self._pending(sequences, hidden)
         return self._last
+
+    def _move(self, moves: Moves) -> None:
+        """Others may hold these blocks already, so that no step can be right after a failure."""
+        try:
+            self._model.move(moves)
+            if self._draft is not None:
+                self._draft.model.move(moves)
+        except Exception as error:
+            raise RunnerLost("blocks of keys and values could not be copied") from error
 
     def run(self, step: Step) -> dict[str, Sampled]:
         """Computes a step. Returns what each sequence draws or is told of its prompt.

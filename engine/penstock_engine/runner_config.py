@@ -16,7 +16,8 @@ class RunnerConfig:
     max_num_batched_tokens, max_adapters: of one step. max_model_len: tokens of a sequence.
     quantization: None: weights are held as they are. kv_dtype: int8, float8_e4m3fn, or None for
     dtype. draft_model_dir: of a model that drafts, or of a head, as draft_method says; it is held
-    as it is, by rank 0 alone.
+    as it is, by rank 0 alone. async_scheduling: where the device allows it, steps are launched
+    before the one before them is waited for. enforce_eager: no step is recorded as a graph.
     """
 
     model_dir: Path
@@ -34,3 +35,5 @@ class RunnerConfig:
     draft_model_dir: Path | None = None
     draft_method: Literal["draft_model", "eagle"] = "draft_model"
     layout: Layout = ONE_RANK
+    async_scheduling: bool = True
+    enforce_eager: bool = False

@@ -48,6 +48,8 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
             )
         case "object":
             return OBJECTS
+        case "array":
+            return st.lists(values(node["items"]), max_size=2)
         case "boolean":
             return st.booleans()
         case "integer":
@@ -64,6 +66,8 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
 def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
     """Texts that a rule of the node matches, at times a little longer than allowed."""
     rules = [rule["rule"] for rule in node.get("x-kubernetes-validations", [])]
+    if not rules:
+        return st.text(max_size=12)
     patterns = [p for rule in rules for p in re.findall(r"self\.matches\('(\^.*?\$)'\)", rule)]
     return st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
 
@@ -106,6 +110,9 @@ def inner_places(node: Json) -> Any:
     if isinstance(node, dict):
         for name, child in node.items():
             yield node, name
+            yield from inner_places(child)
+    elif isinstance(node, list):
+        for child in node:
             yield from inner_places(child)
 
 

@@ -6,7 +6,10 @@ import pytest
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.judge import Judge, cases_of
-from penstock.core.canary.evidence import EMPTY_BINS, Arm
+from penstock.controller.meter import Meter
+from penstock.core.canary.counts import Counts
+from penstock.core.canary.evidence import EMPTY_BINS, Arm, History
+from penstock.core.canary.metric_gate import Unreadable
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.verdict import Abort, Continue, Extend
 from penstock.core.service import (
@@ -60,38 +63,59 @@ class World:
         self.phase = "Judging"
         self.deployments = [child("chat-b", NEW), child("chat-a", OLD)]
         self.pods = [child("new", NEW), child("old", OLD), child("control", OLD, "control")]
-        self.arms = {f"default/{name}": Arm() for name in ("new", "old", "control")}
+        self.arms_of = {f"default/{name}": Arm() for name in ("new", "old", "control")}
+        self.counted, self.corrupted_of = Counts(), {}
+        self.metrics, self.answer, self.asked = [], 1.0, []
         self.begin_anew()
 
     def begin_anew(self):
         self.judge = Judge(
-            self.kube, cases=self.cases, arms=lambda _: dict(self.arms), changed=self.changed.append
+            self.kube,
+            self,
+            Meter(self),
+            services=lambda: {KEY: self.body()},
+            cases=lambda: cases_of({KEY: self.body()}, self.deployments, self.pods),
+            changed=self.changed.append,
         )
 
-    def cases(self):
-        body = {
+    def arms(self, key):
+        return dict(self.arms_of)
+
+    def counts(self, key):
+        return self.counted
+
+    def corrupted(self, pods):
+        return sum(self.corrupted_of.get(pod, 0) for pod in pods)
+
+    async def ask(self, server, query):
+        self.asked.append((server, query))
+        return self.answer
+
+    def body(self):
+        return {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {
                 "name": "chat", "namespace": "default", "uid": "u1", "generation": 1,
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             },
-            "spec": {"model": {"uri": "pvc://models"}, "rollout": {"strategy": "Canary"}},
+            "spec": {"model": {"uri": "pvc://models"}, "rollout": {
+                "strategy": "Canary", "canary": {"metrics": self.metrics},
+            }},
             "status": {
                 "rollout": {"phase": self.phase}, "stableRevision": OLD, "candidateRevision": NEW,
             },
         }  # fmt: skip
-        return cases_of({KEY: body}, self.deployments, self.pods)
 
-    async def block(self, *, new=0.0, old=0.0, requests=20):
-        """Ten seconds; new, old: log seconds to the first token, give or take."""
-        self.now_s += 10
+    async def block(self, *, new=0.0, old=0.0, requests=20, length_s=10.0):
+        """new, old: log seconds to the first token, give or take."""
+        self.now_s += length_s
         for pod, level in (("new", new), ("control", old), ("old", 9.0)):
             logs = [level + 0.1 * (i % 5 - 2) for i in range(requests)]
             ttft = (Moments.of(logs), *EMPTY_BINS[1:])
             tpot = (Moments.of([0.1 * (i % 5 - 2) for i in range(requests)]), *EMPTY_BINS[1:])
             name = f"default/{pod}"
-            self.arms[name] = self.arms[name].plus(
+            self.arms_of[name] = self.arms_of[name].plus(
                 Arm(requests=requests, ttft=ttft, tpot=tpot, output=Moments.of([1.0] * requests))
             )
         await self.judge.tick(self.now_s)
@@ -186,6 +210,31 @@ async def test_faults_of_its_pods_end_it_without_statistics(world):
     world.pods[0] = child("new", NEW, containerStatuses=[{"name": "engine", "lastState": ended}])
     await world.block()
     assert "memory" in world.said().verdict.reason
+    world.pods[0] = child("new", NEW)
+    world.corrupted_of = {"default/control": 5, "default/new": 4}
+    await world.block()
+    assert isinstance(world.said().verdict, Continue)
+    world.corrupted_of = {"default/new": 1}
+    await world.block(length_s=2)  # and without the end of a block
+    assert "not numbers" in world.said().verdict.reason
+
+
+async def test_blocks_end_after_ten_seconds_however_often_it_is_looked(world):
+    for _ in range(16):
+        await world.block(length_s=2)
+    assert len(world.changed) == 3
+    assert world.judge._open[KEY].trial.state.judged_s == 30
+
+
+async def test_stables_errors_before_the_rollout_are_known_and_only_those(world):
+    """Of one that was rejected before, the same stable revision knows nothing."""
+    for phase, requests, errors in [
+        ("Stable", 1000, 0), ("Stable", 3000, 2), ("Judging", 4000, 300), ("Rejected", 4000, 300),
+        ("Rejected", 6000, 303), ("Starting", 6500, 303), ("Judging", 7000, 310),
+    ]:  # fmt: skip
+        world.phase, world.counted = phase, Counts(requests, errors)
+        await world.block()
+    assert world.judge._open[KEY].trial.state.errors.history == History(4000, 5)
 
 
 async def test_only_what_is_judged_is_remembered(world):
@@ -195,3 +244,37 @@ async def test_only_what_is_judged_is_remembered(world):
     await world.block()
     assert world.said() is None
     assert {MANAGED_LABEL} <= world.kube.config_maps["chat-rollout"]["metadata"]["labels"].keys()
+
+
+METRIC = {
+    "name": "refusals", "server": "http://p:9090", "query": 'x{r="$revision",s="$stable"}',
+    "maximum": 0.1, "interval": "20s", "failureLimit": 1,
+}  # fmt: skip
+
+
+async def test_a_users_metric_is_asked_at_its_interval_and_fails_the_canary(world):
+    world.metrics, world.answer = [METRIC], 0.3
+    for _ in range(3):
+        await world.block()
+    asked = ("http://p:9090", f'x{{r="{NEW}",s="{OLD}"}}')
+    assert world.asked == [asked]
+    (gate,) = world.said().metrics
+    assert (gate["state"], gate["message"]) == ("Failing", "0.3, above its maximum 0.1")
+    world.begin_anew()  # and another operator goes on counting
+    await world.block()
+    await world.block()
+    assert world.asked == [asked] * 2
+    assert world.said().verdict == Abort(
+        "metric refusals: 0.3, above its maximum 0.1; 2 of 2 measurements failed, "
+        "failureLimit is 1",
+        "Gate",
+    )
+
+
+async def test_a_metric_that_cannot_be_read_is_told(world):
+    world.metrics, world.answer = [METRIC], Unreadable("the query is wrong")
+    for _ in range(3):
+        await world.block()
+    assert isinstance(world.said().verdict, Continue)
+    assert world.said().metrics[0]["state"] == "Unreadable"
+    assert world.said().metrics[0]["message"] == "the query is wrong"

@@ -37,8 +37,9 @@ async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
     }  # fmt: skip
     await kube.create(CONTROLLER_REVISIONS, namespace, left)
     reconciler = Reconciler(
-        kube, "penstock", services=dict, scaling=lambda _: None, judgement=lambda *_: None
-    )
+        kube, "penstock", services=dict, scaling=lambda _: None, judgement=lambda *_: None,
+        obeyed=lambda _: None,
+    )  # fmt: skip
     await reconciler.reconcile((namespace, NAME))  # the first phase is written down
     with pytest.raises(Transient, match="not remembered yet"):
         await reconciler.reconcile((namespace, NAME))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.canary.evidence import Arm
-from penstock.core.feed import Feed, Gateways
+from penstock.core.feed import VERSION, Feed, Gateways
 from penstock.core.signals import GatewayReading, Histogram
 
 BOUNDS = (0.1, 1.0)
@@ -30,7 +30,7 @@ def reading(arrivals: int, queued: int = 0, wait_s: float = 0.0) -> GatewayReadi
 
 
 def feed(arrivals: int, started_s: float = 1.0, **more: float) -> Feed:
-    return Feed(2, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
+    return Feed(VERSION, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
 
 
 def looked(*looks: dict[str, Feed]) -> GatewayReading:
@@ -80,7 +80,7 @@ def test_one_that_could_not_be_read_for_a_while_is_not_counted_twice() -> None:
 def test_other_buckets_are_not_added() -> None:
     other = replace(reading(1), ttft_s=Histogram((5.0,), (1, 0), 1.0))
     with pytest.raises(ValueError, match="different buckets"):
-        looked({"a": feed(1), "b": Feed(2, 1.0, {"n/s": other})})
+        looked({"a": feed(1), "b": Feed(VERSION, 1.0, {"n/s": other})})
 
 
 @given(
@@ -102,7 +102,7 @@ def test_the_sum_never_falls_and_is_all_that_ever_came(rounds: list[dict[str, in
 
 def telling(started_s: float = 1.0, **requests: int) -> Feed:
     arms = {"n/s": {pod: Arm(requests=count) for pod, count in requests.items()}}
-    return Feed(2, started_s, {"n/s": ZERO}, arms)
+    return Feed(VERSION, started_s, {"n/s": ZERO}, arms)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from penstock.api.status import RolloutStatus
 from penstock.core.conditions import conditions
 from penstock.core.history import Revision
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
 from penstock.core.plan import plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout.phases import Phase, Strategy
@@ -293,6 +294,36 @@ def test_a_new_leader_reads_the_last_decision_from_the_status(valid: bool) -> No
     assert ScalingReport.of({}) is None
     assert RolloutState.of(status, 0.0) == SERVING.rollout
     assert traffic_of(status) == SERVING.traffic
+
+
+@pytest.mark.parametrize(("state", "status"), [("Unreadable", "False"), ("Passing", "True")])
+def test_metrics_of_a_canary_are_told_until_the_next_rollout(state: str, status: str) -> None:
+    metric = {"name": "m", "kind": "Metric", "state": state, "message": "change the query"}
+    planned = plan(SPEC, SERVING, "image", NOW_S)
+    told = render(SPEC, SERVING, planned, None, {}, "2026-01-01T00:00:09Z", [], [metric])
+    [readable] = [c for c in told["conditions"] if c["type"] == "MetricsReadable"]
+    assert readable["status"] == status
+    assert ("m: change the query" in readable["message"]) == (status == "False")
+    again = render(SPEC, SERVING, planned, None, told, "2026-01-01T00:00:19Z")
+    assert again["rollout"]["gates"] == [metric]
+    assert RolloutStatus.model_validate(again["rollout"]).gates[0].name == "m"
+
+
+def test_an_evaluation_is_told_with_its_report() -> None:
+    assert SERVING.rollout is not None
+    observed = replace(
+        SERVING,
+        rollout=replace(SERVING.rollout, strategy="Canary", phase="Judging", revision="b" * 8),
+        jobs=(ObservedJob("chat-b-evaluation", "u", "b" * 8, "Failed", "deadline exceeded"),),
+    )
+    planned = plan(SPEC, observed, "image", NOW_S)
+    told = render(SPEC, observed, planned, None, {}, "2026-01-01T00:00:09Z")
+    assert told["rollout"]["gates"] == [
+        {
+            "name": "chat-b-evaluation", "kind": "Evaluation", "state": "Failed",
+            "message": "deadline exceeded",
+        }
+    ]  # fmt: skip
 
 
 def test_a_strategic_merge_joins_lists_by_their_keys() -> None:

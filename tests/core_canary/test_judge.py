@@ -68,6 +68,15 @@ def test_empty_answers_that_stable_does_not_give_abort(make):
     assert "empty" in verdict.reason
 
 
+@pytest.mark.parametrize(("control_empty", "blocks"), [(0, 2), (1, None)])
+def test_a_canary_that_says_nothing_is_found_at_any_rate(make, control_empty, blocks):
+    """Two requests in ten seconds; and not where stable says nothing now and then itself."""
+    silent = make.block(make.arm(2, empty=2), make.arm(4, empty=control_empty))
+    verdict, _, count = run([silent] * 5)
+    assert isinstance(verdict, Abort) == (blocks is not None)
+    assert count == (blocks or 5)
+
+
 @pytest.mark.parametrize(
     ("worse", "metric"),
     [

@@ -6,9 +6,10 @@ import pytest
 
 from penstock.core.history import Revision
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
 from penstock.core.plan import Told, plan
 from penstock.core.revision import revision_of
+from penstock.core.rollout.routes import LIMIT_S
 from penstock.core.routing import Side
 from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ScalingSpec, ServiceSpec
 from penstock.core.timestamps import timestamp
@@ -31,7 +32,13 @@ class Killed(Exception):
 
 @dataclass
 class World:
-    """bad: revisions whose pods crash. refused: those whose preflight fails. room: pods that fit."""
+    """bad: revisions whose pods crash. refused: those whose preflight fails. room: pods that fit.
+
+    dies_at: writes, by their number, before which the operator dies; after one is before the next.
+
+    gateways: the generation of the traffic that each obeys; deaf: those that do not follow; silent:
+    those that do not answer. told: the shares of each generation.
+    """
 
     spec: ServiceSpec = SPEC
     desired: int = 1
@@ -42,13 +49,21 @@ class World:
     deployments: dict[Side, int] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
     history: dict[str, Revision] = field(default_factory=dict)
+    jobs: dict[str, ObservedJob] = field(default_factory=dict)
     specs: dict[str, ServiceSpec] = field(default_factory=dict)
     rollout: object = None
     traffic: tuple = ()
+    generation: int = 0
+    told: dict[int, tuple] = field(default_factory=lambda: {0: ()})
+    gateways: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
+    deaf: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
     verdict: object = None
     command: object = None
     phases: list[str] = field(default_factory=list)
     numbers: int = 0
+    writes: int = 0
+    dies_at: set[int] = field(default_factory=set)
 
     def look(self):
         stable = self.rollout.stable if self.rollout else None
@@ -58,7 +73,9 @@ class World:
             history=tuple(self.history.values()),
             rollout=self.rollout,
             traffic=self.traffic,
+            traffic_generation=self.generation,
             stable_spec=self.specs.get(stable),
+            jobs=tuple(self.jobs.values()),
         )
 
     def _deployment(self, side, replicas):
@@ -85,7 +102,8 @@ class World:
         budget = iter(range(writes))
 
         def write():
-            if next(budget, None) is None:
+            self.writes += 1
+            if next(budget, None) is None or self.writes in self.dies_at:
                 raise Killed
 
         for body in made.apply:
@@ -107,17 +125,29 @@ class World:
                 self.phases.append(made.rollout.phase)
             # The status keeps times to the second.
             self.rollout = replace(made.rollout, since_s=float(int(made.rollout.since_s)))
-            self.traffic = made.shares
+            self.traffic, self.generation = made.shares, made.generation
+            self.told[made.generation] = made.shares
         return made
 
     def _told(self):
         under_way = self.rollout is not None and self.rollout.phase in (
             "Judging", "Paused", "Growing",
         )  # fmt: skip
-        return Told(self.desired, self.verdict if under_way else None, self.command)
+        obeyed = {g: None if g in self.silent else n for g, n in self.gateways.items()}
+        return Told(self.desired, self.verdict if under_way else None, self.command, obeyed)
+
+    def follow(self):
+        """Gateways hear of the traffic."""
+        for gateway in self.gateways.keys() - self.deaf:
+            self.gateways[gateway] = self.generation
 
     def check(self, made):
         told = {share.side for share in self.traffic}
+        is_due = f"after {LIMIT_S:.0f} s" in made.rollout.reason
+        if made.rollout.phase in ("Draining", "Discarding") and not is_due:
+            obeyed = {s.side for g in self.gateways.values() for s in self.told[g]}
+            # A control goes when its stable has enough pods, and the gateway tries one of those.
+            told |= {side for side in obeyed if not side.cohort}
         for doomed in made.delete:
             if doomed.kind == "Deployment":
                 assert doomed.name not in map(name_of, told), "pods with traffic are deleted"
@@ -142,6 +172,11 @@ class World:
             name = body["metadata"]["name"]
             self.history[revision] = Revision(name, name, revision, body["revision"], body["data"])
             return
+        if body["kind"] == "Job":
+            name = body["metadata"]["name"]
+            assert name not in self.jobs, "a canary is evaluated once"
+            self.jobs[name] = ObservedJob(name, name, revision, "Running")
+            return
         assert revision in self.history, "a pod before its revision was remembered"
         self.deployments.setdefault(Side(revision, labels.get(COHORT_LABEL, "")), 1)
 
@@ -158,6 +193,8 @@ class World:
             self.deployments = {
                 s: n for s, n in self.deployments.items() if name_of(s) != doomed.name
             }
+        elif doomed.kind == "Job":
+            self.jobs.pop(doomed.name, None)
         elif doomed.kind == "Pod":
             self.pods.pop(doomed.name, None)
         else:
@@ -209,9 +246,12 @@ class World:
         since = len(self.phases)
         for _ in range(rounds):
             self.settle_pods()
+            self.follow()
             before = self.rollout, self.traffic
             made = self.reconcile()
             self.now_s += each_s
+            if made is None:
+                continue
             is_done = made.is_empty and (made.rollout, made.shares) == before
             if is_done and made.rollout.is_calm and not self.waits():
                 return self.phases[since:]

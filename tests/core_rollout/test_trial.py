@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api.status import Evidence
-from penstock.core.canary.evidence import EMPTY_BINS, Arm, Block
+from penstock.core.canary.evidence import EMPTY_BINS, Arm, Block, History
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.spec import CanarySpec
@@ -32,7 +32,7 @@ def test_a_trial_goes_on_from_its_record_as_if_nothing_had_been(pairs):
     for canary, control in pairs:
         block = Block(length_s=10.0, canary=canary, control=control)
         verdict, state = judge(SPEC, state, block)
-        record = json.loads(json.dumps(to_record(Trial(1, "d1", kept)), allow_nan=False))
+        record = json.loads(json.dumps(to_record(Trial(2, "d1", kept)), allow_nan=False))
         restored = from_record(record, "d1")
         assert judge(SPEC, restored.state, block) == (verdict, state)
         kept = state
@@ -44,7 +44,7 @@ def test_a_trial_goes_on_from_its_record_as_if_nothing_had_been(pairs):
 
 
 def test_a_record_of_another_trial_or_no_record_at_all_is_nothing():
-    record = to_record(Trial.begin(SPEC, "d1"))
+    record = to_record(Trial.begin(SPEC, "d1", History(100, 1)))
     assert from_record(record, "d2") is None
-    for other in (None, {}, {**record, "version": 2}, {**record, "more": 1}):
+    for other in (None, {}, {**record, "version": 1}, {**record, "more": 1}):
         assert from_record(other, "d1") is None

@@ -10,6 +10,7 @@ from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.verdict import Abort, Accept, Continue
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
+from penstock.core.rollout.routes import LIMIT_S, LOOK_S
 from penstock.core.rollout.spec import RolloutSpec
 
 ACCEPT, ABORT = Accept("it is as good"), Abort("TTFT of the canary is +30 %")
@@ -57,6 +58,7 @@ def until(world, phase, rounds=100):
         if world.rollout.phase == phase:
             return
         world.settle_pods()
+        world.follow()
         world.reconcile()
         world.now_s += 2
     raise AssertionError(f"never {phase}: {world.phases}")
@@ -219,6 +221,54 @@ def test_blue_green_keeps_the_way_back_for_its_time_and_no_longer(begun):
     assert serving(world) == {new: 4}
 
 
+def test_pods_stay_until_every_gateway_obeys_the_routes(begun):
+    """A canary that is promoted, and one that is rolled back, with a gateway that is late."""
+    for verdict, waiting, after in (
+        (ABORT, "RollingBack", "Discarding"),
+        (ACCEPT, "Promoting", "Draining"),
+    ):
+        world = begun("Canary")
+        change(world)
+        until(world, "Judging")
+        world.verdict = verdict
+        world.deaf = {"b"}
+        until(world, waiting)
+        behind = f"gateway b obeys generation {world.gateways['b']} of the traffic"
+        for _ in range(5):
+            world.follow()
+            made = world.reconcile()
+            world.now_s += 2
+            assert made.rollout.phase == waiting
+            assert (behind in made.awaited, made.wake_s) == (True, LOOK_S)
+        world.deaf = set()
+        world.follow()
+        made = world.reconcile()
+        assert made.rollout.phase == after
+        assert made.rollout.reason.startswith("2 of 2 gateways obey generation")
+
+
+@pytest.mark.parametrize("kind", ["deaf", "silent"])
+def test_a_gateway_that_hangs_holds_a_rollback_for_so_long_and_no_longer(begun, kind):
+    world = begun("Canary")
+    change(world)
+    until(world, "Judging")
+    setattr(world, kind, {"b"})
+    world.verdict = ABORT
+    until(world, "RollingBack")
+    began_s = world.now_s
+    until(world, "Discarding")
+    assert LIMIT_S <= world.now_s - began_s + 2 <= LIMIT_S + 4
+    assert "gateway b" in world.rollout.reason
+    assert f"after {LIMIT_S:.0f} s" in world.rollout.reason
+
+
+def test_without_a_gateway_nobody_is_waited_for(begun):
+    world = begun("BlueGreen", previous_kept_s=0)
+    world.gateways = {}
+    change(world)
+    assert world.run() == FORWARD["BlueGreen"]
+
+
 def test_commands_are_read_once(begun):
     world = begun("Canary")
     change(world)
@@ -239,6 +289,22 @@ def test_commands_are_read_once(begun):
     order(world, "resume")
     assert world.run()[0] == "Starting"
     assert world.rollout.phase == "Stable"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "actions"),
+    [
+        ("Canary", "Stable", ()),
+        ("Canary", "Judging", ("promote", "abort", "pause")),
+        ("Canary", "Paused", ("promote", "abort", "resume")),
+        ("BlueGreen", "Promoting", ("abort",)),
+        ("Rolling", "Replacing", ("abort",)),
+        ("Recreate", "Starting", ()),
+        ("Rolling", "Rejected", ("resume",)),
+    ],
+)
+def test_what_can_be_said_in_a_phase(strategy, phase, actions):
+    assert commands.possible(strategy, phase) == actions
 
 
 @pytest.mark.parametrize(
@@ -267,6 +333,50 @@ def test_history_is_kept_to_its_limit_and_a_revision_that_comes_back_is_the_late
     assert len(newest) == 3  # the one in use, and two
 
 
+# The phase in which a person takes the new revision back, and how.
+TAKEN_BACK = {
+    "Canary": ("Judging", "abort"),
+    "BlueGreen": ("Promoting", "abort"),
+    "Rolling": ("Replacing", "abort"),
+    "Recreate": ("Starting", "another spec"),
+}
+
+
+def life(world, strategy, ending):
+    """A rollout from its beginning to its end, and what is there then."""
+    world.verdict = ACCEPT if ending == "promoted" else None
+    change(world)
+    if ending == "taken back":
+        phase, how = TAKEN_BACK[strategy]
+        until(world, phase)
+        if how == "abort":
+            order(world, how)
+        else:
+            change(world, seed=0)
+    world.run()
+    state = world.rollout
+    rejected = state.rejected and (state.rejected.revision, state.rejected.reason)
+    return state.phase, state.stable, rejected, serving(world), weights(world), set(world.history)
+
+
+@pytest.mark.parametrize("ending", ["promoted", "taken back"])
+@pytest.mark.parametrize("strategy", FORWARD)
+def test_an_operator_that_dies_at_any_write_or_at_all_ends_the_same(begun, strategy, ending):
+    world = begun(strategy, replicas=2)
+    before = world.writes
+    undisturbed = life(world, strategy, ending)
+    numbers = range(before + 1, world.writes + 1)
+    deaths = [{number} for number in numbers]
+    # Each write is made at the second attempt, by another operator each time.
+    deaths.append(set(range(before + 1, before + 10 * len(numbers), 2)))
+    for dies_at in deaths:
+        world = begun(strategy, replicas=2)
+        assert world.writes == before
+        world.dies_at = dies_at
+        assert life(world, strategy, ending) == undisturbed
+        assert world.writes >= min(dies_at)
+
+
 ACTIONS = st.one_of(
     st.tuples(st.just("rounds"), st.integers(1, 8)),
     st.tuples(st.just("pods"), st.booleans()),
@@ -280,6 +390,8 @@ ACTIONS = st.one_of(
     st.tuples(st.just("verdict"), st.sampled_from([None, ACCEPT, ABORT, Continue("", 0.3)])),
     st.tuples(st.just("command"), st.sampled_from(["promote", "abort", "pause", "resume"])),
     st.tuples(st.just("strategy"), st.sampled_from(list(FORWARD))),
+    st.tuples(st.just("follow"), st.just(None)),
+    st.tuples(st.sampled_from(["deaf", "silent"]), st.sampled_from([set(), {"a"}, {"a", "b"}])),
 )
 
 
@@ -292,6 +404,7 @@ def test_whatever_happens_invariants_hold_and_it_comes_to_rest(make_world, strat
     for what, value in actions:
         act(world, what, value)
     world.bad, world.refused, world.room, world.command = set(), set(), 1000, None
+    world.deaf, world.silent = set(), set()
     # A crash is forgotten, and whoever put the model where it was missing deletes the preflight.
     world.pods = {
         pod.name: replace(pod, trouble=None, restarts=0)
@@ -319,8 +432,13 @@ def act(world, what, value):
         case "rounds":
             for _ in range(value):
                 world.settle_pods()
+                world.follow()
                 world.reconcile()
                 world.now_s += 2
+        case "follow":
+            world.follow()
+        case "deaf" | "silent":
+            setattr(world, what, value)
         case "time":
             world.now_s += value
         case "spec":

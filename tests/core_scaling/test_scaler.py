@@ -14,7 +14,7 @@ from penstock.controller.observer import Observer
 from penstock.controller.recorder import Recorder
 from penstock.controller.scaler import NEWS_AFTER_TICKS, Scaler
 from penstock.controller.sizer import Sizer
-from penstock.core.feed import Feed
+from penstock.core.feed import VERSION, Feed
 from penstock.core.rule import Objectives
 from penstock.core.service import ScalingSpec, ServiceSpec
 from penstock.core.signals import GatewayReading, Histogram, PodView
@@ -115,7 +115,7 @@ class Gateway:
             oldest_wait_s=0.0, arrivals=self.arrivals, prompt_tokens=100 * self.arrivals, ended=0,
             output_tokens=0, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
         )  # fmt: skip
-        return feeds.write(Feed(2, self.started_s, {"default/chat": reading})).decode()
+        return feeds.write(Feed(VERSION, self.started_s, {"default/chat": reading})).decode()
 
 
 def gateway_pod(port, name="gateway-a"):

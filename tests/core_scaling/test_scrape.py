@@ -7,7 +7,7 @@ import pytest
 
 from penstock.adapters import feed as feeds
 from penstock.adapters.scrape import Scraper, parse
-from penstock.core.feed import Feed
+from penstock.core.feed import VERSION, Feed
 from penstock.core.signals import EngineReading, Histogram, Missing
 
 NOW_S = 1000.0
@@ -191,7 +191,7 @@ async def test_an_engine_that_hangs_or_is_gone(scraper):
     assert await scraper.read("p", address) == Missing("p", "ConnectError")
 
 
-FEED = Feed(2, 5.0, {})
+FEED = Feed(VERSION, 5.0, {})
 FEED_TEXT = feeds.write(FEED).decode()
 
 
@@ -203,7 +203,7 @@ FEED_TEXT = feeds.write(FEED).decode()
         (http("{"), Missing("g", "unreadable feed")),
         (http("[" * 100_000), Missing("g", "unreadable feed")),
         (
-            http(FEED_TEXT.replace("2,", "1,", 1)),
+            http(FEED_TEXT.replace(f"{VERSION},", "1,", 1)),
             Missing("g", "unreadable feed: Feed.version is '1'"),
         ),
         (http(FEED_TEXT, "404 Not Found"), Missing("g", "status 404")),

@@ -277,6 +277,18 @@ def test_failed_sequences_leave_the_others_alone() -> None:
     scheduler.check()
 
 
+@pytest.mark.parametrize(
+    ("sampled", "failure"),
+    [(Sampled(), "nothing_to_draw"), (Sampled(is_corrupt=True), "not_numbers")],
+)
+def test_who_draws_no_token_fails_and_says_why(sampled: Sampled, failure: str) -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_sequence("a", 4))
+    [event] = scheduler.complete(step_of(scheduler), {"a": sampled}, 1.0)
+    assert (event.finish_reason, event.failure) == ("error", failure)
+    scheduler.check()
+
+
 def test_what_a_failed_step_computed_is_never_shared() -> None:
     """Blocks become findable when their step has succeeded, not before."""
     scheduler = make_scheduler()

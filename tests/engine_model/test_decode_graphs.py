@@ -1,5 +1,7 @@
 """What of CUDA graphs needs no CUDA: which size, what its buffers hold, and when none will do."""
 
+from pathlib import Path
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -12,6 +14,9 @@ from penstock_engine.graph_sizes import SIZES, graph_bytes, most_rows, padded_si
 from penstock_engine.kernels.recording import Compute
 from penstock_engine.layers.attention import StepAttention
 from penstock_engine.layers.paged_attention import PagedAttention
+from penstock_engine.paged_model import PagedModel
+from penstock_engine.runner import Runner
+from penstock_engine.runner_config import RunnerConfig
 
 BLOCK_SIZE, MAX_LEN = 4, 40
 
@@ -129,3 +134,16 @@ def test_other_steps_are_not_replayed(other: ScheduledSequence) -> None:
     assert runner.run([decoding(3), other]) is None
     assert runner.run([decoding(3)] * 17) is None
     assert seen.num_passes == 0
+
+
+def test_steps_are_launched_ahead_on_a_device_unless_told_otherwise(
+    qwen3_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunnerConfig(
+        model_dir=qwen3_dir, device="cpu", dtype="float32", num_blocks=16, block_size=BLOCK_SIZE,
+        max_num_seqs=2, max_num_batched_tokens=8, max_model_len=MAX_LEN,
+    )  # fmt: skip
+    assert Runner.load(config).depth == 1
+    monkeypatch.setattr(PagedModel, "device", "cuda", raising=False)
+    assert Runner(PagedModel.__new__(PagedModel)).depth == 2
+    assert Runner(PagedModel.__new__(PagedModel), is_ahead=False).depth == 1

@@ -12,8 +12,9 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Step
+from penstock_engine.core.step import Moves, Step
 from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, Launched, StepReport
+from penstock_engine.paged_model import PagedModel
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 
@@ -185,6 +186,21 @@ def test_repeated_failure_ends_the_loop_and_everything_in_it(engine: Engine) -> 
     finished = engine.until_finished(*names)
     assert {e.failure for e in finished.values()} <= {"step_failed", "engine_stopped"}
     engine.loop._thread.join(timeout=30)
+    assert not engine.loop.alive
+
+
+def test_blocks_that_are_not_copied_end_the_loop(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever holds one would read what is not there, also when its step is run again."""
+
+    def out_of_memory(model: PagedModel, moves: Moves) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(PagedModel, "move", out_of_memory)
+    engine.submit("a")
+    assert engine.until_finished("a")["a"].failure == "engine_stopped"
+    engine.loop.stop()
     assert not engine.loop.alive
 
 

@@ -9,10 +9,10 @@ from greedy_equality import FAMILIES, Setting, compare, generate, make_prompts, 
 from quantised_equality import FORMATS, PRODUCTS, campaign, quantise
 from safetensors.torch import load_file, save_file
 
+from penstock_engine.checkpoint import check_model
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.paged_model import PagedModel
-from penstock_engine.preflight import check_model
 from penstock_engine.quantization.rounding import Quantization, Rounding
 from penstock_engine.quantization.weight import QuantizedWeight
 from penstock_engine.runner_config import RunnerConfig

@@ -152,6 +152,13 @@ def test_nothing_left_to_draw_harms_no_neighbour(about: About) -> None:
     logits[1] = math.nan
     results = sample(logits, [contradiction, about(seed=1), about(temperature=0.0)]).results()
     assert [result.token_ids for result in results] == [(), (), (0,)]
+    assert [result.is_corrupt for result in results] == [False, True, False]
+
+
+def test_no_request_can_make_the_model_look_corrupt(about: About) -> None:
+    wishes = {"temperature": 1e-38, "repetition_penalty": 1e-30}
+    result = one(3e38 * LOGITS.clamp(-1, 1), about(**wishes))
+    assert not result.is_corrupt
 
 
 @pytest.mark.parametrize("value", [torch.inf, torch.nan, 3e38])

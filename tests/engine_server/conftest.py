@@ -20,12 +20,12 @@ from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.step import Sampled, Step
 from penstock_engine.make_model.make import make
-from penstock_engine.preflight import size
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.served import Served
+from penstock_engine.sizing import size
 from penstock_engine.tokens import Tokenizer
 
 ROOT = Path(__file__).parents[2]

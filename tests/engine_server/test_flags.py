@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from typer import BadParameter
 
-from penstock_engine.cli import in_click_words
+from penstock_engine.command_line import in_click_words
 from penstock_engine.config import FIT, ServeOptions, context_length, json_object, json_texts
 from penstock_engine.core.step import Sampled, Step
 
@@ -37,10 +37,39 @@ SHORT = {"prompt": "The engine", "max_tokens": 2}
         ("--lora-modules a=b c=d", "--lora-modules a=b --lora-modules c=d"),
         ("m --served-model-name x y", "m --served-model-name x --served-model-name y"),
         ("--uds /tmp/a_b --seed -1", "--uds /tmp/a_b --seed -1"),
+        ("m -tp 2 -q int8", "m --tensor-parallel-size 2 --quantization int8"),
+        ("m --enable_chunked_prefill --port 1", "m --port 1"),
+        ("m --load-format auto --tokenizer-mode=hf x", "m x"),
+        ("--load-format dummy --port 1", "--load-format dummy --port 1"),
+        ("--enable-chunked-prefill=no --load-format", "--enable-chunked-prefill no --load-format"),
     ],
 )
 def test_flags_are_read_as_vllm_reads_them(written: str, meant: str) -> None:
     assert in_click_words(written.split()) == meant.split()
+
+
+def test_flags_of_a_file_come_before_those_that_are_written_out(tmp_path: Path) -> None:
+    file = tmp_path / "engine.yaml"
+    file.write_text(
+        "model: m\nport: 1\nenable_lora: true\nenable-prefix-caching: false\napi-key: [a, b]\n"
+        "override-generation-config: {temperature: 0}\ndtype: auto\nload-format: auto\n"
+    )
+    meant = [
+        "serve", "m", "--port=1", "--enable-lora", "--no-enable-prefix-caching",
+        "--api-key", "a", "--api-key", "b", '--override-generation-config={"temperature": 0}',
+        "--dtype=auto", "--port", "2",
+    ]  # fmt: skip
+    assert in_click_words(["serve", "--port", "2", "--config", str(file)]) == meant
+    assert in_click_words(["serve", f"--config={file}", "--port", "2"]) == meant
+
+
+@pytest.mark.parametrize("text", ["[1]", "a: [", "1: 2", None])
+def test_a_file_that_holds_no_flags_is_refused(text: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "engine.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ValueError, match=r"--config: .*engine\.yaml"):
+        in_click_words(["serve", "m", "--config", str(file)])
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.preflight import size
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
+from penstock_engine.sizing import size
 
 CONTRACT = Path(__file__).parents[1] / "golden" / "vllm-0.32-metrics.json"
 LABELS = {"engine": "0", "model_name": "soup"}
@@ -59,6 +59,9 @@ def as_contract(family: Metric) -> dict[str, Any]:
 
 def test_every_vllm_metric_is_exactly_vllms(client: httpx.Client) -> None:
     contract = {entry["name"]: entry for entry in json.loads(CONTRACT.read_text())}
+    # vLLM has it where VLLM_COMPUTE_NANS_IN_LOGITS is set.
+    corrupted = "vllm:corrupted_requests_total"
+    contract[corrupted] = {"name": corrupted, "type": "counter", "labels": sorted(LABELS)}
     exposed = [
         as_contract(family) for name, family in scrape(client).items() if name.startswith("vllm:")
     ]
@@ -194,17 +197,29 @@ class Clocked:
         sampling = SamplingParams(max_tokens=num_tokens)
         self.scheduler.add(Sequence(name, [7, 8, 9], sampling, frozenset(), queued_s))
 
-    def step(self, begun_s: float, done_s: float) -> None:
+    def step(self, begun_s: float, done_s: float, drawn: Sampled | None = None) -> None:
         step = self.scheduler.schedule(begun_s)
         assert step is not None
-        sampled = {s.request_id: Sampled((5,)) for s in step.sequences}
+        sampled = {s.request_id: drawn or Sampled((5,)) for s in step.sequences}
         for event in self.scheduler.complete(step, sampled, done_s):
             self.metrics.observe_event(event, self._records[event.request_id])
 
     def sum_of(self, name: str) -> float:
+        return self.value_of(f"vllm:{name}_seconds_sum")
+
+    def value_of(self, name: str) -> float:
         families = text_string_to_metric_families(self.metrics.exposition().decode())
         samples = [s for family in families for s in family.samples]
-        return sum(s.value for s in samples if s.name == f"vllm:{name}_seconds_sum")
+        return sum(s.value for s in samples if s.name == name)
+
+
+def test_what_draws_no_numbers_is_counted(model_dir: Path) -> None:
+    engine = Clocked(model_dir)
+    for name, drawn in (("wrong", Sampled(is_corrupt=True)), ("bad wishes", Sampled())):
+        engine.add(name, 1.0, 1.0, 2)
+        engine.step(1.0, 2.0, drawn)
+    assert engine.value_of("vllm:corrupted_requests_total") == 1
+    assert engine.value_of("vllm:request_success_total") == 2
 
 
 def test_seconds_are_what_the_clock_says(model_dir: Path) -> None:

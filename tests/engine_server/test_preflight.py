@@ -17,7 +17,8 @@ from safetensors.torch import save_file
 
 from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.preflight import preflight, size
+from penstock_engine.preflight import preflight
+from penstock_engine.sizing import size
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 MIB = 2**20

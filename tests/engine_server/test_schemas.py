@@ -4,15 +4,10 @@ from typing import Any
 
 import pytest
 
+from penstock_engine.server.bodies import NEUTRAL, WITHOUT_EFFECT, parse
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.schemas import (
-    NEUTRAL,
-    WITHOUT_EFFECT,
-    ChatCompletionRequest,
-    CompletionRequest,
-    GenerationRequest,
-    parse,
-)
+from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 FIELDS = json.loads((Path(__file__).parents[1] / "golden" / "vllm-0.32-http.json").read_text())[
     "request_and_response_fields"

@@ -40,6 +40,11 @@ async def broken(request):
     request.reset()
 
 
+def failing_late(code):
+    told = b'data: {"error":{"message":"no","type":"E","param":null,"code":%d}}\n\n' % code
+    return saying(said("a"), told, DONE)
+
+
 async def failing(request):
     await request.whole(b"{}", status="500 Internal Server Error")
 
@@ -99,6 +104,11 @@ async def test_a_sound_stream(pair):
         (lambda r: r.whole(b'{"choices":[{"message":{"content":""}}]}'), False, 1),
         (lambda r: r.whole(b'{"choices":[{"message":{"content":null}}]}'), False, 1),
         (lambda r: r.whole(b'{"choices":[{"message":{"content":"x"}}]}'), False, 0),
+        (lambda r: r.whole(b'{"choices":[{"message":{"content":" \\n\\t"}}]}'), False, 1),
+        (lambda r: r.whole(b'{"choices":[{"message":{"content":" \\n\\t{"}}]}'), False, 0),
+        (lambda r: r.whole(b'{"choices":[{"message":{"content":"\\\\n"}}]}'), False, 0),
+        (saying(said(" "), said("\n"), said("x"), DONE), True, 0),
+        (saying(said(" "), said("\n"), DONE), True, 1),
     ],
 )
 async def test_answers_that_say_nothing(pair, behaviour, stream, empty):
@@ -107,7 +117,15 @@ async def test_answers_that_say_nothing(pair, behaviour, stream, empty):
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "errors"), [(broken, 1), (failing, 1), (draining, 1), (refusing, 0)]
+    ("behaviour", "errors"),
+    [
+        (broken, 1),
+        (failing, 1),
+        (draining, 1),
+        (refusing, 0),
+        (failing_late(500), 1),
+        (saying(said("a"), b'event: error\ndata: {"type": "error", "error": {}}\n\n', DONE), 1),
+    ],
 )
 async def test_what_an_engine_breaks(pair, behaviour, errors):
     front = await pair(behaviour, max_attempts=1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -60,6 +61,13 @@ async def test_an_idle_service_is_there_with_zeros(start_engine, start_gateway):
     front = await start_gateway(await start_engine())
     seen = await reading(front)
     assert (seen.arrivals, seen.oldest_wait_s, seen.ttft_s.count) == (0, 0.0, 0)
+
+
+async def test_the_traffic_that_is_obeyed(start_gateway, make_service):
+    front = await start_gateway()
+    for generation in (3, 4):
+        front.show(replace(make_service(), generation=generation))
+        assert (await fed(front)).obeys == {"default/chat": generation}
 
 
 async def test_who_waits_and_who_is_served_just_now(start_engine, start_gateway, until):

@@ -83,7 +83,14 @@ def test_the_served_name(served, status, expected):
 
 
 def test_without_traffic_there_are_no_weights():
-    assert build([inference_service(status={})], []).services[0].weights == {}
+    service = build([inference_service(status={})], []).services[0]
+    assert (service.weights, service.generation) == ({}, 0)
+
+
+def test_traffic_has_its_generation():
+    traffic = [{"revision": "r1", "weight": 100}]
+    body = inference_service(status={"traffic": traffic, "trafficGeneration": 7})
+    assert build([body], []).services[0].generation == 7
 
 
 def test_a_cohort_has_its_own_weight_and_pods():

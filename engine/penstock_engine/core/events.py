@@ -7,7 +7,12 @@ from penstock_engine.core.step import TokenLogprobs
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 Failure = Literal[
-    "queue_full", "prompt_too_long", "nothing_to_draw", "step_failed", "engine_stopped"
+    "queue_full",
+    "prompt_too_long",
+    "nothing_to_draw",
+    "not_numbers",
+    "step_failed",
+    "engine_stopped",
 ]
 
 

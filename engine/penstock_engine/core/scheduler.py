@@ -196,7 +196,8 @@ class Scheduler:
             elif result.token_ids:
                 events.append(self._append(sequence, scheduled, result, now))
             else:
-                events.append(self._finish(sequence, "error", now, "nothing_to_draw"))
+                failure: Failure = "not_numbers" if result.is_corrupt else "nothing_to_draw"
+                events.append(self._finish(sequence, "error", now, failure))
         return events
 
     def is_alive(self, scheduled: ScheduledSequence) -> bool:

@@ -125,7 +125,8 @@ class TokenLogprobs:
 class Sampled:
     """What one sequence got from a step: right drafts and the token after them.
 
-    No token: its request left nothing to draw. num_drafts: that were tried.
+    No token: its request left nothing to draw, or the model gave no numbers (is_corrupt).
+    num_drafts: that were tried.
 
     logprobs: one for each token, when asked for. prompt_logprobs: of the tokens at positions
     start + 1 to end, as far as they belong to the prompt. embedding: of all tokens before the
@@ -137,3 +138,4 @@ class Sampled:
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     embedding: tuple[float, ...] = ()
+    is_corrupt: bool = False

@@ -14,17 +14,20 @@ from penstock_engine.core.step import Sampled, ScheduledSequence
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.sampling.bias import forbid_and_favour
-from penstock_engine.sampling.draw import IMPOSSIBLE, draw
+from penstock_engine.sampling.draw import draw
 from penstock_engine.sampling.grammar import allowed_by_grammar
 from penstock_engine.sampling.logprobs import Told
 from penstock_engine.sampling.race import race
 from penstock_engine.sampling.row import rows_of
 
+# Drawn by a row whose logits are not numbers.
+CORRUPT = -2
+
 
 class Draws:
     """Tokens of all rows, and on their way to the host.
 
-    tokens: int64 [rows], on the device; IMPOSSIBLE where nothing was left to draw.
+    tokens: int64 [rows], on the device; below 0 where there is none.
     """
 
     def __init__(
@@ -45,14 +48,16 @@ class Draws:
         results: list[Sampled] = []
         first = first_told = 0
         for sequence in self._sequences:
-            kept = _kept(sequence.drafts, tokens[first : first + sequence.num_rows])
+            drawn = tokens[first : first + sequence.num_rows]
+            kept = _kept(sequence.drafts, drawn)
             first += sequence.num_rows
+            is_corrupt = drawn[0] == CORRUPT
             if self._told is None or sequence.sampling.logprobs is None:
-                results.append(Sampled(kept, sequence.num_drafts))
+                results.append(Sampled(kept, sequence.num_drafts, is_corrupt=is_corrupt))
                 continue
             end_told = first_told + len(kept)
             told = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
-            results.append(Sampled(kept, sequence.num_drafts, told))
+            results.append(Sampled(kept, sequence.num_drafts, told, is_corrupt=is_corrupt))
             first_told += sequence.num_rows
         return results
 
@@ -61,6 +66,8 @@ def sample(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> Draw
     """logits: [rows, vocabulary], the rows of all `sequences` in order; is overwritten."""
     rows = [row for sequence in sequences for row in rows_of(sequence)]
     logits = logits.float()
+    # Before any wish of a request: a tiny temperature makes any logit infinite.
+    are_numbers = logits.amax(-1) < torch.inf
     asked = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
     if asked:
         places = send(torch.tensor(asked), logits.device)
@@ -68,7 +75,7 @@ def sample(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> Draw
     allowed = allowed_by_grammar(sequences, logits.shape[1])
     forbid_and_favour(logits, rows)
     choose = race if operations(logits.device).has_kernels else draw
-    tokens = choose(logits, rows, allowed)
+    tokens = choose(logits, rows, allowed).where(are_numbers, CORRUPT)
     told = None
     if asked:
         top = max(rows[index].sampling.logprobs or 0 for index in asked)
@@ -80,7 +87,7 @@ def _kept(drafts: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
     """The right drafts and the token after them; none where nothing could be drawn."""
     kept: list[int] = []
     for index, token_id in enumerate(drawn):
-        if token_id == IMPOSSIBLE:
+        if token_id < 0:
             break
         kept.append(token_id)
         if index < len(drafts) and token_id != drafts[index]:

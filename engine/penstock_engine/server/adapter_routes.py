@@ -6,9 +6,9 @@ from pydantic import BaseModel
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.server.adapters import AdapterRegistry, Json
+from penstock_engine.server.bodies import checked, read_object
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.intake import read_body
-from penstock_engine.server.schemas import checked, read_object
 
 
 class LoadRequest(BaseModel):

@@ -17,9 +17,10 @@ from penstock_engine.parsers.tool_format import (
     ToolFormat,
 )
 from penstock_engine.parsers.tool_stream import ToolStream
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
-from penstock_engine.server.schemas import ChatCompletionRequest, GenerationRequest
+from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.server.tools import NamedTool
 from penstock_engine.structured.compiler import CompilerBusy, GrammarCompiler
 from penstock_engine.structured.grammar import Grammar, GrammarRefused, after_thought

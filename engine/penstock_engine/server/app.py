@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
 from penstock_engine.server.adapter_routes import adapter_routes
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.description import description
 from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
@@ -24,7 +25,7 @@ from penstock_engine.server.intake import ClientGone
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.count import counted
 from penstock_engine.server.responses.answer import ResponsesDialect
-from penstock_engine.server.schemas import ChatCompletionRequest, CompletionRequest
+from penstock_engine.server.schemas import CompletionRequest
 from penstock_engine.server.served import Served
 from penstock_engine.server.sleep import sleeping
 from penstock_engine.server.tokenization import tokenization

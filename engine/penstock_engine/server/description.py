@@ -11,10 +11,11 @@ from pydantic.json_schema import models_json_schema
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.server.adapter_routes import LoadRequest, UnloadRequest
 from penstock_engine.server.answers import Json
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.embeddings import EmbeddingsRequest
 from penstock_engine.server.messages.request import CountTokensRequest, MessagesRequest
 from penstock_engine.server.responses.request import ResponsesRequest
-from penstock_engine.server.schemas import ChatCompletionRequest, CompletionRequest
+from penstock_engine.server.schemas import CompletionRequest
 from penstock_engine.server.tokenization import DetokenizeRequest, TokenizeRequest
 
 JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 from fastapi.responses import Response
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.bodies import parse
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.schemas import GenerationRequest, parse
+from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.wire import SSE_END, SSE_PREFIX
 
 

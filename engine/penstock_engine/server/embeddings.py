@@ -13,16 +13,14 @@ from fastapi.responses import Response
 from pydantic import BaseModel, PlainValidator
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.bodies import checked, read_object, request_of
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.schemas import (
     CompletionRequest,
     GenerationRequest,
     Prompt,
     TokenId,
-    checked,
     prompts,
-    read_object,
-    request_of,
 )
 
 

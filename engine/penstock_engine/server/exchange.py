@@ -10,13 +10,14 @@ from fastapi.responses import JSONResponse, Response
 from penstock_engine.server.answer_form import constrain
 from penstock_engine.server.answers import Answer
 from penstock_engine.server.bridge import now_s
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deadlines import deadline_s
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator
 from penstock_engine.server.intake import read_body, take_in
 from penstock_engine.server.request_log import log_line, write
-from penstock_engine.server.schemas import ChatCompletionRequest, GenerationRequest
+from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.server.served import Served
 from penstock_engine.server.streaming import EventStream, unless_gone
 

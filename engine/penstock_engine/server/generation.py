@@ -21,6 +21,8 @@ FAILURES: dict[Failure, tuple[int, str]] = {
     "queue_full": (503, "the engine's queue is full: try again"),
     "prompt_too_long": (400, "the prompt is longer than the KV cache can hold"),
     "nothing_to_draw": (400, "the request's own limits leave no token to draw"),
+    # 503, as another engine may have sound weights: a gateway asks it before the client knows.
+    "not_numbers": (503, "the model's output is not numbers: try another engine"),
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
 }

@@ -7,6 +7,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from penstock_engine.server.answer_form import AnswerForm, answer_form
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
@@ -14,7 +15,6 @@ from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.sampling import MAX_SEED, sampling_params
 from penstock_engine.server.schemas import (
     MAX_CHOICES,
-    ChatCompletionRequest,
     CompletionRequest,
     GenerationRequest,
     StreamOptions,

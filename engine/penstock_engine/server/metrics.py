@@ -20,8 +20,8 @@ from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
 from penstock_engine.models.work import StepWork
-from penstock_engine.preflight import Sizing
 from penstock_engine.server.deadlines import Phase, phase_of
+from penstock_engine.sizing import Sizing
 from penstock_engine.wire import MetricSpec
 
 ENGINE_INDEX = "0"
@@ -194,6 +194,8 @@ class EngineMetrics:
             record.last_token_s = event.now_s
         if event.finish_reason == "abort" and record.is_late(event.now_s):
             self.timed_out(record, phase_of(event))
+        if event.failure == "not_numbers":
+            self._of(wire.CORRUPTED).inc()
         if event.failure in REJECTED:
             self.rejected(REJECTED[event.failure])
         elif event.finish_reason is not None:

@@ -1,9 +1,6 @@
-"""Requests of the OpenAI-compatible routes, checked and capped before any work is done."""
+"""What may be asked of completions, checked and capped before any work is done."""
 
-import logging
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     BaseModel,
@@ -11,16 +8,10 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
-    ValidationError,
     model_validator,
 )
-from pydantic_core import from_json
 
-from penstock_engine.server.errors import RequestError, from_validation
 from penstock_engine.server.formats import ResponseFormat, StructuredOutputs
-from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
-
-logger = logging.getLogger(__name__)
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 256
@@ -32,62 +23,6 @@ MAX_LOGPROBS = 20
 MAX_BIASES = 1024
 MAX_BAD_WORDS = 128
 MAX_ALLOWED_TOKENS = 1_000_000
-
-# Parameters of vLLM and OpenAI that this engine does not have, and the values (beside null) with
-# which they change nothing. Any other value is refused: ignoring it would give another answer than
-# was asked for.
-NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (True,),
-    "audio": (),
-    "best_of": (1,),
-    "chat_template": (),
-    "continue_final_message": (False,),
-    "documents": ([],),
-    "ec_transfer_params": ({},),
-    "function_call": ("none", "auto"),
-    "functions": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "kv_transfer_params": ({},),
-    "length_penalty": (1, 1.0),
-    "logprob_token_ids": ([],),
-    "media_io_kwargs": ({},),
-    "mm_payload": ({},),
-    "mm_processor_kwargs": ({},),
-    "modalities": (["text"],),
-    "prediction": (),
-    "prompt_embeds": (),
-    "reasoning_effort": (),
-    "repetition_detection": (),
-    "return_mm_kwargs": (False,),
-    "return_prompt_text": (False,),
-    "return_token_offsets": (False,),
-    "routed_experts_prompt_start": (),
-    "stream_interval": (1,),
-    "suffix": ("",),
-    "thinking_token_budget": (),
-    "truncate_prompt_tokens": (),
-    "truncation_side": (),
-    "use_beam_search": (False,),
-    "verbosity": ("medium",),
-    "vllm_xargs": ({},),
-    "watermarking": (False, {}),
-    "web_search_options": (),
-}
-
-# Parameters that have no bearing on the answer of an engine without users and accounts.
-WITHOUT_EFFECT = frozenset(
-    {
-        "metadata", "prompt_cache_key",
-        "safety_identifier", "service_tier", "session_id", "spaces_between_special_tokens",
-        "store", "user",
-    }
-)  # fmt: skip
-
-# Fields of a message that would be words to the model, and that this engine has no words for.
-UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
 
 
 def _as_list(value: Any) -> Any:
@@ -250,159 +185,3 @@ class CompletionRequest(GenerationRequest):
     @property
     def num_logprobs(self) -> int | None:
         return self.logprobs
-
-
-class TextPart(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    type: Literal["text"]
-    text: str
-
-
-class Message(BaseModel):
-    """extra: clients send back all fields of an answer. Those that mean something to the model are
-    refused when they have a value."""
-
-    model_config = ConfigDict(extra="allow")
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
-    name: str | None = Field(default=None, max_length=256)
-    tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
-    tool_call_id: str | None = Field(default=None, max_length=256)
-    reasoning: str | None = None
-    reasoning_content: str | None = None  # its older name
-
-    @model_validator(mode="after")
-    def _check_calls(self) -> "Message":
-        if self.tool_calls and self.role != "assistant":
-            raise ValueError("tool_calls is only allowed with role: assistant")
-        if self.role == "tool" and not self.tool_call_id:
-            raise ValueError("a message of role tool needs the tool_call_id that it answers")
-        return self
-
-    @model_validator(mode="after")
-    def _refuse_extras(self) -> "Message":
-        extra = self.model_extra or {}
-        for name in UNSUPPORTED_IN_MESSAGES:
-            if extra.get(name) not in (None, [], {}, ""):
-                raise ValueError(f"{name} is not supported by this engine")
-        return self
-
-    def for_template(self) -> dict[str, Any]:
-        content = self.content or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        reasoning = self.reasoning or self.reasoning_content
-        optional = {
-            "name": self.name,
-            "tool_calls": [call.model_dump() for call in self.tool_calls or ()],
-            "tool_call_id": self.tool_call_id,
-            "reasoning": reasoning,
-            "reasoning_content": reasoning,  # what most templates call it
-        }
-        given = {name: value for name, value in optional.items() if value}
-        return {"role": self.role, "content": text} | given
-
-
-class TemplateOptions(BaseModel):
-    """What a chat template can be told. Others could be anything that a template reads."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    enable_thinking: bool | None = None
-    thinking: bool | None = None
-
-
-class ChatCompletionRequest(GenerationRequest):
-    add_special_tokens: Literal[False] = False  # the template writes them
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-    logprobs: bool = False
-    top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
-    echo: Literal[False] = False
-    tools: Tools = []
-    tool_choice: ToolChoice | None = None
-    parallel_tool_calls: bool = True
-    include_reasoning: bool = True
-    chat_template_kwargs: TemplateOptions = TemplateOptions()
-
-    @model_validator(mode="after")
-    def _check_logprobs(self) -> "ChatCompletionRequest":
-        if self.top_logprobs and not self.logprobs:
-            raise ValueError("top_logprobs is only allowed with logprobs: true")
-        return self
-
-    @property
-    def asked_max_tokens(self) -> int | None:
-        given = self.max_completion_tokens
-        return self.max_tokens if given is None else given
-
-    @property
-    def num_logprobs(self) -> int | None:
-        return self.top_logprobs if self.logprobs else None
-
-    @property
-    def asked_tool_choice(self) -> ToolChoice:
-        return (self.tool_choice or "auto") if self.tools else "none"
-
-
-Request = TypeVar("Request", bound=GenerationRequest)
-Model = TypeVar("Model", bound=BaseModel)
-
-NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
-
-
-def parse(schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = NO_DEFAULTS) -> Request:
-    """The checked request of a body. Raises RequestError with the name of what is wrong."""
-    return request_of(schema, read_object(raw), defaults)
-
-
-def request_of(
-    schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
-) -> Request:
-    """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
-    return checked(schema, {**defaults, **_known(body, schema)})
-
-
-def read_object(raw: bytes) -> dict[str, Any]:
-    """Raises RequestError for what is no JSON object."""
-    try:
-        # Refuses NaN, deep nesting, huge numbers and lone surrogates.
-        body = from_json(raw, allow_inf_nan=False)
-    except ValueError as error:
-        raise RequestError(400, "the body is not valid JSON") from error
-    if not isinstance(body, dict):
-        raise RequestError(400, "the body must be a JSON object")
-    return body
-
-
-def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
-    """Raises RequestError with the name of the field that is wrong."""
-    try:
-        return schema.model_validate(body)
-    except ValidationError as error:
-        raise from_validation(error) from error
-
-
-def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
-    """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
-    known: dict[str, Any] = {}
-    unknown: list[str] = []
-    for name, value in body.items():
-        if name in schema.model_fields:
-            if value is not None:  # null asks for the default
-                known[name] = value
-        elif name in NEUTRAL:
-            if value is not None and not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
-                raise RequestError(
-                    400, f"{name} is not supported by this engine: leave it out", param=name
-                )
-        elif name not in WITHOUT_EFFECT:
-            unknown.append(name[:64])
-    if unknown:
-        logger.debug("ignored, since nobody knows them: %s", unknown[:16])
-    return known
-
-
-def _is_same(value: Any, neutral: Any) -> bool:
-    return type(value) is type(neutral) and bool(value == neutral)

@@ -17,7 +17,6 @@ from penstock_engine.config import FIT, EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.lora.checkpoint import Adapter
-from penstock_engine.preflight import Sizing, size
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.server.adapters import AdapterRegistry
@@ -28,6 +27,7 @@ from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.served import Served
 from penstock_engine.server.startup import StartUp
+from penstock_engine.sizing import Sizing, size
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 
@@ -197,6 +197,8 @@ def _load(
         quantization=config.quantization,
         layout=config.layout,
         kv_dtype=sizing.kv_dtype,
+        async_scheduling=config.async_scheduling,
+        enforce_eager=config.enforce_eager,
     )
     return Runner.load(runner_config, on_weights=on_weights, on_lost=on_lost)
 

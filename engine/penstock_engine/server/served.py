@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock_engine.config import EngineConfig, ServeOptions
-from penstock_engine.preflight import Sizing
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.defaults import GenerationDefaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.sizing import Sizing
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
 

@@ -7,16 +7,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.intake import check_model_name, encode, read_body
-from penstock_engine.server.schemas import (
-    ChatCompletionRequest,
-    CompletionRequest,
-    TokenId,
-    checked,
-    read_object,
-    request_of,
-)
+from penstock_engine.server.schemas import CompletionRequest, TokenId
 from penstock_engine.server.served import Served
 
 MAX_TOKENS = 1_000_000

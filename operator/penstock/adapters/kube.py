@@ -57,6 +57,7 @@ VOLUMES = Resource("v1", "persistentvolumes", namespaced=False)
 LEASES = Resource("coordination.k8s.io/v1", "leases")
 DEPLOYMENTS = Resource("apps/v1", "deployments")
 CONTROLLER_REVISIONS = Resource("apps/v1", "controllerrevisions")
+JOBS = Resource("batch/v1", "jobs")
 REPLICA_SETS = Resource("apps/v1", "replicasets")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(
@@ -78,6 +79,7 @@ KINDS = {
     "PersistentVolumeClaim": VOLUME_CLAIMS,
     "ControllerRevision": CONTROLLER_REVISIONS,
     "Deployment": DEPLOYMENTS,
+    "Job": JOBS,
     "ClusterRole": CLUSTER_ROLES,
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
     "Role": ROLES,
@@ -113,6 +115,15 @@ async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock
     api = client.ApiClient(await load_configuration(kubeconfig))
     api.user_agent = user_agent
     return Kube(api)
+
+
+def current_namespace() -> str:
+    """That of the kubeconfig's context, as kubectl has it."""
+    try:
+        _, context = config.list_kube_config_contexts()
+    except config.ConfigException:
+        return "default"
+    return str(context["context"].get("namespace", "default"))
 
 
 class Kube:

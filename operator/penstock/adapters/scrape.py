@@ -26,7 +26,8 @@ REQUIRED = (
     wire.PREEMPTED.name, STEPS, FINISHED, FINISHED_TOKENS,
     *(f"{name}{part}" for name in HISTOGRAMS for part in ("_bucket", "_sum")),
 )  # fmt: skip
-WANTED = (*REQUIRED, wire.PREFILL_TOKENS_PENDING.name)  # vLLM does not have the last
+# vLLM does not have the first, and the second only where it is told to look.
+WANTED = (*REQUIRED, wire.PREFILL_TOKENS_PENDING.name, wire.CORRUPTED.name)
 
 
 class Unbelievable(ValueError):
@@ -108,6 +109,7 @@ def _reading(samples: Samples, at_s: float) -> EngineReading:
         preemptions=count(wire.PREEMPTED.name),
         ttft_s=ttft_s,
         itl_s=itl_s,
+        corrupted=count(wire.CORRUPTED.name),
     )
 
 

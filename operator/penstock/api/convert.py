@@ -1,14 +1,16 @@
 """InferenceService, as the API server has it, -> the flat record of core."""
 
+import math
 from typing import Any
 
 from pydantic import ValidationError
 
-from penstock.api import objectives, rollout
+from penstock.api import gates, objectives, rollout
 from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.core.canary.metric_gate import MetricGate
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.quantity import parse_duration_s, parse_quantity
-from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec, Variable
 from penstock.core.rule import Objectives
 from penstock.core.service import ScalingSpec, ServiceSpec
 
@@ -92,6 +94,7 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
             max_weight=canary.max_weight,
             max_duration_s=parse_duration_s(canary.max_duration),
             on_timeout=canary.on_timeout,
+            metrics=tuple(_metric(metric) for metric in canary.metrics),
         ),
         with_control=canary.control,
         previous_kept_s=parse_duration_s(wanted.blue_green.previous_kept),
@@ -99,4 +102,38 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
         max_unavailable=wanted.rolling.max_unavailable,
         progress_deadline_s=parse_duration_s(wanted.progress_deadline),
         history=wanted.revision_history_limit,
+        evaluation=_evaluation(canary.evaluation) if canary.evaluation else None,
+    )
+
+
+def _metric(wanted: gates.Metric) -> MetricGate:
+    return MetricGate(
+        name=wanted.name,
+        server=wanted.server,
+        query=wanted.query,
+        minimum=-math.inf if wanted.minimum is None else wanted.minimum,
+        maximum=math.inf if wanted.maximum is None else wanted.maximum,
+        interval_s=parse_duration_s(wanted.interval),
+        initial_delay_s=parse_duration_s(wanted.initial_delay),
+        failure_limit=wanted.failure_limit,
+        no_data=wanted.no_data,
+    )
+
+
+def _evaluation(wanted: gates.Evaluation) -> EvaluationSpec:
+    return EvaluationSpec(
+        image=wanted.image,
+        command=tuple(wanted.command),
+        args=tuple(wanted.args),
+        env=tuple(
+            Variable(
+                name=each.name,
+                value=each.value or "",
+                secret=(each.secret.name, each.secret.key) if each.secret else None,
+            )
+            for each in wanted.env
+        ),
+        timeout_s=parse_duration_s(wanted.timeout),
+        cpu=wanted.cpu,
+        memory=wanted.memory,
     )

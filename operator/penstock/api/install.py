@@ -1,5 +1,6 @@
 """Everything that a cluster needs before it can serve."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.api.crdgen import crds
@@ -7,10 +8,19 @@ from penstock.core.manifests.system import system_manifests
 
 
 def install_manifests(
-    *, image: str, gateway_port: int, host_network: bool, replicas: int
+    *,
+    image: str,
+    gateway_port: int,
+    host_network: bool,
+    replicas: int,
+    metrics_hosts: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """CRDs first, then Penstock itself, in the order to apply."""
     system = system_manifests(
-        image, gateway_port=gateway_port, host_network=host_network, replicas=replicas
+        image,
+        gateway_port=gateway_port,
+        host_network=host_network,
+        replicas=replicas,
+        metrics_hosts=metrics_hosts,
     )
     return [*crds(), *system]

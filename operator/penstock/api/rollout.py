@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from penstock.api.gates import Evaluation, Metric
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.quantity import DURATION_PATTERN
@@ -99,6 +100,24 @@ class Canary(Model):
             "What stays on a revision while weights stay: nothing, all requests of a conversation, "
             "or all requests with the same `user`."
         ),
+    )
+    metrics: Annotated[
+        list[Metric],
+        Obeys(
+            Rule(
+                "self.all(m, self.exists_one(n, n.name == m.name))",
+                lambda metrics: len({metric.name for metric in metrics}) == len(metrics),
+                "spec.rollout.canary.metrics must have names of their own",
+            )
+        ),
+    ] = Field(
+        default=[],
+        description="Numbers of your own that must stay within bounds while it is judged.",
+        max_length=10,
+    )
+    evaluation: Evaluation | None = Field(
+        default=None,
+        description="A Job that tries the canary; it is not promoted before the Job has succeeded.",
     )
 
 

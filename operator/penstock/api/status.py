@@ -76,6 +76,19 @@ class Evidence(Model):
     is_within: bool = Field(description="Whether it is shown to stay within its tolerance.")
 
 
+class Gate(Model):
+    """What a canary has to pass besides its tests."""
+
+    name: str = Field(description="The metric, or the Job.")
+    kind: Literal["Metric", "Evaluation"] = Field(description="What it is.")
+    state: Literal["Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"] = Field(
+        description=(
+            "Waiting, Failing, NoData and Unreadable hold a promotion back; Failed rolls back."
+        )
+    )
+    message: str = Field(description="What was measured, or reported.")
+
+
 class RolloutStatus(Model):
     """How one revision takes over from another. The next operator goes on from here."""
 
@@ -97,6 +110,9 @@ class RolloutStatus(Model):
         default=None, description="The revision that is not tried again until the spec changes."
     )
     evidence: list[Evidence] = Field(default=[], description="What the tests of a canary hold.")
+    gates: list[Gate] = Field(
+        default=[], description="How a canary's own metrics and its evaluation stand."
+    )
 
 
 class InferenceServiceStatus(Model):
@@ -109,7 +125,7 @@ class InferenceServiceStatus(Model):
         default=[],
         description=(
             "SpecValid, ModelReady, WorkloadReady, TrafficAvailable, RolledOut, ScalingActive, "
-            "Stalled and Ready."
+            "Stalled and Ready; MetricsReadable where a canary has metrics of its own."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
@@ -127,6 +143,10 @@ class InferenceServiceStatus(Model):
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["revision", "cohort"],
         },
+    )
+    traffic_generation: int = Field(
+        default=0,
+        description="Counts the changes of traffic. Each gateway says which one it obeys.",
     )
     rollout: RolloutStatus | None = Field(
         default=None, description="How a revision takes over, or took over last."

@@ -27,10 +27,19 @@ def run(
     lease_namespace: Annotated[
         str, typer.Option(help="The namespace of the leader's Lease, and of gateways.")
     ] = "penstock-system",
+    metrics_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="HOST or HOST:PORT of a Prometheus that metrics of canaries may be asked of."
+        ),
+    ] = None,
 ) -> None:
     """Watch InferenceServices and make the cluster agree with them."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for chatty in ("kopf", "httpx"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     identity = f"{os.environ.get('POD_NAME', socket.gethostname())}-{os.getpid()}"
-    asyncio.run(run_operator(Settings(identity, engine_image, lease_namespace, host, port)))
+    settings = Settings(
+        identity, engine_image, lease_namespace, host, port, tuple(metrics_host or ())
+    )
+    asyncio.run(run_operator(settings))

@@ -3,37 +3,54 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from penstock.adapters.clock import wall
 from penstock.adapters.kube import (
+    CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     INFERENCE_SERVICES,
     Kube,
     Object,
     connect,
+    current_namespace,
 )
 from penstock.api.convert import SHAPING
 from penstock.core import history
 from penstock.core.history import Revision
+from penstock.core.manifests.kept import TRIAL
 from penstock.core.rollout import commands
+from penstock.core.rollout.by_bin import Pair, by_bin
 from penstock.core.rollout.commands import Action
+from penstock.core.rollout.trial import from_record
 from penstock.core.service import SERVICE_LABEL
-from penstock.errors import KubeError
+from penstock.core.timestamps import parse_timestamp
+from penstock.errors import KubeError, NotFound
 
 app = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
 
 MANAGER = "penstock-cli"
 POLL_S = 1.0
+CALM = ("Stable", "Rejected")
 
 Service = Annotated[str, typer.Argument(help="An InferenceService.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", default_factory=current_namespace, show_default="the context's",
+        help="Its namespace.",
+    ),
+]  # fmt: skip
 Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Follow it to its end; exit 1 when it is rejected.")
+    bool,
+    typer.Option(
+        "--watch", "-w", help="Follow it to its end; exit 1 when it is another one than asked for."
+    ),
 ]
 
 
@@ -47,37 +64,48 @@ def _group() -> None:
 
 
 @app.command()
-def status(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+def status(
+    service: Service,
+    namespace: Namespace,
+    watch: Watch = False,
+    by: Annotated[
+        Literal["bin"] | None,
+        typer.Option(help="The last canary's latencies, for prompts of each length."),
+    ] = None,
+) -> None:
     """Where it stands, who has the traffic, and what the tests of a canary hold."""
-    _run(lambda kube: _follow(kube, namespace, service, watch=watch))
+    if by == "bin":
+        _run(lambda kube: _by_bin(kube, namespace, service))
+    else:
+        _run(lambda kube: _follow(kube, namespace, service, watch=watch))
 
 
 @app.command("history")
-def show_history(service: Service, namespace: Namespace = "default") -> None:
+def show_history(service: Service, namespace: Namespace) -> None:
     """The revisions that can be gone back to."""
     _run(lambda kube: _history(kube, namespace, service))
 
 
 @app.command()
-def promote(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+def promote(service: Service, namespace: Namespace, watch: Watch = False) -> None:
     """Let a canary take over now, whatever its tests hold."""
     _run(lambda kube: _order(kube, namespace, service, "promote", watch=watch))
 
 
 @app.command()
-def abort(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+def abort(service: Service, namespace: Namespace, watch: Watch = False) -> None:
     """Roll back, and do not try the revision again."""
     _run(lambda kube: _order(kube, namespace, service, "abort", watch=watch))
 
 
 @app.command()
-def pause(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+def pause(service: Service, namespace: Namespace, watch: Watch = False) -> None:
     """Hold a canary's share of the traffic. Faults still roll it back."""
     _run(lambda kube: _order(kube, namespace, service, "pause", watch=watch))
 
 
 @app.command()
-def resume(service: Service, namespace: Namespace = "default", watch: Watch = False) -> None:
+def resume(service: Service, namespace: Namespace, watch: Watch = False) -> None:
     """Go on after a pause, or try a rejected revision again."""
     _run(lambda kube: _order(kube, namespace, service, "resume", watch=watch))
 
@@ -85,10 +113,10 @@ def resume(service: Service, namespace: Namespace = "default", watch: Watch = Fa
 @app.command()
 def undo(
     service: Service,
+    namespace: Namespace,
     to: Annotated[
         str | None, typer.Option(help="A revision of `history`; the one before the last if absent.")
     ] = None,
-    namespace: Namespace = "default",
     watch: Watch = False,
 ) -> None:
     """Set the spec back to an earlier revision. Scaling, objectives and rollout settings stay."""
@@ -110,27 +138,55 @@ def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
         raise typer.Exit(1) from error
 
 
-async def _follow(kube: Kube, namespace: str, service: str, *, watch: bool) -> bool:
-    """Print it, and with `watch` again at each change until it has ended."""
-    shown: Object = {}
+async def _follow(
+    kube: Kube, namespace: str, service: str, *, watch: bool, good: str = "Stable"
+) -> bool:
+    """Print it, and with `watch` again at each change until it has ended. good: the end to hope for."""
+    shown: list[object] = []
+    evidence: list[Object] = []
+    gates: list[Object] = []
+    had_ended = False
     while True:
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
         said = body.get("status", {})
-        if said != shown:
+        rollout = said.get("rollout") or {}
+        telling = [rollout, said.get("traffic"), _awaited(said)]
+        if telling != shown:
             _print(service, said)
-            shown = said
-        phase = (said.get("rollout") or {}).get("phase")
-        is_known = said.get("observedGeneration") == body["metadata"]["generation"]
-        if not watch or (is_known and _is_read(body) and phase in ("Stable", "Rejected")):
-            return not watch or phase == "Stable"
+        if (found := rollout.get("evidence", [])) and found != evidence:
+            _print_evidence(found)
+        if (asked := rollout.get("gates", [])) and asked != gates:
+            _print_gates(asked)
+        shown, evidence, gates = telling, found, asked
+        if not watch:
+            return True
+        # Seen twice: on the way back to the old spec a rollout is Rejected for a moment.
+        has_ended = _has_ended(body)
+        if has_ended and had_ended:
+            return bool(rollout["phase"] == good)
+        had_ended = has_ended
         await asyncio.sleep(POLL_S)
 
 
-def _is_read(body: Object) -> bool:
-    """Whether the operator has read the last command."""
+def _has_ended(body: Object) -> bool:
+    """As far as the spec and the last command are known to the operator."""
+    said = body.get("status", {})
+    rollout = said.get("rollout") or {}
     given = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
-    read = (body["status"].get("rollout") or {}).get("command")
-    return commands.read(given) is None or read == given
+    is_read = commands.read(given) is None or rollout.get("command") == given
+    is_known = said.get("observedGeneration") == body["metadata"]["generation"]
+    return is_known and is_read and rollout.get("phase") in CALM
+
+
+def _awaited(said: Object) -> str:
+    """What holds a rollout up, in words; empty where nothing is known to."""
+    rollout = said.get("rollout") or {}
+    by_type = {c["type"]: c["message"] for c in said.get("conditions", [])}
+    if rollout.get("phase") in ("Starting", "Growing", "Replacing"):
+        return str(by_type.get("Ready", ""))
+    # Of routes: after the reason for the phase.
+    _, _, awaited = str(by_type.get("RolledOut", "")).partition(f"{rollout.get('reason')}; ")
+    return awaited
 
 
 def _print(service: str, said: Object) -> None:
@@ -139,20 +195,25 @@ def _print(service: str, said: Object) -> None:
         console.print(f"{service}: nothing was rolled out yet")
         return
     revision = rollout.get("revision") or said.get("stableRevision")
+    age_s = max(0.0, wall() - parse_timestamp(rollout["since"]))
+    under_way = "" if rollout["phase"] in CALM else f"{rollout['strategy']} of "
     console.print(
-        f"[bold]{service}[/]: {rollout['strategy']} of revision {revision}: "
-        f"[bold]{rollout['phase']}[/] since {rollout['since']}: {rollout['reason']}"
+        f"[bold]{service}[/]: {under_way}revision {revision}: "
+        f"[bold]{rollout['phase']}[/] for {age_s:.0f} s: {rollout['reason']}"
     )
+    if awaited := _awaited(said):
+        console.print(f"  waits: {awaited}")
     if rejected := rollout.get("rejected"):
         console.print(f"rejected {rejected['at']}: {rejected['revision']}: {rejected['reason']}")
     for share in said.get("traffic", []):
         cohort = f" ({share['cohort']})" if share.get("cohort") else ""
         console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
-    if found := rollout.get("evidence"):
-        _print_evidence(found)
 
 
 def _print_evidence(found: list[Object]) -> None:
+    if not any(each["canarySamples"] for each in found):
+        console.print("  the canary has answered nothing yet")
+        return
     table = Table("metric", "effect", "at least", "at most", "requests", "odds against", "within")
     for each in found:
         table.add_row(
@@ -167,6 +228,39 @@ def _print_evidence(found: list[Object]) -> None:
     console.print(table)
 
 
+async def _by_bin(kube: Kube, namespace: str, service: str) -> bool:
+    """From what the judge keeps."""
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    try:
+        kept = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
+        trial = from_record(TRIAL.record_of(kept, body["metadata"]["uid"]))
+    except NotFound:
+        trial = None
+    if trial is None:
+        raise Refused(f"{service} had no canary that was judged")
+    table = Table("prompt tokens", "TTFT", "control", "", "TPOT", "control", "", "requests")
+    for each in by_bin(trial.canary, trial.control):
+        upper = "" if each.high_tokens is None else f" to {each.high_tokens:,}"
+        table.add_row(
+            f"{each.low_tokens:,}{upper}", *_pair(each.ttft), *_pair(each.tpot),
+            f"{each.ttft.canary_n:,} / {each.ttft.control_n:,}",
+        )  # fmt: skip
+    console.print(table)
+    return True
+
+
+def _pair(pair: Pair) -> tuple[str, str, str]:
+    both = ["" if s is None else f"{1000 * s:,.1f} ms" for s in (pair.canary_s, pair.control_s)]
+    return both[0], both[1], _percent(pair.effect)
+
+
+def _print_gates(gates: list[Object]) -> None:
+    table = Table("gate", "", "state", "")
+    for gate in gates:
+        table.add_row(gate["name"], gate["kind"], gate["state"], gate["message"])
+    console.print(table)
+
+
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:+.1f} %"
 
@@ -176,8 +270,11 @@ async def _order(kube: Kube, namespace: str, service: str, action: Action, *, wa
     rollout = body.get("status", {}).get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
     revision = rollout.get("revision") or (rejected if action == "resume" else None)
-    if revision is None:
-        raise Refused(f"{service} has no revision that could be told to {action}")
+    can = commands.possible(rollout["strategy"], rollout["phase"]) if rollout else ()
+    if revision is None or action not in can:
+        phase = rollout.get("phase", "not known to an operator yet")
+        rest = f"it can be told to {' or '.join(can)}" if can else "no rollout is under way"
+        raise Refused(f"{service} is {phase} and cannot be told to {action}: {rest}")
     text = commands.write(action, revision, secrets.token_hex(4))
     patch = {
         "metadata": {
@@ -187,7 +284,8 @@ async def _order(kube: Kube, namespace: str, service: str, action: Action, *, wa
     }
     await kube.merge(INFERENCE_SERVICES, namespace, service, patch, manager=MANAGER)
     console.print(f"{service}: {action} of revision {revision} asked for")
-    return not watch or await _follow(kube, namespace, service, watch=True)
+    good = "Rejected" if action == "abort" else "Stable"
+    return not watch or await _follow(kube, namespace, service, watch=True, good=good)
 
 
 async def _revisions(kube: Kube, namespace: str, body: Object) -> list[Revision]:

@@ -14,6 +14,7 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.adapters.clock import steady
 from penstock.adapters.kube import PODS, RESOURCE_QUOTAS, Kube, Object, load_configuration
+from penstock.adapters.prometheus import Prometheus
 from penstock.adapters.scrape import Scraper
 from penstock.adapters.watch import Mirror
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
@@ -22,6 +23,7 @@ from penstock.controller.health import Health
 from penstock.controller.judge import Case, Judge, cases_of
 from penstock.controller.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
 from penstock.controller.memory import Memory
+from penstock.controller.meter import Meter
 from penstock.controller.observer import Observer
 from penstock.controller.queue import Key, WorkQueue
 from penstock.controller.reconciler import Reconciler
@@ -40,13 +42,15 @@ RESYNC_S = 300.0
 @dataclass(frozen=True, slots=True)
 class Settings:
     """identity: this replica's name in the Lease. engine_image: what engine pods run.
-    namespace: where the Lease is, and the gateways are."""
+    namespace: where the Lease is, and the gateways are. metrics_hosts: that canaries' metrics may be
+    asked of."""
 
     identity: str
     engine_image: str
     namespace: str
     host: str
     port: int
+    metrics_hosts: tuple[str, ...] = ()
 
 
 class LeadershipLost(Exception):
@@ -145,7 +149,12 @@ class Leader:
             changed=lambda key: self._queue.add(key),
         )
         self._judge = Judge(
-            kube, cases=self._cases, arms=observer.arms, changed=lambda key: self._queue.add(key)
+            kube,
+            observer,
+            Meter(Prometheus(settings.metrics_hosts)),
+            services=lambda: self._services,
+            cases=self._cases,
+            changed=lambda key: self._queue.add(key),
         )
         self._reconciler = Reconciler(
             kube,
@@ -153,6 +162,7 @@ class Leader:
             services=lambda: self._services,
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
+            obeyed=observer.obeyed,
         )
         self._queue = WorkQueue(self._reconcile)
 

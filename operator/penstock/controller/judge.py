@@ -1,22 +1,30 @@
-"""The judge at work: every ten seconds a block of evidence on each canary, and what it says of it."""
+"""The judge at work: every ten seconds a block of evidence on each canary, and what it says of it.
+
+Faults that need no statistics are looked for in between, as often as engines and gateways are read.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import CONFIG_MAPS, Kube, Object
 from penstock.api.convert import InvalidService, to_core
+from penstock.controller.meter import Meter
+from penstock.controller.pasts import Pasts
+from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Faults
-from penstock.core.canary.judge import judge
+from penstock.core.canary.gated import gated
+from penstock.core.canary.judge import fault, judge
 from penstock.core.canary.verdict import Verdict
 from penstock.core.feed import Arms
 from penstock.core.manifests.kept import TRIAL, is_ours
 from penstock.core.observed import ObservedDeployment, ObservedPod
 from penstock.core.rollout.blocks import Sides, block_of
 from penstock.core.rollout.phases import Phase
-from penstock.core.rollout.trial import Trial, evidence, from_record, to_record
+from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
 from penstock.core.service import CONTROL, SERVE, SERVICE_LABEL, ServiceSpec
 from penstock.errors import KubeError, NotFound
 
@@ -25,27 +33,42 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 BLOCK_S = 10.0
+LOOK_S = 2.0
 MANAGER = "penstock-judge"
 JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The last word on one canary, and the evidence as the status has it."""
+    """The last word on one canary, with evidence and the user's metrics as the status has them."""
 
     deployment: str
     verdict: Verdict
     evidence: tuple[Object, ...]
+    metrics: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A service whose canary is judged, as it is just now. deployment: the uid of the canary's."""
+    """A service whose canary is judged, as it is just now. deployment: the uid of the canary's.
+    revision: the canary's. stable: the one that it is compared with."""
 
     service: ServiceSpec
     deployment: str
+    revision: str
+    stable: str
     sides: Sides
     faults: Faults
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the queries of metrics may name."""
+        return {
+            "namespace": self.service.namespace,
+            "service": self.service.name,
+            "revision": self.revision,
+            "stable": self.stable,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +82,35 @@ class _Open:
     is_kept: bool = True
 
 
+class Sight(Protocol):
+    """What was seen of services and their engines; the Observer's."""
+
+    def arms(self, key: Key) -> Arms: ...
+
+    def counts(self, key: Key) -> Counts | None: ...
+
+    def corrupted(self, pods: Iterable[str]) -> int: ...
+
+
 class Judge:
-    """cases: what is to be judged. arms: what gateways counted for a service. changed: is called when
-    there is something new to be said."""
+    """services: all there are. cases: what is to be judged. changed: is called when there is
+    something new to be said."""
 
     def __init__(
         self,
         kube: Kube,
+        sight: Sight,
+        meter: Meter,
         *,
+        services: Callable[[], Mapping[Key, Object]],
         cases: Callable[[], list[Case]],
-        arms: Callable[[Key], Arms],
         changed: Callable[[Key], None],
     ) -> None:
         self._kube = kube
+        self._sight = sight
+        self._meter = meter
+        self._pasts = Pasts(services, sight.counts)
         self._cases = cases
-        self._arms = arms
         self._changed = changed
         self._open: dict[Key, _Open] = {}
         self._said: dict[Key, Judgement] = {}
@@ -87,41 +124,67 @@ class Judge:
         """Until cancelled."""
         while True:
             await self.tick(monotonic())
-            await asyncio.sleep(BLOCK_S)
+            await asyncio.sleep(LOOK_S)
 
     async def tick(self, now_s: float) -> None:
+        self._pasts.look(now_s)
         cases = {case.service.key: case for case in self._cases()}
         self._open = {key: each for key, each in self._open.items() if key in cases}
         self._said = {key: each for key, each in self._said.items() if key in cases}
-        for key, case in cases.items():
-            try:
-                await self._judge(key, case, now_s)
-            except KubeError as error:
-                logger.warning("%s/%s: not judged: %s", *key, error)
+        await asyncio.gather(*(self._judge_or_say(*each, now_s) for each in cases.items()))
+
+    async def _judge_or_say(self, key: Key, case: Case, now_s: float) -> None:
+        try:
+            await self._judge(key, case, now_s)
+        except KubeError as error:
+            logger.warning("%s/%s: not judged: %s", *key, error)
 
     async def _judge(self, key: Key, case: Case, now_s: float) -> None:
-        arms = self._arms(key)
+        arms = self._sight.arms(key)
         begun = self._open.get(key)
         if begun is None or begun.trial.deployment != case.deployment:
             self._open[key] = await self._begin(case, arms, now_s)
             return
-        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, case.faults)
+        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
+        # A loop that comes a little late must not make blocks of twelve seconds.
+        has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
+        if not has_ended and fault(begun.trial.state, block) is None:
+            return
         spec = case.service.rollout.canary
         verdict, state = judge(spec, begun.trial.state, block)
-        trial = Trial(begun.trial.version, case.deployment, state)
+        metrics = await self._meter.look(
+            spec.metrics, begun.trial.metrics, case.names, block.length_s
+        )
+        verdict = gated(spec, state, verdict, metrics)
+        trial = replace(
+            begun.trial,
+            state=state,
+            metrics=metrics,
+            canary=begun.trial.canary.plus(block.canary),
+            control=begun.trial.control.plus(block.control),
+        )
         # Kept before it is acted on: the next operator must not know less than this one said.
         if begun.is_kept:
             record = TRIAL.config_map(case.service, to_record(trial))
             await self._kube.apply(record, manager=MANAGER)
         self._open[key] = _Open(trial, arms, now_s, begun.is_kept)
-        self._said[key] = Judgement(case.deployment, verdict, evidence(spec, state))
+        self._said[key] = Judgement(
+            case.deployment, verdict, evidence(spec, state), metric_gates(metrics)
+        )
         logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
         self._changed(key)
+
+    def _faults(self, case: Case) -> Faults:
+        """A prompt that makes stable overflow as well is not the canary's fault."""
+        is_shared = self._sight.corrupted(case.sides.control) > 0
+        corrupted = 0 if is_shared else self._sight.corrupted(case.sides.canary)
+        return replace(case.faults, nan_outputs=corrupted)
 
     async def _begin(self, case: Case, arms: Arms, now_s: float) -> _Open:
         """As it was kept, or a new one."""
         service = case.service
-        fresh = Trial.begin(service.rollout.canary, case.deployment)
+        history = self._pasts.history(service.key, case.stable)
+        fresh = Trial.begin(service.rollout.canary, case.deployment, history)
         try:
             body = await self._kube.get(CONFIG_MAPS, service.namespace, TRIAL.name(service.name))
         except NotFound:
@@ -173,6 +236,8 @@ def _case(
     return Case(
         service=service,
         deployment=deployment,
+        revision=revision,
+        stable=stable,
         sides=Sides(_names(service, canary), _names(service, control)),
         faults=Faults(
             crash_loops=sum(pod.is_crash_looping for pod in canary),

@@ -8,8 +8,10 @@ from penstock.adapters.clock import steady
 from penstock.adapters.kube import Object
 from penstock.adapters.scrape import Scraper
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
+from penstock.core.canary.counts import Counts
 from penstock.core.feed import Arms, Feed, Gateways
-from penstock.core.signals import GatewayReading, Missing, Observation, PodView
+from penstock.core.rollout.routes import Obeyed
+from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation, PodView
 
 Key = tuple[str, str]
 
@@ -21,6 +23,8 @@ class Observer:
         self._scraper = scraper
         self._pods = gateways
         self._gateways = Gateways()
+        self._corrupted: dict[str, int] = {}
+        self._answers: dict[str, Feed | Missing] | None = None
 
     async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         targets = list(targets)
@@ -28,6 +32,12 @@ class Observer:
             self._read_gateways(),
             asyncio.gather(*(self._read_engines(target) for target in targets)),
         )
+        self._corrupted = {
+            f"{target.service.namespace}/{pod.name}": pod.reading.corrupted
+            for target, pods in zip(targets, views, strict=True)
+            for pod in pods
+            if isinstance(pod.reading, EngineReading)
+        }
         now_s = steady()
         return {
             target.service.key: Observation(
@@ -39,6 +49,27 @@ class Observer:
     def arms(self, key: Key) -> Arms:
         """What gateways counted of each engine of a service, as of the last look."""
         return self._gateways.arms.get("/".join(key), {})
+
+    def counts(self, key: Key) -> Counts | None:
+        """Requests to engines of a service that ended, and those that failed, since this process
+        began to look; None where no gateway tells."""
+        reading = self._reading(key)
+        return Counts(reading.ended + reading.failed, reading.failed) if reading else None
+
+    def corrupted(self, pods: Iterable[str]) -> int:
+        """Requests whose logits were not numbers, on engines "namespace/name", at the last look."""
+        return sum(self._corrupted.get(pod, 0) for pod in pods)
+
+    def obeyed(self, key: Key) -> Obeyed | None:
+        """What traffic of a service each gateway obeyed at the last look; None before the first."""
+        if self._answers is None:
+            return None
+        service = "/".join(key)
+        return {
+            gateway: None if isinstance(answer, Missing) else answer.obeys[service]
+            for gateway, answer in self._answers.items()
+            if isinstance(answer, Missing) or service in answer.obeys
+        }
 
     def _reading(self, key: Key) -> GatewayReading | None:
         return self._gateways.sums.get("/".join(key))
@@ -57,12 +88,18 @@ class Observer:
         if bodies is None:
             return Missing("gateway", "its pods are not known yet")
         pods = gateway_pods(bodies)
+        feeds = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
+        # One that is not ready may still have clients: if it answers, its word counts.
+        self._answers = {
+            pod.name: feeds[pod.name]
+            for pod in pods
+            if pod.is_ready or isinstance(feeds[pod.name], Feed)
+        }
         if not pods:
             self._gateways = Gateways()
             return None
         if not any(pod.is_ready for pod in pods):
             return Missing("gateway", "no pod of it is ready")
-        feeds = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
         for pod in pods:
             feed = feeds[pod.name]
             if isinstance(feed, Missing) and pod.is_ready:

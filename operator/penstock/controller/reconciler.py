@@ -1,6 +1,5 @@
 """One service: read what is there, plan, write, say how it stands."""
 
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from penstock.adapters.kube import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
+    JOBS,
     KINDS,
     PODS,
     Kube,
@@ -23,10 +23,11 @@ from penstock.controller.judge import Judgement
 from penstock.core import conditions
 from penstock.core import status as statuses
 from penstock.core.history import Revision
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
 from penstock.core.plan import Plan, Told, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
+from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.state import RolloutState
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import SERVICE_LABEL, ServiceSpec
@@ -41,6 +42,14 @@ OPERATOR_MANAGER = "penstock-operator"
 SCALER_MANAGER = "penstock-scaler"
 
 
+class _Refused(Exception):
+    """The API server will not have an object of this kind, as it is."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
 class Reconciler:
     """Makes the cluster agree with one service at a time. Keeps nothing it could not read again."""
 
@@ -52,12 +61,14 @@ class Reconciler:
         services: Callable[[], Mapping[Key, Object]],
         scaling: Callable[[Key], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
+        obeyed: Callable[[Key], Obeyed | None],
     ) -> None:
         self._kube = kube
         self._image = engine_image
         self._services = services
         self._scaling = scaling
         self._judgement = judgement
+        self._obeyed = obeyed
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
         self._rejections: dict[tuple[str, str], tuple[str, str]] = {}  # (uid, revision) -> why
 
@@ -94,20 +105,25 @@ class Reconciler:
             desired=scaling.desired if scaling else None,
             verdict=said.verdict if said else None,
             command=commands.read(body["metadata"].get("annotations", {}).get(commands.ANNOTATION)),
+            obeyed=self._obeyed(key),
         )
         forbidden = None
         try:
             await self._bring_up(spec, plan(spec, observed, self._image, now_s, told))
-        except Rejected as error:
-            self._rejections[(spec.uid, revision_of(spec))] = conditions.rejected(str(error))
-            observed = replace(observed, refusal=conditions.rejected(str(error)))
+        except _Refused as refused:
+            refusal = conditions.rejected(refused.kind, refused.message)
+            if refused.kind != "Job":  # that is mended without another revision
+                self._rejections[(spec.uid, revision_of(spec))] = refusal
+            observed = replace(observed, refusal=refusal)
         except Forbidden as error:
             forbidden = error
             observed = replace(observed, refusal=conditions.forbidden(spec, str(error)))
         planned = plan(spec, observed, self._image, now_s, told)
         await self._adjust(spec, planned)
-        evidence = said.evidence if said else None
-        after = statuses.render(spec, observed, planned, scaling, before, now, evidence)
+        after = statuses.render(
+            spec, observed, planned, scaling, before, now,
+            said.evidence if said else None, said.metrics if said else None,
+        )  # fmt: skip
         await self._write_status(key, body, before, after)
         if forbidden is not None:
             raise forbidden  # it may be allowed later
@@ -120,15 +136,19 @@ class Reconciler:
         history = tuple(Revision.of(r) for r in await self._owned(CONTROLLER_REVISIONS, spec))
         deployments = await self._owned(DEPLOYMENTS, spec)
         pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
+        is_tried = rollout is not None and rollout.strategy == "Canary" and not rollout.is_calm
+        jobs = await self._owned(JOBS, spec) if is_tried else []
         return Observed(
             deployments=tuple(ObservedDeployment.of(d) for d in deployments),
             pods=tuple(ObservedPod.of(p) for p in pods),
             history=history,
             rollout=rollout,
             traffic=statuses.traffic_of(status),
+            traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(spec),
             refusal=self._rejections.get((spec.uid, revision_of(spec))),
+            jobs=tuple(ObservedJob.of(job) for job in jobs),
         )
 
     async def _owned(self, resource: Resource, spec: ServiceSpec) -> list[Object]:
@@ -147,7 +167,7 @@ class Reconciler:
         return None
 
     async def _bring_up(self, spec: ServiceSpec, planned: Plan) -> None:
-        """Make what is to be there, in order. Raises Rejected or Forbidden for a pod or a template."""
+        """Make what is to be there, in order. Raises _Refused or Forbidden for what makes pods."""
         for line in planned.details:
             logger.info("%s/%s: %s", spec.namespace, spec.name, line)
         for body in planned.apply:
@@ -156,10 +176,14 @@ class Reconciler:
             except Rejected as error:
                 if body["kind"] == "ControllerRevision":  # of a service of the name that is going
                     raise Transient(f"the revision is not remembered yet: {error}") from error
-                raise
+                raise _Refused(body["kind"], str(error)) from error
         for body in planned.create:
-            with contextlib.suppress(Conflict):  # an earlier attempt made it
+            try:
                 await self._kube.create(PODS, spec.namespace, body)
+            except Conflict:  # an earlier attempt made it
+                continue
+            except Rejected as error:
+                raise _Refused("Pod", str(error)) from error
 
     async def _adjust(self, spec: ServiceSpec, planned: Plan) -> None:
         """Set the numbers of replicas, and delete what is not to be there."""

@@ -1,12 +1,13 @@
 """How a service stands: conditions with reasons, from what is there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.core.observed import Observed, ObservedPod, verdict_of
 from penstock.core.plan import Plan
 from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import ServiceSpec
+from penstock.core.service import Object, ServiceSpec
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -19,9 +20,10 @@ class Condition:
     message: str
 
 
-def rejected(message: str) -> tuple[str, str]:
-    """The refusal of a pod that is wrong and stays wrong."""
-    text = f"the API server refused the pod template: {message}; see spec.template"
+def rejected(kind: str, message: str) -> tuple[str, str]:
+    """The refusal of an object that is wrong and stays wrong."""
+    field = "spec.rollout.canary.evaluation" if kind == "Job" else "spec.template"
+    text = f"the API server refused the pod template: {message}; see {field}"
     return "PodTemplateRejected", text
 
 
@@ -46,9 +48,14 @@ def invalid(message: str) -> tuple[Condition, ...]:
 
 
 def conditions(
-    spec: ServiceSpec, observed: Observed, plan: Plan, scaling: ScalingReport | None
+    spec: ServiceSpec,
+    observed: Observed,
+    plan: Plan,
+    scaling: ScalingReport | None,
+    gates: Sequence[Object] = (),
 ) -> tuple[Condition, ...]:
-    """In the order of cause and effect; Ready says the first that does not hold."""
+    """In the order of cause and effect; Ready says the first that does not hold. gates: of a canary,
+    as the status has them."""
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
     if coming != plan.revision:  # the spec's revision was refused, not this one
         observed = replace(observed, refusal=None)
@@ -60,7 +67,8 @@ def conditions(
         _rolled_out(plan),
     )
     stalled = _stalled(tree, observed, plan, coming)
-    return (*tree, _scaling_active(spec, scaling), stalled, _ready(tree))
+    scaled = _scaling_active(spec, scaling)
+    return (*tree, *_metrics_readable(gates), scaled, stalled, _ready(tree))
 
 
 def _spec_valid(spec: ServiceSpec, observed: Observed) -> Condition:
@@ -143,7 +151,21 @@ def _rolled_out(plan: Plan) -> Condition:
     if state.phase == "Rejected" and state.rejected is not None:
         message = f"revision {state.rejected.revision} was rejected: {state.rejected.reason}"
         return Condition("RolledOut", "False", "Rejected", message)
-    return Condition("RolledOut", "False", state.phase, state.reason)
+    message = f"{state.reason}; {plan.awaited}" if plan.awaited else state.reason
+    return Condition("RolledOut", "False", state.phase, message)
+
+
+def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
+    """Only where there are some: a canary waits for those that cannot be read."""
+    metrics = [gate for gate in gates if gate["kind"] == "Metric"]
+    unread = [f"{m['name']}: {m['message']}" for m in metrics if m["state"] == "Unreadable"]
+    if unread:
+        said = "; ".join(unread)
+        return (Condition("MetricsReadable", "False", "MetricUnreadable", said),)
+    if metrics:
+        said = "the metrics of the canary can be read"
+        return (Condition("MetricsReadable", "True", "Readable", said),)
+    return ()
 
 
 def _stalled(

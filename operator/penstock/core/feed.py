@@ -11,7 +11,7 @@ from typing import Literal
 from penstock.core.canary.evidence import NO_REQUESTS, Arm
 from penstock.core.signals import GatewayReading, Histogram
 
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 COUNTERS = ("arrivals", "prompt_tokens", "ended", "output_tokens", "shed", "failed")
 GAUGES = ("queued", "queued_prompt_tokens", "in_flight", "in_flight_prefill_tokens")
 
@@ -23,12 +23,14 @@ Arms = Mapping[str, Arm]
 class Feed:
     """One gateway's. started_s: when its counting began. services: by "namespace/name", all that it
     serves. arms: of services whose engines are of more than one revision or cohort, by engine pod,
-    "namespace/name": of those that are there still."""
+    "namespace/name": of those that are there still. obeys: the generation of the traffic of each
+    service that the gateway obeys."""
 
-    version: Literal[2]
+    version: Literal[3]
     started_s: float
     services: Mapping[str, GatewayReading]
     arms: Mapping[str, Arms] = field(default_factory=dict)
+    obeys: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

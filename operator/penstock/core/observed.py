@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Literal
 
 from penstock.core.history import Revision
 from penstock.core.rollout.shares import Share
@@ -10,6 +11,9 @@ from penstock.core.routing import Side
 from penstock.core.service import (
     COHORT_LABEL,
     ENGINE_CONTAINER,
+    EVALUATION,
+    EVALUATION_CONTAINER,
+    PREFLIGHT,
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
@@ -20,10 +24,11 @@ from penstock.core.service import (
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """An engine or preflight pod. trouble: (reason, message) when it cannot go on by itself.
+    """Of an engine, a preflight or an evaluation. trouble: (reason, message) when it cannot go on by
+    itself.
 
     created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
-    restarts: of the engine's container. is_out_of_memory: it was killed for memory, now or last.
+    restarts: of its container. is_out_of_memory: it was killed for memory, now or last.
     """
 
     name: str
@@ -35,7 +40,7 @@ class ObservedPod:
     is_ending: bool
     phase: str
     trouble: tuple[str, str] | None
-    said: str  # the engine container's termination message
+    said: str  # the container's termination message
     created_at: str = ""
     ready_at: str | None = None
     cohort: str = ""
@@ -61,7 +66,7 @@ class ObservedPod:
         labels = metadata.get("labels", {})
         conditions = {c["type"]: c for c in status.get("conditions", [])}
         containers = {c["name"]: c for c in status.get("containerStatuses", [])}
-        engine = containers.get(ENGINE_CONTAINER, {})
+        engine = containers.get(ENGINE_CONTAINER) or containers.get(EVALUATION_CONTAINER, {})
         ready = conditions.get("Ready", {})
         is_ready = ready.get("status") == "True"
         return cls(
@@ -120,11 +125,41 @@ class ObservedDeployment:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedJob:
+    """A canary's evaluation. reason: of its failure, from the Job itself."""
+
+    name: str
+    uid: str
+    revision: str
+    state: Literal["Running", "Passed", "Failed"]
+    reason: str = ""
+    is_ending: bool = False
+
+    @classmethod
+    def of(cls, job: Object) -> "ObservedJob":
+        metadata = job["metadata"]
+        held = {
+            c["type"]: c
+            for c in job.get("status", {}).get("conditions", [])
+            if c["status"] == "True"
+        }
+        failed = held.get("Failed", {})
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=metadata.get("labels", {}).get(REVISION_LABEL, ""),
+            state="Failed" if failed else "Passed" if "Complete" in held else "Running",
+            reason=failed.get("message", ""),
+            is_ending="deletionTimestamp" in metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """A service's children and what its status said before.
 
-    traffic: the shares that gateways were told last. stable_spec: what the stable revision was made
-    of, where that is known.
+    traffic: the shares that gateways were told last; traffic_generation: how often they changed.
+    stable_spec: what the stable revision was made of, where that is known.
     """
 
     deployments: tuple[ObservedDeployment, ...] = ()
@@ -132,11 +167,13 @@ class Observed:
     history: tuple[Revision, ...] = ()
     rollout: RolloutState | None = None
     traffic: tuple[Share, ...] = ()
+    traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
     # Another service of the namespace, and older, that serves the same name.
     name_taken_by: str | None = None
     # (reason, message) when the API server refused a pod or a template of this revision.
     refusal: tuple[str, str] | None = None
+    jobs: tuple[ObservedJob, ...] = ()
 
     @property
     def stable(self) -> str | None:
@@ -152,10 +189,19 @@ class Observed:
             (
                 p
                 for p in self.pods
-                if p.revision == revision and p.role != SERVE and not p.is_ending
+                if p.revision == revision and p.role == PREFLIGHT and not p.is_ending
             ),
             None,
         )
+
+    def evaluation(self, revision: str | None) -> ObservedJob | None:
+        return next((job for job in self.jobs if job.revision == revision), None)
+
+    def report(self, job: ObservedJob) -> str:
+        """What an evaluation said at its end."""
+        pods = (p for p in self.pods if p.role == EVALUATION and p.revision == job.revision)
+        said = next((pod.said for pod in pods if pod.said), "")
+        return said[-500:] or job.reason or "it left no report"
 
     def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
         """Engine pods of a revision that are not on their way out; of one cohort, or of all."""

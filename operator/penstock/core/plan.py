@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from penstock.core import history
 from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests import engine as manifests
+from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod, verdict_of
 from penstock.core.revision import revision_of
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import Seen
+from penstock.core.rollout.events import Seen, awaited
+from penstock.core.rollout.phases import Phase
+from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.shares import Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.step import begin, step
@@ -25,6 +28,9 @@ from penstock.core.rollout.wake import wake_s
 from penstock.core.routing import Side
 from penstock.core.service import Object, ServiceSpec
 from penstock.core.strategic_merge import covers
+
+# Phases in which an evaluation may still say something.
+EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class Scale:
 class Doomed:
     """An object to delete, told apart from a later one of the same name."""
 
-    kind: str  # ControllerRevision, Deployment or Pod
+    kind: str  # ControllerRevision, Deployment, Job or Pod
     name: str
     uid: str
 
@@ -45,24 +51,29 @@ class Doomed:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What comes from elsewhere than the cluster: the scaler's number, the judge's verdict on the
-    revision that is rolled out, a person's last command. None: nothing."""
+    revision that is rolled out, a person's last command, what traffic each gateway obeys. None:
+    nothing."""
 
     desired: int | None = None
     verdict: Verdict | None = None
     command: Command | None = None
+    obeyed: Obeyed | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Where the rollout stands, and writes to make, in this order; details say the same in words.
 
-    revision: the spec's. wake_s: when to look again though nothing changes, in seconds from now.
+    revision: the spec's. generation: of the shares, one more with each change of them. wake_s: when to
+    look again though nothing changes, in seconds from now. awaited: the gateway that is waited for.
     """
 
     revision: str
     rollout: RolloutState
     shares: tuple[Share, ...]
+    generation: int = 0
     wake_s: float | None = None
+    awaited: str = ""
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
     scale: tuple[Scale, ...] = ()
@@ -80,7 +91,9 @@ def plan(
     """The next writes for `spec`. A revision that is refused leaves what serves alone."""
     wanted = revision_of(spec)
     total = replicas_for_all(spec, observed, told.desired)
-    seen = Seen(spec.rollout, observed, wanted, total, now_s, told.verdict, told.command)
+    seen = Seen(
+        spec.rollout, observed, wanted, total, now_s, told.verdict, told.command, told.obeyed
+    )
     before = observed.rollout
     state = begin(seen) if before is None else step(before, seen)
     aims = targets(spec.rollout, state, observed, total)
@@ -88,13 +101,16 @@ def plan(
     steps = _Steps(spec, observed, image, wanted)
     if not is_new:
         steps.bring_up(state, aims.pods)
+        steps.evaluate(state)
         steps.set_replicas(aims.pods)
         steps.remove(state, set(aims.pods))
     return Plan(
         revision=wanted,
         rollout=state,
         shares=aims.shares,
+        generation=observed.traffic_generation + (aims.shares != observed.traffic),
         wake_s=0.0 if is_new else wake_s(state, seen),
+        awaited="" if is_new else awaited(state, seen),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
         scale=tuple(steps.scale),
@@ -178,6 +194,19 @@ class _Steps:
             self.apply.append(wanted)
             self.details.append(f"repair {deployment.name}")
 
+    def evaluate(self, state: RolloutState) -> None:
+        """Once for a canary, as soon as it is judged."""
+        revision, wanted = state.revision, self._spec.rollout.evaluation
+        if revision is None or wanted is None or state.phase != "Judging":
+            return
+        ready = sorted(
+            pod.address for pod in self._observed.serving(revision) if pod.is_ready and pod.address
+        )
+        if ready and self._observed.evaluation(revision) is None:
+            stable = state.stable or ""
+            self.apply.append(evaluation_job(self._spec, wanted, revision, stable, ready[0]))
+            self.details.append(f"evaluate revision {revision}")
+
     @property
     def _is_empty(self) -> bool:
         """Whether the service is to have no pods at all."""
@@ -201,6 +230,10 @@ class _Steps:
             if deployment.side not in kept | told and not deployment.is_ending:
                 self.delete.append(Doomed("Deployment", deployment.name, deployment.uid))
                 self.details.append(f"remove {deployment.name}")
+        for job in self._observed.jobs:
+            is_needed = job.revision == state.revision and state.phase in EVALUATED
+            if not is_needed and not job.is_ending:
+                self.delete.append(Doomed("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}
         for pod in self._observed.pods:
             if _is_stale_preflight(pod, revisions):

@@ -15,11 +15,12 @@ ROLE_LABEL = f"{GROUP}/role"
 COHORT_LABEL = f"{GROUP}/cohort"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "penstock"
-SERVE, PREFLIGHT = "serve", "preflight"
+SERVE, PREFLIGHT, EVALUATION = "serve", "preflight", "evaluation"
 # Pods of the stable revision that a canary is compared with; all others have no cohort.
 CONTROL = "control"
 
 ENGINE_CONTAINER = "engine"
+EVALUATION_CONTAINER = "evaluation"
 ENGINE_PORT = 8000
 ENGINE_PORT_NAME = "http"
 

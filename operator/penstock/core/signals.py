@@ -71,7 +71,8 @@ class EngineReading:
 
     Gauges: running, waiting, kv_usage (0 to 1), prefill_tokens_pending (accepted and not computed).
     Counters: prompt_tokens and cached_tokens of prompts whose first token came, output_tokens,
-    steps, finished requests. output_tokens_finished: of finished requests only.
+    steps, finished requests. output_tokens_finished: of finished requests only. corrupted: requests
+    whose logits were not numbers; 0 of an engine that does not look.
     """
 
     at_s: float
@@ -89,6 +90,7 @@ class EngineReading:
     preemptions: int
     ttft_s: Histogram
     itl_s: Histogram
+    corrupted: int = 0
 
     @property
     def kv_tokens(self) -> float:

@@ -11,6 +11,9 @@ from penstock.core.routing import Side
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object, ServiceSpec
 
+# What the states of a Job are to a gate.
+JOB_STATES = {"Running": "Waiting", "Passed": "Passing", "Failed": "Failed"}
+
 
 def render(
     spec: ServiceSpec,
@@ -20,12 +23,15 @@ def render(
     previous: Object,
     now: str,
     evidence: Sequence[Object] | None = None,
+    metrics: Sequence[Object] | None = None,
 ) -> Object:
     """The whole status; `previous` keeps the times of conditions that did not change.
 
-    evidence: what the judge of the rollout holds; None where it has not said anything new.
+    evidence: what the judge of the rollout holds; metrics: how the user's stand. None where there is
+    nothing new to say.
     """
     state = plan.rollout
+    gates = _gates(observed, state, previous, metrics)
     pods = [
         pod
         for share in plan.shares
@@ -37,15 +43,19 @@ def render(
         "stableRevision": state.stable,
         "candidateRevision": state.revision,
         "traffic": as_traffic(plan.shares),
+        "trafficGeneration": plan.generation,
         "rollout": state.as_object()
-        | {"evidence": kept_evidence(state, previous) if evidence is None else list(evidence)},
+        | {
+            "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
+            "gates": gates,
+        },
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),
         "selector": (
             f"{SERVICE_LABEL}={spec.name},{REVISION_LABEL}={state.stable}" if state.stable else ""
         ),
         "conditions": as_objects(
-            conditions(spec, observed, plan, scaling), previous, spec.generation, now
+            conditions(spec, observed, plan, scaling, gates), previous, spec.generation, now
         ),
     }
     if spec.scaling.mode == "External":
@@ -75,12 +85,26 @@ def traffic_of(status: Object) -> tuple[Share, ...]:
     )
 
 
-def kept_evidence(state: RolloutState, previous: Object) -> list[Object]:
+def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:
     """What was said before, until another rollout begins."""
     if state.phase in ("Stopping", "Starting", "Replacing"):
         return []
-    kept: list[Object] = (previous.get("rollout") or {}).get("evidence", [])
+    kept: list[Object] = (previous.get("rollout") or {}).get(field, [])
     return kept
+
+
+def _gates(
+    observed: Observed, state: RolloutState, previous: Object, metrics: Sequence[Object] | None
+) -> list[Object]:
+    """The user's metrics, and the evaluation."""
+    kept = _kept("gates", state, previous)
+    found = [gate for gate in kept if gate["kind"] == "Metric"] if metrics is None else [*metrics]
+    job = observed.evaluation(state.revision)
+    if job is None:
+        return found + [gate for gate in kept if gate["kind"] == "Evaluation"]
+    said = "it runs" if job.state == "Running" else observed.report(job)
+    gate = {"name": job.name, "kind": "Evaluation", "state": JOB_STATES[job.state], "message": said}
+    return [*found, gate]
 
 
 def as_objects(

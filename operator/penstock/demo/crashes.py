@@ -1,9 +1,9 @@
-"""A service's life with the operator killed before or after chosen writes, and how it ends.
+"""A service's life with the operator killed before or after its writes, and how it ends.
 
-The life: applied, Ready, changed to another revision with more replicas, Ready again; a canary is
-promoted by hand. A proxy stands between the operator and the API server. It counts writes; at a
-chosen one it kills the operator, either before the write goes on or after it was made and before
-the answer comes back.
+The life: applied, Ready, changed to another revision with more replicas; then the revision takes over,
+or a person takes it back. A proxy stands between the operator and the API server. It kills the operator
+at chosen writes or at all, either before the write goes on or after it was made and before the answer
+comes back.
 """
 
 import asyncio
@@ -11,9 +11,10 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from penstock.adapters.kube import (
     CONTROLLER_REVISIONS,
@@ -26,7 +27,8 @@ from penstock.adapters.kube import (
     Object,
 )
 from penstock.core.rollout import commands
-from penstock.core.rollout.phases import Strategy
+from penstock.core.rollout.commands import Action
+from penstock.core.rollout.phases import Phase, Strategy
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.demo.killing_proxy import KillingProxy, Moment
 from penstock.demo.stage import eventually
@@ -34,6 +36,9 @@ from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig
 
 SERVICE = "chat"
+FIRST_MODEL_LEN = 256
+# For each part of a life; so many times that where every write kills an operator.
+PATIENCE_S, WHEN_KILLED = 120.0, 5
 # Merged into the spec once the service is Ready: another revision, and one engine more.
 CHANGE: Object = {
     "engine": {"maxModelLen": 128},
@@ -41,7 +46,18 @@ CHANGE: Object = {
 }
 
 
-# What every life has, however many writes of the status fall together.
+Ending = Literal["Promoted", "Aborted"]
+
+# What a person says, and in which phase. Without a word the revision takes over by itself.
+_WORDS: dict[tuple[Strategy, Ending], tuple[Phase, Action]] = {
+    ("Canary", "Promoted"): ("Judging", "promote"),
+    ("Canary", "Aborted"): ("Judging", "abort"),
+    ("BlueGreen", "Aborted"): ("Promoting", "abort"),
+    ("Rolling", "Aborted"): ("Replacing", "abort"),
+}
+# Recreate has nothing to go back to: there a person restores the spec.
+
+# What every life that ends with another revision has, however many writes of the status fall together.
 _ALWAYS = {
     "patch controllerrevisions": 2,
     "create pods": 2,  # a preflight of each revision
@@ -63,7 +79,7 @@ _OCCUR: dict[Strategy, dict[str, int]] = {
 
 
 def moments(strategy: Strategy) -> tuple[Moment, ...]:
-    """All that a life with this strategy has for certain."""
+    """All that a life of this strategy has for certain, whose revision is promoted."""
     return tuple(
         Moment(write, nth, after)
         for write, times in _OCCUR[strategy].items()
@@ -74,10 +90,11 @@ def moments(strategy: Strategy) -> tuple[Moment, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """writes: verb and resource of each. missed: the moments that never came."""
+    """writes: verb and resource of each. kills: of operators. missed: the moments that never came."""
 
     end: Mapping[str, object]
     writes: tuple[str, ...]
+    kills: int
     missed: frozenset[Moment]
 
 
@@ -88,14 +105,15 @@ class OperatorEnded(Exception):
 async def survive(
     cluster: Cluster,
     kube: Kube,
-    moments: Collection[Moment],
+    moments: Collection[Moment] | None,
     model_uri: str,
     strategy: Strategy,
+    ending: Ending = "Promoted",
 ) -> Life:
     """Live a service's life; an operator that dies at one of `moments` is followed by another.
 
-    The life has a namespace of its own. Raises TimeoutError when the service does not come to
-    rest, or OperatorEnded.
+    moments: None for every write. The life has a namespace of its own. Raises TimeoutError when the
+    service does not come to rest, or OperatorEnded.
     """
     namespace = f"crash-{secrets.token_hex(4)}"
     await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
@@ -104,12 +122,15 @@ async def survive(
         config = cluster.folder / f"kubeconfig-{namespace}"
         config.write_text(kubeconfig(url, cluster.folder / "pki" / "ca.crt", "unused"))
         operators = asyncio.create_task(_run_operators(proxy, kube, config, namespace))
-        life = asyncio.create_task(_live(kube, namespace, model_uri, strategy))
+        patience_s = PATIENCE_S * (WHEN_KILLED if moments is None else 1)
+        made = _Life(kube, namespace, strategy, ending, patience_s)
+        life = asyncio.create_task(made.live(model_uri))
         try:
             await asyncio.wait({operators, life}, return_when=asyncio.FIRST_COMPLETED)
             if operators.done():
                 await operators
-            return Life(await life, tuple(proxy.writes), frozenset(proxy.to_come))
+            end = await life
+            return Life(end, tuple(proxy.writes), proxy.kills, frozenset(proxy.to_come))
         finally:
             for task in (life, operators):
                 task.cancel()
@@ -146,56 +167,90 @@ async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
     )  # fmt: skip
 
 
-async def _live(
-    kube: Kube, namespace: str, model_uri: str, strategy: Strategy
-) -> dict[str, object]:
-    body = {
+class _Life:
+    """patience_s: for each part of it."""
+
+    def __init__(
+        self, kube: Kube, namespace: str, strategy: Strategy, ending: Ending, patience_s: float
+    ) -> None:
+        self._kube, self._namespace = kube, namespace
+        self._strategy, self._ending = strategy, ending
+        self._patience_s = patience_s
+
+    async def live(self, model_uri: str) -> dict[str, object]:
+        body = _service(self._namespace, model_uri, self._strategy, self._ending)
+        await self._kube.create(INFERENCE_SERVICES, self._namespace, body)
+        await self._until(self._has_settled, "settled")
+        await self._merge({"spec": CHANGE})
+        if (self._strategy, self._ending) == ("Recreate", "Aborted"):
+            await self._until(self._is_starting, "stopped the old pods")
+            await self._merge({"spec": {"engine": {"maxModelLen": FIRST_MODEL_LEN}}})
+        elif (self._strategy, self._ending) in _WORDS:
+            await self._until(self._has_spoken, "far enough for a word")
+        await self._until(self._has_settled, "settled again")
+        await asyncio.sleep(3)  # whatever a confused operator would still do
+        return await end_state(self._kube, self._namespace)
+
+    async def _until(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
+        await eventually(check, within_s=self._patience_s, what=what)
+
+    async def _merge(self, body: Object) -> None:
+        await self._kube.merge(
+            INFERENCE_SERVICES, self._namespace, SERVICE, body, manager="crashes"
+        )
+
+    async def _rollout(self) -> Object:
+        found = await self._kube.get(INFERENCE_SERVICES, self._namespace, SERVICE)
+        rollout: Object = found["status"]["rollout"]
+        return rollout
+
+    async def _is_starting(self) -> bool:
+        return bool((await self._rollout())["phase"] == "Starting")
+
+    async def _has_spoken(self) -> bool:
+        """The person's word, once it is time for it."""
+        rollout = await self._rollout()
+        phase, action = _WORDS[self._strategy, self._ending]
+        if rollout["phase"] != phase:
+            return False
+        text = commands.write(action, rollout["revision"], "1")
+        await self._merge({"metadata": {"annotations": {commands.ANNOTATION: text}}})
+        return True
+
+    async def _has_settled(self) -> bool:
+        """At rest as the spec stands, scaled as decided, and nothing left of another revision."""
+        found = await self._kube.get(INFERENCE_SERVICES, self._namespace, SERVICE)
+        status = found.get("status", {})
+        is_changed = found["metadata"]["generation"] > 1
+        calm = "Rejected" if is_changed and self._is_rejected else "Stable"
+        children = await _children(self._kube, self._namespace)
+        wanted = found["spec"].get("scaling", {}).get("minReplicas", 1)
+        return (
+            status.get("observedGeneration") == found["metadata"]["generation"]
+            and status["rollout"]["phase"] == calm
+            and status.get("scaling", {}).get("desired") == status["readyReplicas"] == wanted
+            and {c["metadata"]["labels"][REVISION_LABEL] for _, c in children}
+            == {status["stableRevision"]}
+        )
+
+    @property
+    def _is_rejected(self) -> bool:
+        return self._ending == "Aborted" and self._strategy != "Recreate"
+
+
+def _service(namespace: str, model_uri: str, strategy: Strategy, ending: Ending) -> Object:
+    kept = "2s" if ending == "Promoted" else "10m"
+    return {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "InferenceService",
         "metadata": {"name": SERVICE, "namespace": namespace},
         "spec": {
             "model": {"uri": model_uri},
-            "engine": {"maxModelLen": 256, "kvCache": {"memory": "8Mi"}},
+            "engine": {"maxModelLen": FIRST_MODEL_LEN, "kvCache": {"memory": "8Mi"}},
             "resources": {"memory": "1Gi"},
-            "rollout": {"strategy": strategy, "blueGreen": {"previousKept": "2s"}},
+            "rollout": {"strategy": strategy, "blueGreen": {"previousKept": kept}},
         },
     }
-    await kube.create(INFERENCE_SERVICES, namespace, body)
-    await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled")
-    body = {"spec": CHANGE}
-    await kube.merge(INFERENCE_SERVICES, namespace, SERVICE, body, manager="crashes")
-    if strategy == "Canary":
-        await eventually(lambda: _is_promoted(kube, namespace), within_s=120, what="judged")
-    await eventually(lambda: _has_settled(kube, namespace), within_s=120, what="settled again")
-    await asyncio.sleep(3)  # whatever a confused operator would still do
-    return await end_state(kube, namespace)
-
-
-async def _is_promoted(kube: Kube, namespace: str) -> bool:
-    """Once it is judged, a person has seen enough."""
-    found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
-    rollout = found["status"]["rollout"]
-    if rollout["phase"] != "Judging":
-        return False
-    text = commands.write("promote", rollout["revision"], "1")
-    body = {"metadata": {"annotations": {commands.ANNOTATION: text}}}
-    await kube.merge(INFERENCE_SERVICES, namespace, SERVICE, body, manager="crashes")
-    return True
-
-
-async def _has_settled(kube: Kube, namespace: str) -> bool:
-    """Ready as the spec stands, scaled as decided, and nothing left of another revision."""
-    found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
-    status = found.get("status", {})
-    ready = {c["type"]: c["status"] for c in status.get("conditions", [])}.get("Ready")
-    children = await _children(kube, namespace)
-    return (
-        ready == "True"
-        and status["observedGeneration"] == found["metadata"]["generation"]
-        and status.get("scaling", {}).get("desired") == status["readyReplicas"]
-        and {c["metadata"]["labels"][REVISION_LABEL] for _, c in children}
-        == {status["stableRevision"]}
-    )
 
 
 async def _children(kube: Kube, namespace: str) -> list[tuple[str, Object]]:
@@ -215,12 +270,15 @@ async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
         for plural, child in await _children(kube, namespace)
     ]
     status = found["status"]
+    rejected = status["rollout"].get("rejected") or {}
     history, _ = await kube.list(CONTROLLER_REVISIONS, namespace)
     return {
         "children": sorted(children),
         "conditions": {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]},
         "traffic": status["traffic"],
-        "rollout": [status["rollout"].get(name) for name in ("phase", "revision", "rejected")],
+        "phase": status["rollout"]["phase"],
+        "rolled out": status["rollout"].get("revision"),
+        "rejected": (rejected.get("revision"), rejected.get("reason")),
         "history": [entry["revision"] for entry in history],
         "replicas": (status["replicas"], status["readyReplicas"]),
         "desired": status["scaling"]["desired"],

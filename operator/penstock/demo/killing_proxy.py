@@ -1,4 +1,4 @@
-"""Stands between an operator and the API server, and kills the operator at chosen writes."""
+"""Stands between an operator and the API server, and kills the operator at writes: chosen ones, or all."""
 
 import asyncio
 import contextlib
@@ -32,9 +32,15 @@ class Moment:
 
 
 class KillingProxy:
-    """Forwards to the API server as its administrator; counts writes to one namespace, not Leases."""
+    """Forwards to the API server as its administrator; counts writes to one namespace, not Leases.
 
-    def __init__(self, cluster: Cluster, namespace: str, moments: Collection[Moment]) -> None:
+    moments: when to kill; None: at every write, of each kind the first time before it, the second time
+    after it, and so on, so that what the operator does is done after every second attempt.
+    """
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, moments: Collection[Moment] | None
+    ) -> None:
         self._cluster = cluster
         self._scope = f"/namespaces/{namespace}/"
         self._counts: Counter[str] = Counter()
@@ -42,7 +48,8 @@ class KillingProxy:
         self._tls = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
         self.operator: asyncio.subprocess.Process | None = None
         self.writes: list[str] = []
-        self.to_come = set(moments)
+        self.to_come = set(moments or ())
+        self._always = moments is None
         self.kills = 0
 
     @asynccontextmanager
@@ -84,7 +91,7 @@ class KillingProxy:
             return answer
 
     def _moment_of(self, request: web.Request) -> Moment | None:
-        """Count a write; the moment that it is, if it is one of those to come."""
+        """Count a write; the moment that it is, if the operator is to die at it."""
         _, _, path = request.path.partition(self._scope)
         if request.method not in VERBS or not path or path.startswith("leases"):
             return None
@@ -92,7 +99,10 @@ class KillingProxy:
         write = f"{VERBS[request.method]} {'/'.join([plural, *rest[1:]])}"
         self.writes.append(write)
         self._counts[write] += 1
-        here = {Moment(write, self._counts[write], after) for after in (False, True)}
+        nth = self._counts[write]
+        if self._always:
+            return Moment(write, nth, after=nth % 2 == 0)
+        here = {Moment(write, nth, after) for after in (False, True)}
         return next(iter(here & self.to_come), None)
 
     def _kill(self, moment: Moment) -> None:

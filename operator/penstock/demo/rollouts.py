@@ -5,8 +5,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
 
 from penstock.adapters.clock import monotonic
+from penstock.adapters.exposition import Samples, label
 from penstock.core.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View
@@ -16,7 +20,7 @@ CALM = ("Stable", "Rejected")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one release ended. met: requests that the new revision answered while it was judged.
+    """How one release ended. met: requests that the new revision answered until it was decided.
 
     ends: of the requests that were sent from the patch to the end.
     """
@@ -61,9 +65,13 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
     }
 
 
-# What each changes in the spec. slow: a prompt takes as many steps as it has sixteens of tokens.
+# What each changes in the spec. SLOW: a prompt takes as many steps as it has sixteens of tokens.
+# SMALL: the KV cache holds one request, and the next one waits for it.
 GOOD: Object = {"engine": {"seed": 7}}
+LABELLED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
+ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
 SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
+SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "512Ki"}}}
 MISSING: Object = {"model": {"uri": "pvc://models/nowhere"}}
 
 
@@ -71,6 +79,11 @@ def crashing(after_s: int) -> Object:
     """Killed so long after each start."""
     command = ["timeout", "-s", "KILL", str(after_s), "penstock-engine"]
     return {"template": {"spec": {"containers": [{"name": "engine", "command": command}]}}}
+
+
+def other_model(folder: Path) -> Object:
+    """Served from this machine."""
+    return {"model": {"uri": f"file://{folder}"}}
 
 
 async def release(
@@ -91,15 +104,26 @@ async def release(
     status = (await stage.view(name)).status
     rollout = status["rollout"]
     evidence = {each["metric"]: each for each in rollout.get("evidence", [])}
-    reason = (rollout.get("rejected") or rollout)["reason"]
+    rejected = rollout.get("rejected")
+    judged = evidence.get("Errors", {}).get("canarySamples", 0)
     return Ending(
         name=title,
         phase=rollout["phase"],
-        reason=reason,
+        reason=(rejected or rollout)["reason"],
         took_s=monotonic() - began_s,
-        met=evidence.get("Errors", {}).get("canarySamples", 0),
+        met=await _answered(stage, rejected["revision"]) if rejected else judged,
         ends=Counter(outcome.end for outcome in load.outcomes[before:]),
     )
+
+
+async def _answered(stage: Stage, revision: str) -> int:
+    """Requests that the gateway has answered from its engines."""
+    name = "penstock_gateway_responses_total"
+    url = f"{stage.cluster.gateway_url}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        samples = Samples(await answer.text(), [name])
+    series = samples.series.get(name, [])
+    return round(sum(value for labels, value in series if label(labels, "revision") == revision))
 
 
 def _is_due(status: Object) -> bool:

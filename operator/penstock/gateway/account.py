@@ -3,11 +3,11 @@
 from collections.abc import Container
 from typing import Protocol
 
+from penstock.core.canary.arm_count import ArmCount
 from penstock.core.canary.evidence import Arm
 from penstock.core.rule import Objectives
 from penstock.core.signals import GatewayReading
 from penstock.core.tally import Tally
-from penstock.gateway.arm_count import ArmCount
 from penstock.gateway.openai import BYTES_PER_TOKEN
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 

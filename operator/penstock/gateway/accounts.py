@@ -33,4 +33,5 @@ class Accounts:
             self._started_s,
             {service.key: account.reading(at_s, now_s) for service, account in now},
             {service.key: account.arms() for service, account in now if service.is_mixed},
+            {service.key: service.generation for service, _ in now},
         )

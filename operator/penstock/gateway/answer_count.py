@@ -14,14 +14,23 @@ from penstock.gateway.openai import BYTES_PER_TOKEN
 PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
 CACHED_TOKENS = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,9})')
 COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
+# White space says nothing.
 TEXT = re.compile(
-    rb'"(?:content|text|reasoning|reasoning_content|refusal|arguments)"\s*:\s*"[^"]'
+    rb'"(?:content|text|delta|reasoning|reasoning_content|refusal|arguments)"\s*:\s*'
+    rb'"(?:\\[nrt]|\s)*(?!\\[nrt])[^"\s]'
     rb'|"tool_calls"\s*:\s*\[\s*\{'
 )
+# What an engine sends when it fails behind the first byte, in the words of each dialect.
+FAILED = re.compile(
+    rb'(?:^|\n)data: ?\{\s*(?:"type"\s*:\s*"error"\s*,\s*)?"error"\s*:'
+    rb"|(?:^|\n)event: ?response\.failed\s"
+)
+CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
 
 
 class AnswerCount:
     """overhead: events of a stream that are no tokens. has_text: whether it says or calls anything.
+    has_failed: whether a stream ends with an error, other than one that is the client's.
     prompt_tokens: None when the engine does not tell."""
 
     def __init__(self, *, is_stream: bool, overhead: int) -> None:
@@ -32,13 +41,16 @@ class AnswerCount:
         self._told: int | None = None
         self.prompt_tokens: int | None = None
         self.cached_tokens = 0
-        self.has_text = False
+        self.has_text = self.has_failed = False
 
     def feed(self, chunk: bytes) -> None:
         """Whole events, or a part of an answer that is none."""
         self._bytes += len(chunk)
         if self._is_stream:
             self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
+            if failed := FAILED.search(chunk):
+                code = CODE.search(chunk, failed.start())
+                self.has_failed = code is None or code[1] >= b"500"
         if not self.has_text:
             self.has_text = TEXT.search(chunk) is not None
         if b'"completion_tokens"' in chunk:

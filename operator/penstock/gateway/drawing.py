@@ -80,6 +80,7 @@ def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
         objectives=_objectives(spec.get("objectives")),
         sides={_name(pod): _side(pod) for pod in pods},
         sticky_by=_sticky_by(spec.get("rollout", {}).get("canary", {})),
+        generation=status.get("trafficGeneration", 0),
     )
 
 

@@ -11,8 +11,8 @@ from penstock.core.stickiness import StickyBy
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One InferenceService. weights: the share of each side, from its status. sides: of each engine
-    pod that is there, ready or not."""
+    """One InferenceService. weights: the share of each side, from its status, and their generation.
+    sides: of each engine pod that is there, ready or not."""
 
     namespace: str
     name: str
@@ -23,6 +23,7 @@ class Service:
     objectives: Objectives | None = None
     sides: Mapping[str, Side] = field(default_factory=dict)
     sticky_by: StickyBy = "None"
+    generation: int = 0
 
     @property
     def is_mixed(self) -> bool:

@@ -75,7 +75,8 @@ class Ticket:
     def close(self, status: int) -> None:
         """status: what the client was told. One that left, or asked wrongly, counts as neither."""
         account = self._account
-        if self._is_lost or (status >= 500 and self._pod is not None):
+        is_lost = self._is_lost or self._count.has_failed
+        if is_lost or (status >= 500 and self._pod is not None):
             account.failed += 1
             if self._pod is not None and not self._is_excused:
                 account.arm(self._pod).failed()

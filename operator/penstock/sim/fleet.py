@@ -9,10 +9,11 @@ by least KV, which finish what they have. A pod that crashed starts anew where i
 from dataclasses import dataclass, field
 from random import Random
 
+from penstock.core.routing import Side
 from penstock.core.signals import PodPhase
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
-from penstock.sim.gateway import Gateway
+from penstock.sim.gateway import STABLE, Gateway
 from penstock.sim.profile import Profile
 from penstock.sim.quota import Quota
 
@@ -24,6 +25,7 @@ class Pod:
     name: str
     created_s: float
     engine: Engine
+    side: Side = STABLE
     phase: PodPhase = "Starting"
     scheduled_s: float | None = None
     ready_s: float | None = None
@@ -48,7 +50,7 @@ class Census:
 @dataclass(slots=True)
 class Fleet:
     """census: each change. start_factor: of pods that begin to start now; crash_share: of starts that
-    fail half-way."""
+    fail half-way. factors: how much longer an iteration takes on a side, 1 where absent."""
 
     name: str
     profile: Profile
@@ -59,6 +61,7 @@ class Fleet:
     prefix_block_tokens: int = 0
     start_factor: float = 1.0
     crash_share: float = 0.0
+    factors: dict[Side, float] = field(default_factory=dict)
     desired: int = 0
     pods: dict[str, Pod] = field(default_factory=dict)
     census: list[Census] = field(default_factory=list)
@@ -78,9 +81,17 @@ class Fleet:
         if replicas == self.desired:
             return
         self.desired = replicas
-        current = [pod for pod in self.pods.values() if pod.phase != "Draining"]
+        self.scale_side(STABLE, replicas)
+
+    def of_side(self, side: Side) -> list[Pod]:
+        """Those that are not on their way out."""
+        pods = self.pods.values()
+        return [pod for pod in pods if pod.side == side and pod.phase != "Draining"]
+
+    def scale_side(self, side: Side, replicas: int) -> None:
+        current = self.of_side(side)
         for _ in range(len(current), replicas):
-            self._schedule(self._create())
+            self._schedule(self._create(side))
         for pod in sorted(current, key=self._cost_of_losing)[: max(0, len(current) - replicas)]:
             self._remove(pod)
         self.count()
@@ -100,7 +111,7 @@ class Fleet:
             self._gone(pod)
         else:
             pod.phase, pod.ready_s = "Starting", None
-            pod.engine = self._engine()
+            pod.engine = self._engine(pod.side)
             self._start(pod)
         self.gateway.lost(lost)
         self.count()
@@ -124,15 +135,17 @@ class Fleet:
             )
         )
 
-    def _engine(self) -> Engine:
+    def _engine(self, side: Side) -> Engine:
         # Each engine draws for itself: what one does changes nothing for another.
         random = Random(self.random.getrandbits(64))
-        return Engine(self.profile, self.clock, self.gateway, random, self.prefix_block_tokens)
+        engine = Engine(self.profile, self.clock, self.gateway, random, self.prefix_block_tokens)
+        engine.factor = self.factors.get(side, 1.0)
+        return engine
 
-    def _create(self) -> Pod:
+    def _create(self, side: Side = STABLE) -> Pod:
         self._num_created += 1
         name = f"{self.name}-{self._num_created}"
-        pod = self.pods[name] = Pod(name, self.clock.now, self._engine())
+        pod = self.pods[name] = Pod(name, self.clock.now, self._engine(side), side)
         return pod
 
     def _has_gpus(self, pod: Pod) -> bool:
@@ -162,7 +175,7 @@ class Fleet:
         if pod.scheduled_s is not None and pod.num_starts == 1:
             self.pod_ready_s.append(self.clock.now - pod.created_s)
         self.count()
-        self.gateway.add_engine(pod.name, pod.engine)
+        self.gateway.add_engine(pod.name, pod.engine, pod.side)
 
     def _cost_of_losing(self, pod: Pod) -> tuple[bool, float]:
         if pod.phase == "Starting":

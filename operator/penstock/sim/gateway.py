@@ -1,6 +1,6 @@
 """The gateway of one service: admission and routing are the real ones, the rest is counting."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from penstock.core.admission import Admission, AdmissionSpec
@@ -9,21 +9,31 @@ from penstock.core.pace import Pace
 from penstock.core.routing import Endpoint, Pick, Side, pick
 from penstock.core.signals import GatewayReading
 from penstock.core.tally import Tally
+from penstock.core.weights import drawn
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
 from penstock.sim.request import Request
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
-REVISION = "stable"
-WEIGHTS = {Side(REVISION): 100}
+STABLE = Side("stable")
 # What an output is believed to be before one has ended, and how much of a belief one more leaves.
 FIRST_OUTPUT_TOKENS, MEMORY = 256.0, 0.98
 # A request is sent at most so often: to another engine when one crashed before its first token.
 MAX_TRIES = 3
 
 
+class _Line:
+    """Who waits for the engines of one side."""
+
+    def __init__(self, spec: AdmissionSpec) -> None:
+        self.admission = Admission(spec)
+        self.loads: dict[str, EngineLoad] = {}
+        self.queued: dict[str, Request] = {}
+
+
 class Gateway:
-    """requests: all that ever came, in their order. finished: called for each, however it ended."""
+    """requests: all that ever came, in their order. finished: called for each, however it ended.
+    weights: of each side that takes traffic. sides: of every pod that there ever was."""
 
     def __init__(
         self,
@@ -36,15 +46,15 @@ class Gateway:
         self._finished = finished
         self._clock = clock
         self._random = random
-        self._admission = Admission(spec)
-        self._ttft_objective_s = spec.ttft_s
+        self._spec = spec
+        self._lines = {STABLE: _Line(spec)}
+        self.weights: Mapping[Side, int] = {STABLE: 100}
+        self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
-        self._loads: dict[str, EngineLoad] = {}
         self._belief = Pace()  # of an engine when there is no other
         self._endpoints: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
         self._sent: dict[str, tuple[Request, Waiting, Place]] = {}
-        self._queued: dict[str, Request] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
         self._expects_expiry = False
@@ -56,20 +66,36 @@ class Gateway:
         self._prompt_tokens += request.prompt_tokens
         self._enqueue(request)
 
-    def add_engine(self, pod: str, engine: Engine) -> None:
+    def split(self, weights: Mapping[Side, int]) -> None:
+        """Who waited for a side that is left waits for another now."""
+        self.weights = weights
+        for side in weights.keys() - self._lines.keys():
+            self._lines[side] = _Line(self._spec)
+        for side in self._lines.keys() - weights.keys():
+            self._empty(self._lines[side])
+
+    def add_engine(self, pod: str, engine: Engine, side: Side = STABLE) -> None:
+        line = self._lines.setdefault(side, _Line(self._spec))
         self._engines[pod] = engine
-        belief = next((load.pace.faded() for load in self._loads.values()), self._belief)
-        self._loads[pod] = EngineLoad(
+        belief = next((load.pace.faded() for load in line.loads.values()), self._belief)
+        line.loads[pod] = EngineLoad(
             pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, pace=belief
         )
-        self._endpoints[pod] = Endpoint(pod, pod, REVISION)
-        self._admission.renew()
+        self.sides[pod] = side
+        self._endpoints[pod] = Endpoint(pod, pod, side.revision, side.cohort)
+        line.admission.renew()
+        for other in list(self._lines.values()):
+            if not other.loads:
+                self._empty(other)
         self._dispatch()
 
     def remove_engine(self, pod: str) -> None:
         """Nothing more is sent there; what was sent goes on."""
-        self._belief = self._loads[pod].pace.faded()
-        del self._engines[pod], self._loads[pod], self._endpoints[pod]
+        line = self._lines[self.sides[pod]]
+        self._belief = line.loads[pod].pace.faded()
+        del self._engines[pod], line.loads[pod], self._endpoints[pod]
+        if not line.loads:
+            self._empty(line)
 
     def lost(self, requests: list[Request]) -> None:
         """Their engine crashed. Who has had a first token has failed, the others are sent again."""
@@ -103,11 +129,12 @@ class Gateway:
 
     def reading(self) -> GatewayReading:
         prefilling = [w for r, w, _ in self._sent.values() if r.first_token_s is None]
-        oldest_s = min((r.arrival_s for r in self._queued.values()), default=self._clock.now)
+        queued = self._queued
+        oldest_s = min((r.arrival_s for r in queued), default=self._clock.now)
         return GatewayReading(
             at_s=self._clock.now,
-            queued=len(self._queued),
-            queued_prompt_tokens=sum(r.prompt_tokens for r in self._queued.values()),
+            queued=len(queued),
+            queued_prompt_tokens=sum(r.prompt_tokens for r in queued),
             in_flight=len(self._sent),
             in_flight_prefill_tokens=round(sum(w.prefill_tokens for w in prefilling)),
             oldest_wait_s=self._clock.now - oldest_s,
@@ -121,38 +148,59 @@ class Gateway:
             tpot_s=self._tpot_s.histogram(),
         )
 
+    @property
+    def _queued(self) -> list[Request]:
+        return [request for line in self._lines.values() for request in line.queued.values()]
+
+    def _line(self) -> _Line:
+        """Of one side by weight; a side without engines gets nothing while another has some."""
+        sides = [(s, w) for s, w in self.weights.items() if self._lines[s].loads]
+        sides = sides or list(self.weights.items())
+        if len(sides) == 1:
+            return self._lines[sides[0][0]]
+        return self._lines[drawn(sides, self._random.random())[0]]
+
+    def _empty(self, line: _Line) -> None:
+        queued, line.queued = line.queued, {}
+        for request in queued.values():
+            line.admission.remove(request.request_id)
+            self._enqueue(request)
+
     def _enqueue(self, request: Request) -> None:
+        line = self._line()
         prefill_tokens = request.prompt_tokens * self._uncached_share
         waiting = Waiting(
             request.request_id,
             request.arrival_s,
-            request.arrival_s + self._ttft_objective_s,
+            request.arrival_s + self._spec.ttft_s,
             prefill_tokens,
             request.prompt_tokens + self._output_tokens / 2,
         )
-        if not self._admission.add(waiting):
+        if not line.admission.add(waiting):
             self._shed_one(request)
             return
-        self._queued[request.request_id] = request
+        line.queued[request.request_id] = request
         self._dispatch()
-        if self._queued and not self._expects_expiry:
+        if not self._expects_expiry and self._queued:
             self._await_expiry()
 
     def _dispatch(self) -> None:
-        while self._queued:
-            engines = list(self._loads.values())
-            found = self._admission.next(engines, self._clock.now)
-            if found is None:
-                return
-            waiting, fitting = found
-            self._send(self._queued.pop(waiting.request_id), waiting, fitting)
+        for line in self._lines.values():
+            while line.queued:
+                engines = list(line.loads.values())
+                found = line.admission.next(engines, self._clock.now)
+                if found is None:
+                    break
+                waiting, fitting = found
+                self._send(line.queued.pop(waiting.request_id), waiting, fitting)
 
     def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
         endpoints = [self._endpoints[load.pod] for load in fitting]
-        picked = pick(endpoints, WEIGHTS, self._random.random(), load=self._in_flight)
+        side = endpoints[0].side
+        picked = pick(endpoints, {side: 1}, self._random.random(), load=self._in_flight)
         assert isinstance(picked, Pick)
         pod = picked.endpoint.pod
-        place = Place(self._loads[pod], waiting, self._clock.now)
+        place = Place(self._lines[side].loads[pod], waiting, self._clock.now)
         self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
         request.pod = pod
         request.num_tries += 1
@@ -174,8 +222,9 @@ class Gateway:
             self._clock.at(self._clock.now + 1.0, self._expire)
 
     def _expire(self) -> None:
-        for waiting in self._admission.expired(self._clock.now):
-            self._shed_one(self._queued.pop(waiting.request_id))
+        for line in self._lines.values():
+            for waiting in line.admission.expired(self._clock.now):
+                self._shed_one(line.queued.pop(waiting.request_id))
         self._await_expiry()
 
     def _shed_one(self, request: Request) -> None:

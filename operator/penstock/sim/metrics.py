@@ -54,6 +54,8 @@ class Metrics:
         """What is known now. Pods and their phases come from the API server, without delay."""
         views = []
         for pod in self._fleet.pods.values():
+            if pod.side not in self._gateway.weights:
+                continue
             reading = None
             if pod.phase == "Ready":
                 reading = self._fresh(pod.name, self._engines.get(pod.name))

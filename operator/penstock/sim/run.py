@@ -31,7 +31,7 @@ def run(scenario: Scenario, policy: str, seed: int, knobs: Mapping[str, str] | N
     if scenario.sharing == "Priority":
         sharing = Sharing(quota, services)
         for service in services:
-            if service.spec.engine.gpu in quota.limits:
+            if service.spec.engine.gpu in quota.limits and service.rollout is None:
                 service.scaler.ask = partial(sharing.ask, service)
     for fault in scenario.faults:
         suffer(fault, services, clock)

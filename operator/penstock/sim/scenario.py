@@ -12,6 +12,7 @@ from penstock.core.rule import Bounds, Objectives
 from penstock.sim.faults import Fault
 from penstock.sim.metrics import MetricsSpec
 from penstock.sim.profile import Profile, Record, profile
+from penstock.sim.release import Release
 from penstock.sim.traces.source import Trace
 from penstock.sim.workload.generate import Closed, Diurnal, Rate, Stages
 
@@ -20,7 +21,7 @@ SHIPPED = files("penstock.sim").joinpath("scenarios")
 
 class Service(Record):
     """startup_s: median from creation to Ready; None: the profile's. initial_replicas: that are ready
-    when it begins; None: min_replicas."""
+    when it begins; None: min_replicas. release: of another revision meanwhile."""
 
     name: str = "service"
     profile: str
@@ -36,6 +37,7 @@ class Service(Record):
     max_queued: int = Field(default=1024, ge=1)
     max_wait_s: float = Field(default=60.0, gt=0)
     priority: int = 0
+    release: Release | None = None
 
     @model_validator(mode="after")
     def _is_possible(self) -> "Service":

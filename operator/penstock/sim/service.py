@@ -12,6 +12,7 @@ from penstock.sim.fleet import Fleet
 from penstock.sim.gateway import Gateway
 from penstock.sim.metrics import Metrics
 from penstock.sim.quota import Quota
+from penstock.sim.release import Rollout
 from penstock.sim.request import Request
 from penstock.sim.scaler import Scaler
 from penstock.sim.traces.read import requests_of
@@ -66,12 +67,18 @@ class Service:
         future = policies.Future(known, spec.engine, spec.objectives, spec.bounds, world.duration_s)
         rule = policies.make(policy, knobs, future)
         self.scaler = Scaler(rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet)
+        self.rollout: Rollout | None = None
+        if spec.release is not None:
+            self.rollout = Rollout(spec.release, spec.objectives, clock, self.fleet, self.gateway)
+            self.scaler.ask = self.rollout.ask
         quota.waiting.append(self.fleet.schedule_waiting)
 
     def begin(self) -> None:
         initial = self.spec.initial_replicas
         self.fleet.begin(self.spec.min_replicas if initial is None else initial)
         self.quota_changed()
+        if self.rollout is not None:
+            self.rollout.begin()
         self.scaler.begin()
         self._arrivals = iter(self._planned)
         self._expect_next()
@@ -95,6 +102,8 @@ class Service:
 
     def _finished(self, request: Request) -> None:
         """In a closed loop its user thinks, and asks again."""
+        if self.rollout is not None:
+            self.rollout.finished(request)
         if self._users is None:
             return
         following = self._users.after(request, self._clock.now)

@@ -15,6 +15,7 @@ from triton.runtime.jit import KernelInterface
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.kernels.operations import BY_DEVICE
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
@@ -119,6 +120,30 @@ def test_a_model_on_kernels_answers_as_on_torch(
     launched: set[str],
 ) -> None:
     check(computing, NORM | GATE | launched, qwen3_dir, device, **options)
+
+
+@pytest.mark.parametrize("enforce_eager", [False, True])
+def test_steps_are_recorded_unless_each_is_to_be_launched(
+    enforce_eager: bool,
+    computing: Computing,
+    qwen3_dir: Path,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded = []
+
+    def record(compute: Any) -> Any:
+        recorded.append(compute)
+        return compute
+
+    config = RunnerConfig(
+        model_dir=qwen3_dir, device=device, dtype="float32", enforce_eager=enforce_eager, **SIZES
+    )
+    with computing("triton"):
+        operations = replace(BY_DEVICE[device], recorder=lambda: record)
+        monkeypatch.setitem(BY_DEVICE, device, operations)
+        Runner.load(config)
+    assert bool(recorded) != enforce_eager
 
 
 def test_adapters(computing: Computing, qwen3_dir: Path, device: str) -> None:

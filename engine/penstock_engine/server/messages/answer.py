@@ -8,16 +8,12 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, Part, chunks, parts
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RETRY_AFTER_S, RequestError
 from penstock_engine.server.messages.request import MessagesRequest
-from penstock_engine.server.schemas import (
-    ChatCompletionRequest,
-    checked,
-    read_object,
-    request_of,
-)
 
 STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use"}
 

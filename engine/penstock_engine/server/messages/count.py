@@ -5,16 +5,12 @@ import asyncio
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
+from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.intake import check_model_name, encode, read_body
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.request import CountTokensRequest
-from penstock_engine.server.schemas import (
-    ChatCompletionRequest,
-    checked,
-    read_object,
-    request_of,
-)
 from penstock_engine.server.served import Served
 
 

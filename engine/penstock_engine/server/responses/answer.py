@@ -7,18 +7,14 @@ from typing import Any
 from fastapi.responses import Response
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import chunks, parts
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.responses.items import finished, item, response
 from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.server.responses.stream import ResponseStream
-from penstock_engine.server.schemas import (
-    ChatCompletionRequest,
-    checked,
-    read_object,
-    request_of,
-)
 
 # Parameters of a chat that have another name here.
 PARAMS = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"}

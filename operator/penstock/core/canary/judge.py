@@ -47,6 +47,7 @@ class JudgeState:
     output: Shift
     errors: Errors
     violations: Violations
+    canary_empty: Counts
     control_empty: Counts
     warm_up: WarmUp
     judged_s: float
@@ -73,6 +74,7 @@ def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
         output=Shift(),
         errors=Errors.beside(spec.error_tolerance, history),
         violations=Violations(spec.violation_tolerance),
+        canary_empty=NONE,
         control_empty=NONE,
         warm_up=WarmUp(),
         judged_s=0.0,
@@ -82,7 +84,7 @@ def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
 
 def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, JudgeState]:
     """After each block, in order of time. Does not mutate `state`."""
-    if reason := gates.fault(block, state.errors.tally.control, state.control_empty):
+    if reason := fault(state, block):
         return Abort(reason, "Gate"), state
     if not (block.canary.requests and block.control.requests):
         return _extended(state, block), state
@@ -101,6 +103,12 @@ def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, J
     worst = max(findings, key=lambda finding: finding.stake)
     reason = f"{describe(spec, state, worst.metric)}; {_odds(evidence)}"
     return Continue(reason, weight), replace(state, weight=weight)
+
+
+def fault(state: JudgeState, block: Block) -> str | None:
+    """Why the canary has to go at once; of a block that has not ended, too."""
+    known = state.errors.tally.control
+    return gates.fault(block, known, state.canary_empty, state.control_empty)
 
 
 def find(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
@@ -165,6 +173,7 @@ def _observed(state: JudgeState, block: Block) -> JudgeState:
             Counts(control.requests, control.errors),
         ),
         violations=violations,
+        canary_empty=state.canary_empty.add(Counts(canary.requests, canary.empty_outputs)),
         control_empty=state.control_empty.add(Counts(control.requests, control.empty_outputs)),
         warm_up=state.warm_up.add(block),
         judged_s=state.judged_s + length_s,

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.core.canary.metric_gate import MetricGate
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanarySpec:
@@ -11,7 +13,7 @@ class CanarySpec:
 
     tolerance: the relative regression of TTFT and TPOT that a promoted canary does not reach.
     error_tolerance, violation_tolerance: the same for shares of requests, in absolute terms.
-    Weights are shares of traffic.
+    Weights are shares of traffic. metrics: the user's own, by names of their own.
     """
 
     alpha: float = 0.01
@@ -22,6 +24,7 @@ class CanarySpec:
     max_weight: float = 0.50
     max_duration_s: float = 3600.0
     on_timeout: Literal["Rollback", "Promote"] = "Rollback"
+    metrics: tuple[MetricGate, ...] = ()
 
     @property
     def log_tolerance(self) -> float:

@@ -1,5 +1,7 @@
 """What runs Penstock itself: namespace, accounts, rights, operator, gateway."""
 
+from collections.abc import Sequence
+
 from penstock.core.service import GROUP, MANAGED_BY, Object
 
 NAMESPACE = "penstock-system"
@@ -24,6 +26,8 @@ OPERATOR_RULES: list[Object] = [
         "resources": ["controllerrevisions"],
         "verbs": ["list", "create", "patch", "delete"],
     },
+    # A canary's evaluation.
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "create", "patch", "delete"]},
     {
         "apiGroups": [""],
         "resources": ["pods"],
@@ -56,11 +60,17 @@ GATEWAY_RULES: list[Object] = [
 
 
 def system_manifests(
-    image: str, *, gateway_port: int, host_network: bool, replicas: int
+    image: str,
+    *,
+    gateway_port: int,
+    host_network: bool,
+    replicas: int,
+    metrics_hosts: Sequence[str] = (),
 ) -> list[Object]:
     """Everything but the CRDs, in the order to apply.
 
     host_network: the gateway listens on its node's address, for clusters without load balancers.
+    metrics_hosts: that the operator may ask for metrics of canaries.
     """
     return [
         {
@@ -71,7 +81,7 @@ def system_manifests(
         *_account(OPERATOR, OPERATOR_RULES),
         *_account(GATEWAY, GATEWAY_RULES),
         *_lease_rights(),
-        _operator(image, replicas),
+        _operator(image, replicas, metrics_hosts),
         _gateway(image, gateway_port, host_network, replicas),
         {
             "apiVersion": "v1",
@@ -133,12 +143,12 @@ def _lease_rights() -> list[Object]:
     ]
 
 
-def _operator(image: str, replicas: int) -> Object:
+def _operator(image: str, replicas: int, metrics_hosts: Sequence[str]) -> Object:
     container = {
         "command": ["penstock"],
         "args": [
             "operator", "run", f"--engine-image={image}", "--host=$(POD_IP)",
-            f"--port={OPERATOR_PORT}",
+            f"--port={OPERATOR_PORT}", *(f"--metrics-host={host}" for host in metrics_hosts),
         ],
         "ports": [{"name": "http", "containerPort": OPERATOR_PORT, "protocol": "TCP"}],
         "resources": {

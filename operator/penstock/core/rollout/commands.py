@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.core.rollout.phases import Event
+from penstock.core.rollout.phases import TRANSITIONS, Event, Phase, Strategy
 from penstock.core.service import GROUP
 
 ANNOTATION = f"{GROUP}/rollout"
@@ -31,6 +31,12 @@ class Command:
     @property
     def event(self) -> Event:
         return EVENTS[self.action]
+
+
+def possible(strategy: Strategy, phase: Phase) -> tuple[Action, ...]:
+    """What means something just now."""
+    listed = TRANSITIONS[strategy]
+    return tuple(action for action, event in EVENTS.items() if (phase, event) in listed)
 
 
 def write(action: Action, revision: str, mark: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from penstock.core.canary.verdict import Abort, Accept, Verdict
 from penstock.core.observed import Observed, ObservedPod, verdict_of
+from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.phases import Event, Phase
 from penstock.core.rollout.size import pods_for
@@ -22,8 +23,6 @@ from penstock.core.timestamps import parse_timestamp
 
 Happening = tuple[Event, str]
 
-# Gateways obey new weights within a second, and a phase's beginning is kept to the second.
-ROUTES_S = 3.0
 # One crash may be bad luck.
 MAX_RESTARTS = 1
 # Phases whose new pods have to become ready in time.
@@ -35,7 +34,7 @@ class Seen:
     """One look. wanted: the revision of the spec. total: replicas for all of the traffic.
 
     verdict: the judge's last on the revision that is rolled out. command: the last that was given,
-    read before or not.
+    read before or not. obeyed: what traffic each gateway says it obeys, None while that is not known.
     """
 
     spec: RolloutSpec
@@ -45,6 +44,7 @@ class Seen:
     now_s: float
     verdict: Verdict | None = None
     command: Command | None = None
+    obeyed: routes.Obeyed | None = None
 
 
 def happenings(state: RolloutState, seen: Seen) -> Iterator[Happening]:
@@ -52,7 +52,11 @@ def happenings(state: RolloutState, seen: Seen) -> Iterator[Happening]:
     yield from _of_the_spec(state, seen)
     if reason := _failure(state, seen):
         yield "PodsFailed", reason
-    if isinstance(seen.verdict, Accept):
+    evaluation = seen.observed.evaluation(state.revision)
+    if evaluation is not None and evaluation.state == "Failed":
+        yield "Aborted", f"the evaluation failed: {seen.observed.report(evaluation)}"
+    is_tried = seen.spec.evaluation is None or (evaluation and evaluation.state == "Passed")
+    if isinstance(seen.verdict, Accept) and is_tried:
         yield "Accepted", seen.verdict.reason
     if isinstance(seen.verdict, Abort):
         yield "Aborted", seen.verdict.reason
@@ -93,7 +97,8 @@ def _failure(state: RolloutState, seen: Seen) -> str | None:
     for pod in observed.serving(revision):
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
             return f"{pod.name} crashed {pod.restarts} times: {_said(pod)}"
-    if state.phase in HASTY and seen.now_s >= deadline_s(state, seen):
+    is_waited_for = state.phase in HASTY or not _is_told(state, seen)
+    if is_waited_for and seen.now_s >= deadline_s(state, seen):
         return f"no progress within {seen.spec.progress_deadline_s:.0f} s: {_waiting(state, seen)}"
     return None
 
@@ -137,12 +142,45 @@ def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
         case "Stopping" | "Draining" | "Discarding":
             kept = None if state.phase == "Stopping" else state.stable
             if not _is_left(seen.observed, kept):
-                yield "PodsGone", "the old pods are gone"
+                yield "PodsGone", "the pods without traffic are gone"
         case "Promoting" | "RollingBack":
-            if seen.now_s >= routes_moved_s(state, seen) and not _is_needed(state, seen):
-                yield "RoutesMoved", "every gateway obeys the new weights"
+            if reason := _routes_moved(state, seen):
+                yield "RoutesMoved", reason
         case "Stable" | "Judging" | "Paused" | "Rejected":
             pass
+
+
+def _routes_moved(state: RolloutState, seen: Seen) -> str | None:
+    """Why the pods without traffic may go; None while they may not."""
+    is_way_back = seen.now_s < kept_until_s(state, seen) or _is_needed(state, seen)
+    if is_way_back or not _is_told(state, seen):
+        return None
+    generation = seen.observed.traffic_generation
+    lag = routes.behind(seen.obeyed, generation)
+    if not lag:
+        number = len(seen.obeyed or ())
+        return f"{number} of {number} gateways obey generation {generation} of the traffic"
+    if seen.now_s >= state.since_s + routes.LIMIT_S:
+        return f"{lag}, after {routes.LIMIT_S:.0f} s"
+    return None
+
+
+def awaited(state: RolloutState, seen: Seen) -> str:
+    """Which gateway a phase waits for, in words; empty where it is none that is known."""
+    is_routing = state.phase in ("Promoting", "RollingBack") and state.strategy != "Rolling"
+    return routes.behind(seen.obeyed or {}, seen.observed.traffic_generation) if is_routing else ""
+
+
+def _is_told(state: RolloutState, seen: Seen) -> bool:
+    """Whether gateways were told to leave what the phase takes all traffic from."""
+    told, new = {share.side for share in seen.observed.traffic}, Side(state.revision or "")
+    match state.phase:
+        case "Promoting":
+            return told <= {new}
+        case "RollingBack":
+            return new not in told
+        case _:
+            return True
 
 
 def _is_needed(state: RolloutState, seen: Seen) -> bool:
@@ -152,12 +190,12 @@ def _is_needed(state: RolloutState, seen: Seen) -> bool:
     return state.phase == "RollingBack" and not is_back
 
 
-def routes_moved_s(state: RolloutState, seen: Seen) -> float:
-    """When the pods without traffic may go."""
+def kept_until_s(state: RolloutState, seen: Seen) -> float:
+    """Until when the pods without traffic are the way back."""
     is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
     if is_kept and seen.wanted == state.revision:
-        return state.since_s + max(ROUTES_S, seen.spec.previous_kept_s)
-    return state.since_s + ROUTES_S
+        return state.since_s + seen.spec.previous_kept_s
+    return state.since_s
 
 
 def _are_ready(state: RolloutState, seen: Seen) -> bool:

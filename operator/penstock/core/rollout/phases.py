@@ -75,6 +75,13 @@ _STARTING: Table = {
     ("Starting", "AbortedByHand"): "Discarding",
 }
 
+# The old pods are there still: their routes can be had back at once.
+_PROMOTING: Table = {
+    ("Promoting", "PodsFailed"): "RollingBack",
+    ("Promoting", "AbortedByHand"): "RollingBack",
+    ("Promoting", "RevisionRestored"): "RollingBack",
+}
+
 TRANSITIONS: Mapping[Strategy, Table] = {
     "Canary": {
         **_FORWARD,
@@ -102,16 +109,14 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         ("Growing", "PodsFailed"): "RollingBack",
         ("Growing", "RevisionChanged"): "RollingBack",
         ("Growing", "RevisionRestored"): "RollingBack",
+        **_PROMOTING,
         **_BACK,
     },
     "BlueGreen": {
         **_FORWARD,
         **_STARTING,
         ("Starting", "PodsReady"): "Promoting",
-        # The old pods are all there still: their routes can be had back at once.
-        ("Promoting", "PodsFailed"): "RollingBack",
-        ("Promoting", "AbortedByHand"): "RollingBack",
-        ("Promoting", "RevisionRestored"): "RollingBack",
+        **_PROMOTING,
         **_BACK,
     },
     "Rolling": {

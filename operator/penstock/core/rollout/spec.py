@@ -7,12 +7,34 @@ from penstock.core.rollout.phases import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """Of an evaluation's environment. secret: (name, key) of the value, where it has none itself."""
+
+    name: str
+    value: str = ""
+    secret: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationSpec:
+    """A Job that tries the canary, and whose exit decides."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[Variable, ...] = ()
+    timeout_s: float = 600.0
+    cpu: str = "100m"
+    memory: str = "256Mi"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutSpec:
     """with_control: fresh pods of the stable revision are what the canary is compared with.
 
     previous_kept_s: how long a BlueGreen rollout keeps the way back. max_surge, max_unavailable: of a
     Rolling one, in replicas. progress_deadline_s: for pods that start. history: revisions that are
-    remembered besides those in use.
+    remembered besides those in use. evaluation: of a canary, where the user wants one.
     """
 
     strategy: Strategy = "Rolling"
@@ -23,3 +45,4 @@ class RolloutSpec:
     max_unavailable: int = 0
     progress_deadline_s: float = 600.0
     history: int = 10
+    evaluation: EvaluationSpec | None = None

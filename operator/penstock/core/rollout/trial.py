@@ -1,33 +1,41 @@
 """A canary before its judge, small enough to be kept: a new operator goes on from it."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from penstock.core.canary import judge as judges
 from penstock.core.canary.estimate import Estimate
+from penstock.core.canary.evidence import NO_REQUESTS, Arm, History
 from penstock.core.canary.judge import Finding, JudgeState
+from penstock.core.canary.metric_gate import Measured
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import TallyReading
 from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.service import Object
 
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
 # More is no news, and no number for JSON.
 MAX_E_VALUE = 1e12
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """deployment: the uid of the canary's. A revision that is tried again is another trial."""
+    """deployment: the uid of the canary's. A revision that is tried again is another trial. metrics:
+    the user's own, by name. canary, control: all that came since it began, warm-up included."""
 
-    version: Literal[1]
+    version: Literal[2]
     deployment: str
     state: JudgeState
+    metrics: Mapping[str, Measured] = field(default_factory=dict)
+    canary: Arm = NO_REQUESTS
+    control: Arm = NO_REQUESTS
 
     @classmethod
-    def begin(cls, spec: CanarySpec, deployment: str) -> "Trial":
-        return cls(VERSION, deployment, judges.begin(spec))
+    def begin(cls, spec: CanarySpec, deployment: str, history: History) -> "Trial":
+        """history: of stable, before the canary had traffic."""
+        return cls(VERSION, deployment, judges.begin(spec, history))
 
 
 def to_record(trial: Trial) -> dict[str, Any]:
@@ -35,18 +43,27 @@ def to_record(trial: Trial) -> dict[str, Any]:
     return record
 
 
-def from_record(record: object, deployment: str) -> Trial | None:
-    """None when it is of another trial, of another version, or no such record."""
+def from_record(record: object, deployment: str | None = None) -> Trial | None:
+    """None when it is of another trial, of another version, or no such record. deployment None: of
+    any."""
     try:
         trial = from_plain(Trial, record)
     except Unreadable:
         return None
-    return trial if trial.deployment == deployment else None
+    return trial if deployment in (None, trial.deployment) else None
 
 
 def evidence(spec: CanarySpec, state: JudgeState) -> tuple[Object, ...]:
     """What each test holds, for the status."""
     return tuple(_evidence(spec, state, finding) for finding in judges.find(spec, state))
+
+
+def metric_gates(metrics: Mapping[str, Measured]) -> tuple[Object, ...]:
+    """How the user's metrics stand, for the status."""
+    return tuple(
+        {"name": name, "kind": "Metric", "state": each.state, "message": each.said}
+        for name, each in metrics.items()
+    )
 
 
 def _evidence(spec: CanarySpec, state: JudgeState, finding: Finding) -> Object:

@@ -1,13 +1,14 @@
 """When to look again though nothing changed."""
 
-from penstock.core.rollout.events import HASTY, Seen, deadline_s, routes_moved_s
+from penstock.core.rollout.events import HASTY, Seen, deadline_s, kept_until_s
+from penstock.core.rollout.routes import LOOK_S
 from penstock.core.rollout.state import RolloutState
 
 
 def wake_s(state: RolloutState, seen: Seen) -> float | None:
     """Seconds from now until time itself makes something happen; None where it does not."""
     if state.phase in ("Promoting", "RollingBack"):
-        due_s = routes_moved_s(state, seen)
+        due_s = max(kept_until_s(state, seen), seen.now_s + LOOK_S)
     elif state.phase in HASTY:
         due_s = deadline_s(state, seen)
     else:

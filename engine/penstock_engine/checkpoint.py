@@ -1,0 +1,95 @@
+"""A checkpoint's files, checked by their headers alone. Imports no torch."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock_engine import device
+from penstock_engine.core.errors import ModelError
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.quantization.rounding import Quantization
+from penstock_engine.quantization.stored import Header
+from penstock_engine.weights import (
+    checkpoint_files,
+    parts_of,
+    read_headers,
+    renamed,
+    shapes_and_bytes,
+)
+
+
+def check_model(
+    model_dir: Path, quantization: Quantization | None = None, dtype: str = "float32"
+) -> tuple[ModelConfig, dict[str, int]]:
+    """The model and the bytes of its tensors, held in dtype or as quantization says.
+
+    Raises ModelError when a file is missing, cut or of another model.
+    """
+    model = ModelConfig.load(model_dir)
+    headers: dict[str, Header] = {}
+    for path in weight_files(model_dir):
+        headers |= read_headers(path)
+    scheme = model.scheme(quantization, dtype)
+    shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
+    _check_shapes(shapes, model)
+    _check_tokenizer(model_dir / "tokenizer.json", model)
+    return model, num_bytes
+
+
+def weight_files(model_dir: Path) -> list[Path]:
+    try:
+        return checkpoint_files(model_dir)
+    except ModelError as error:
+        pickled = [*model_dir.glob("*.bin"), *model_dir.glob("*.pt"), *model_dir.glob("*.pth")]
+        if error.reason != "NoSafetensors":
+            raise
+        found = "only pickled weights, which are never read" if pickled else "no weights"
+        raise ModelError(
+            "NoSafetensors",
+            f"the folder has {found}: convert the model to safetensors and set spec.model.uri to "
+            f"the result",
+        ) from error
+
+
+def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig) -> None:
+    """The tensors that show a foreign config.json: first and last, width, heads, vocabulary."""
+    names = model.family.names
+    last = f"model.layers.{model.num_layers - 1}.self_attn"
+    width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    vocabulary = (model.vocab_size, model.hidden_size)
+    expected = {"model.embed_tokens.weight": vocabulary}
+    if (whole := renamed(f"{last}.qkv_proj.weight", names)) in shapes:
+        expected[whole] = (width + 2 * kv_width, model.hidden_size)
+    else:
+        for part, rows in zip(
+            parts_of(f"{last}.qkv_proj.weight", names), (width, kv_width, kv_width), strict=True
+        ):
+            expected[part] = (rows, model.hidden_size)
+    if not model.tie_word_embeddings:
+        expected["lm_head.weight"] = vocabulary
+    for name, shape in expected.items():
+        if name not in shapes:
+            raise ModelError("WeightsMismatch", f"config.json asks for {name}, which is not there")
+        if shapes[name] != shape:
+            raise ModelError(
+                "WeightsMismatch",
+                f"config.json says that {name} is {list(shape)}, but the weights say "
+                f"{list(shapes[name])}",
+            )
+
+
+def _check_tokenizer(path: Path, model: ModelConfig) -> None:
+    if not path.is_file():
+        raise ModelError("NoTokenizer", "the folder has no tokenizer.json")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        vocab = content["model"]["vocab"]
+        # Unigram models list their tokens, the others number them.
+        top = max(vocab.values()) if isinstance(vocab, dict) else len(vocab) - 1
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError("BadTokenizer", "tokenizer.json cannot be read") from error
+    if top >= model.vocab_size:
+        raise ModelError(
+            "BadTokenizer",
+            f"tokenizer.json has token {top}, but the model has only {model.vocab_size} tokens",
+        )

@@ -1,0 +1,128 @@
+"""Bodies of requests: JSON read within limits, what is known and what changes nothing told apart."""
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from penstock_engine.server.errors import RequestError, from_validation
+from penstock_engine.server.schemas import GenerationRequest
+
+logger = logging.getLogger(__name__)
+
+# Parameters of vLLM and OpenAI that this engine does not have, and the values (beside null) with
+# which they change nothing. Any other value is refused: ignoring it would give another answer than
+# was asked for.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (True,),
+    "audio": (),
+    "best_of": (1,),
+    "chat_template": (),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "ec_transfer_params": ({},),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "kv_transfer_params": ({},),
+    "length_penalty": (1, 1.0),
+    "logprob_token_ids": ([],),
+    "media_io_kwargs": ({},),
+    "mm_payload": ({},),
+    "mm_processor_kwargs": ({},),
+    "modalities": (["text"],),
+    "prediction": (),
+    "prompt_embeds": (),
+    "reasoning_effort": (),
+    "repetition_detection": (),
+    "return_mm_kwargs": (False,),
+    "return_prompt_text": (False,),
+    "return_token_offsets": (False,),
+    "routed_experts_prompt_start": (),
+    "stream_interval": (1,),
+    "suffix": ("",),
+    "thinking_token_budget": (),
+    "truncate_prompt_tokens": (),
+    "truncation_side": (),
+    "use_beam_search": (False,),
+    "verbosity": ("medium",),
+    "vllm_xargs": ({},),
+    "watermarking": (False, {}),
+    "web_search_options": (),
+}
+
+# Parameters that have no bearing on the answer of an engine without users and accounts.
+WITHOUT_EFFECT = frozenset(
+    {
+        "metadata", "prompt_cache_key",
+        "safety_identifier", "service_tier", "session_id", "spaces_between_special_tokens",
+        "store", "user",
+    }
+)  # fmt: skip
+
+Request = TypeVar("Request", bound=GenerationRequest)
+Model = TypeVar("Model", bound=BaseModel)
+
+NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
+
+
+def parse(schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = NO_DEFAULTS) -> Request:
+    """The checked request of a body. Raises RequestError with the name of what is wrong."""
+    return request_of(schema, read_object(raw), defaults)
+
+
+def request_of(
+    schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
+) -> Request:
+    """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
+    return checked(schema, {**defaults, **_known(body, schema)})
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Raises RequestError for what is no JSON object."""
+    try:
+        # Refuses NaN, deep nesting, huge numbers and lone surrogates.
+        body = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise RequestError(400, "the body is not valid JSON") from error
+    if not isinstance(body, dict):
+        raise RequestError(400, "the body must be a JSON object")
+    return body
+
+
+def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
+    """Raises RequestError with the name of the field that is wrong."""
+    try:
+        return schema.model_validate(body)
+    except ValidationError as error:
+        raise from_validation(error) from error
+
+
+def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
+    """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
+    known: dict[str, Any] = {}
+    unknown: list[str] = []
+    for name, value in body.items():
+        if name in schema.model_fields:
+            if value is not None:  # null asks for the default
+                known[name] = value
+        elif name in NEUTRAL:
+            if value is not None and not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
+                raise RequestError(
+                    400, f"{name} is not supported by this engine: leave it out", param=name
+                )
+        elif name not in WITHOUT_EFFECT:
+            unknown.append(name[:64])
+    if unknown:
+        logger.debug("ignored, since nobody knows them: %s", unknown[:16])
+    return known
+
+
+def _is_same(value: Any, neutral: Any) -> bool:
+    return type(value) is type(neutral) and bool(value == neutral)

@@ -1,0 +1,265 @@
+"""How a model fits: weights, working memory and KV cache within a limit. Imports no torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock_engine import device
+from penstock_engine.checkpoint import check_model, weight_files
+from penstock_engine.config import FIT, EngineConfig
+from penstock_engine.core.errors import ModelError
+from penstock_engine.graph_sizes import graph_bytes, most_rows
+from penstock_engine.models.config import ModelConfig
+from penstock_engine.models.shard import shards
+from penstock_engine.quantization.stored import Header
+from penstock_engine.weights import read_headers, shapes_and_bytes
+
+MIB = 2**20
+
+# Interpreter, torch and server, beside weights, KV cache and activations: 590 MiB were measured at
+# the start and 620 MiB under load with the CUDA build of torch, 255 MiB of them mapped files.
+PROGRAM_BYTES = 640 * MIB
+
+# What one more rank needs beside it: 286 MiB were measured at the start, and 243 MiB of mapped files
+# that it shares with rank 0.
+WORKER_BYTES = 320 * MIB
+
+# A KV cache smaller than this is not worth starting with.
+MIN_KV_BYTES = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """How a model fits, with its draft model. weights_bytes: as held in memory.
+
+    dtype, kv_dtype: of what is computed and of the KV cache, by torch's names.
+    num_host_blocks: room in host memory for blocks evicted from the others.
+    window_tokens: how far back a token sees in any layer of both; None: some layer sees all.
+    weights_bytes and kv_bytes_per_token are those of all ranks together where they share one
+    memory, on the CPU, and those of the rank that has most where each has a device of its own.
+    """
+
+    model: ModelConfig
+    device: str
+    dtype: str
+    max_model_len: int
+    num_blocks: int
+    block_size: int
+    weights_bytes: int
+    kv_bytes_per_token: int
+    num_host_blocks: int
+    kv_dtype: str
+    window_tokens: int | None
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        return self.num_blocks * self.block_size
+
+
+def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> Sizing:
+    """Files checked, weights + working memory + KV cache within the limit.
+
+    Raises ModelError, which says what to change. device_name: cpu or cuda; on cuda the device's
+    own memory counts, and memory_limit_bytes does not.
+    """
+    dtype = device.choose_dtype(config.dtype, device_name)
+    model, tensor_bytes = check_model(config.model_dir, config.quantization, dtype)
+    parts = shards(model, config.layout)
+    item_bytes = device.DTYPE_BYTES[dtype]
+    is_fitted = config.max_model_len == FIT
+    max_model_len = (
+        model.max_model_len if is_fitted else config.max_model_len or model.max_model_len
+    )
+    if max_model_len > model.max_model_len:
+        raise ModelError(
+            "ContextTooLong",
+            f"spec.engine.maxModelLen is {max_model_len}, but the model was made for "
+            f"{model.max_model_len} tokens: set it to at most {model.max_model_len}",
+        )
+    kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
+    kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
+    rank_weights_bytes = [part.held(tensor_bytes) for part in parts]
+    rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
+    windows = [model.window_tokens]
+    if config.draft_model_dir is not None:
+        draft, draft_bytes = _draft(config, config.draft_model_dir, dtype, model, max_model_len)
+        rank_weights_bytes[0] += draft_bytes
+        rank_per_token[0] += draft.kv_bytes_per_token(*kv_bytes)
+        windows.append(draft.window_tokens)
+    together = sum if device_name == "cpu" else max
+    weights_bytes, per_token = together(rank_weights_bytes), together(rank_per_token)
+    wanted_bytes = config.kv_cache_memory_bytes
+    if config.num_gpu_blocks_override is not None:
+        wanted_bytes = config.num_gpu_blocks_override * config.block_size * per_token
+    num_host_blocks = int((config.kv_offloading_size or 0) * 2**30) // (
+        per_token * config.block_size
+    )
+    fixed_bytes = weights_bytes + _adapter_bytes(config, model, device_name, item_bytes)
+    if device_name == "cpu":
+        fixed_bytes += num_host_blocks * config.block_size * per_token
+    free_bytes = _free_bytes(
+        config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes, max_model_len,
+        item_bytes,
+    )  # fmt: skip
+    if is_fitted:
+        block_bytes = per_token * config.block_size
+        fitting = (wanted_bytes or free_bytes) // block_bytes * config.block_size
+        max_model_len = min(max_model_len, max(fitting, config.block_size))
+    num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
+    return Sizing(
+        model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
+        per_token, num_host_blocks, kv_dtype,
+        None if None in windows else max(filter(None, windows)),
+    )  # fmt: skip
+
+
+def _adapter_bytes(
+    config: EngineConfig, model: ModelConfig, device_name: str, item_bytes: int
+) -> int:
+    """On this device, when there are as many adapters as may be, of the largest rank."""
+    if not config.enable_lora:
+        return 0
+    count = config.max_loras
+    if device_name == "cpu":
+        count = config.max_host_loras * config.layout.num_ranks
+    return count * model.num_adapter_parameters(config.max_lora_rank) * item_bytes
+
+
+def _draft(
+    config: EngineConfig, draft_dir: Path, dtype: str, model: ModelConfig, max_model_len: int
+) -> tuple[ModelConfig, int]:
+    """The config of what drafts and the bytes of its weights. Raises ModelError."""
+    if config.has_draft_head:
+        return _draft_head(config, draft_dir, dtype, model)
+    draft, tensor_bytes = check_model(draft_dir, dtype=dtype)
+    if draft.vocab_size != model.vocab_size:
+        raise ModelError(
+            "DraftMismatch",
+            f"the draft model has {draft.vocab_size} tokens, the model {model.vocab_size}: "
+            f"take a draft model with the same tokenizer",
+        )
+    if draft.max_model_len < max_model_len:
+        raise ModelError(
+            "DraftMismatch",
+            f"the draft model was made for {draft.max_model_len} tokens: set max_model_len to at "
+            f"most that",
+        )
+    return draft, sum(tensor_bytes.values())
+
+
+def _draft_head(
+    config: EngineConfig, head_dir: Path, dtype: str, model: ModelConfig
+) -> tuple[ModelConfig, int]:
+    """As _draft, of a head, which has neither embedding nor logits of its own."""
+    head = ModelConfig.load(head_dir)
+    headers: dict[str, Header] = {}
+    for path in weight_files(head_dir):
+        headers |= read_headers(path)
+    shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
+    if config.layout.num_ranks > 1:
+        raise ModelError("DraftMismatch", "a head drafts only for a model that is on one rank")
+    if head.hidden_size != model.hidden_size:
+        raise ModelError(
+            "DraftMismatch",
+            f"the head was made for states of {head.hidden_size} numbers, the model's have "
+            f"{model.hidden_size}: take a head of this model",
+        )
+    if shapes.get("fc.weight") != (head.hidden_size, 2 * head.hidden_size):
+        raise ModelError(
+            "DraftMismatch", "the head has no fc.weight that reads a token and a state"
+        )
+    own = {name: size for name, size in tensor_bytes.items() if name.startswith(("fc.", "layers."))}
+    return head, sum(own.values())
+
+
+def _num_blocks(
+    config: EngineConfig,
+    max_model_len: int,
+    kv_bytes_per_token: int,
+    free_bytes: int,
+    wanted_bytes: int | None,
+) -> int:
+    num_blocks = (wanted_bytes or free_bytes) // (kv_bytes_per_token * config.block_size)
+    longest_blocks = -(-max_model_len // config.block_size)
+    if wanted_bytes is None:
+        # More than every request at its longest can use is memory for nothing.
+        num_blocks = min(num_blocks, longest_blocks * config.max_num_seqs)
+    if num_blocks >= longest_blocks:
+        return num_blocks
+    fitting = num_blocks * config.block_size
+    kv_bytes = longest_blocks * config.block_size * kv_bytes_per_token
+    if wanted_bytes is not None:
+        advice = f"set spec.engine.kvCache.memory to at least {-(-kv_bytes // MIB)}Mi"
+    else:
+        missing_bytes = int((kv_bytes - free_bytes) / config.gpu_memory_utilization)
+        advice = f"give spec.resources.memory at least {-(-missing_bytes // MIB)}Mi more"
+    raise ModelError(
+        "KVCacheTooSmall",
+        f"the KV cache has room for {fitting} tokens, but one request may have {max_model_len}: "
+        f"{advice}, or set spec.engine.maxModelLen to at most {fitting}",
+    )
+
+
+def _free_bytes(
+    config: EngineConfig,
+    model: ModelConfig,
+    device_name: str,
+    memory_limit_bytes: int,
+    weights_bytes: int,
+    wanted_bytes: int | None,
+    max_model_len: int,
+    item_bytes: int,
+) -> int:
+    """What is left for the KV cache. Raises ModelError when that is less than is wanted."""
+    base_bytes = device.activation_bytes(
+        num_tokens=config.max_num_batched_tokens,
+        hidden_size=model.hidden_size,
+        intermediate_size=model.widest_intermediate_size,
+        num_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
+        vocab_size=model.vocab_size,
+    )
+    num_ranks = config.layout.num_ranks
+    if device_name == "cuda" and num_ranks == 1 and not config.enforce_eager:
+        base_bytes += _graph_bytes(config, model, max_model_len, item_bytes)
+    if device_name == "cpu":
+        base_bytes = num_ranks * base_bytes + PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES
+    free_bytes = device.kv_memory_bytes(
+        device_name,
+        memory_limit_bytes=memory_limit_bytes,
+        utilization=config.gpu_memory_utilization,
+        weights_bytes=weights_bytes,
+        base_bytes=base_bytes,
+        num_devices=num_ranks,
+    )
+    if free_bytes >= (wanted_bytes or MIN_KV_BYTES):
+        return free_bytes
+    kv_bytes = wanted_bytes or MIN_KV_BYTES
+    needed_bytes = int((weights_bytes + base_bytes + kv_bytes) / config.gpu_memory_utilization)
+    raise ModelError(
+        "MemoryTooSmall",
+        f"{-(-weights_bytes // MIB)} MiB of weights, {base_bytes // MIB} MiB for the program and "
+        f"{-(-kv_bytes // MIB)} MiB of KV cache do not fit into {config.gpu_memory_utilization:.0%} "
+        f"of {memory_limit_bytes // MIB} MiB: set spec.resources.memory to at least "
+        f"{-(-needed_bytes // MIB)}Mi",
+    )
+
+
+def _graph_bytes(
+    config: EngineConfig, model: ModelConfig, max_model_len: int, item_bytes: int
+) -> int:
+    """Of recorded steps, which only a model that is on one rank has."""
+    activation_bytes = device.activation_bytes(
+        num_tokens=most_rows(config.max_num_seqs),
+        hidden_size=model.hidden_size,
+        intermediate_size=model.widest_intermediate_size,
+        num_rows=0,
+        vocab_size=model.vocab_size,
+    )
+    return graph_bytes(
+        max_num_seqs=config.max_num_seqs,
+        max_model_len=max_model_len,
+        block_size=config.block_size,
+        num_layers=model.num_layers,
+        hidden_size=model.hidden_size,
+        item_bytes=item_bytes,
+        activation_bytes=activation_bytes,
+    )

@@ -1,0 +1,50 @@
+"""The last hour of every service that has no rollout under way, for the judge of the next one."""
+
+from collections.abc import Callable, Mapping
+
+from penstock.adapters.kube import Object
+from penstock.core.canary.counts import Counts
+from penstock.core.canary.evidence import NO_HISTORY, History
+from penstock.core.rollout.past import Past
+from penstock.core.rollout.state import CALM
+
+Key = tuple[str, str]
+
+
+class Pasts:
+    """services: all there are. counts: requests and errors of a service since the operator began,
+    as gateways count them; None of one that they do not know."""
+
+    def __init__(
+        self,
+        services: Callable[[], Mapping[Key, Object]],
+        counts: Callable[[Key], Counts | None],
+    ) -> None:
+        self._services = services
+        self._counts = counts
+        self._pasts: dict[Key, Past] = {}
+        self._paused: set[Key] = set()
+
+    def look(self, now_s: float) -> None:
+        """now_s: on a clock that never goes back. A rollout's own errors are not stable's."""
+        services = self._services()
+        self._pasts = {key: past for key, past in self._pasts.items() if key in services}
+        self._paused &= services.keys()
+        for key, body in services.items():
+            status, total = body.get("status", {}), self._counts(key)
+            if (status.get("rollout") or {}).get("phase") not in CALM:
+                self._paused.add(key)
+            elif total is not None:
+                self._pasts[key] = self._past(key, status, total).after(now_s, total)
+                self._paused.discard(key)
+
+    def _past(self, key: Key, status: Object, total: Counts) -> Past:
+        stable = status.get("stableRevision") or ""
+        past = self._pasts.get(key)
+        if past is None or past.revision != stable:
+            return Past(stable)
+        return past.without_what_came_since(total) if key in self._paused else past
+
+    def history(self, key: Key, stable: str) -> History:
+        past = self._pasts.get(key)
+        return past.history() if past is not None and past.revision == stable else NO_HISTORY

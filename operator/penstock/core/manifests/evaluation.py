@@ -1,0 +1,100 @@
+"""The Job that tries a canary before it is promoted."""
+
+from penstock.core.manifests.engine import labels, owner
+from penstock.core.rollout.spec import EvaluationSpec
+from penstock.core.service import (
+    ENGINE_PORT,
+    EVALUATION,
+    EVALUATION_CONTAINER,
+    Object,
+    ServiceSpec,
+)
+
+GRACE_S = 10
+
+
+def job_name(spec: ServiceSpec, revision: str) -> str:
+    return f"{spec.name}-{revision}-evaluation"
+
+
+def evaluation_job(
+    spec: ServiceSpec, wanted: EvaluationSpec, revision: str, stable: str, address: str
+) -> Object:
+    """One attempt, in a pod without rights. address: of a ready pod of the canary.
+
+    Its labels are those of the service's other pods, so that its end is seen at once.
+    """
+    own = labels(spec, revision, EVALUATION)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(spec, revision),
+            "namespace": spec.namespace,
+            "labels": own,
+            "ownerReferences": [owner(spec)],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": max(1, round(wanted.timeout_s)),
+            "template": {
+                "metadata": {"labels": own},
+                "spec": _pod(wanted, _told(spec, revision, stable, address)),
+            },
+        },
+    }
+
+
+def _told(spec: ServiceSpec, revision: str, stable: str, address: str) -> dict[str, str]:
+    return {
+        "PENSTOCK_CANARY_URL": f"http://{address}:{ENGINE_PORT}",
+        "PENSTOCK_MODEL": spec.served_name,
+        "PENSTOCK_NAMESPACE": spec.namespace,
+        "PENSTOCK_SERVICE": spec.name,
+        "PENSTOCK_REVISION": revision,
+        "PENSTOCK_STABLE_REVISION": stable,
+    }
+
+
+def _pod(wanted: EvaluationSpec, told: dict[str, str]) -> Object:
+    env: list[Object] = [{"name": name, "value": value} for name, value in told.items()]
+    for variable in wanted.env:
+        if variable.secret is None:
+            env.append({"name": variable.name, "value": variable.value})
+        else:
+            name, key = variable.secret
+            reference = {"secretKeyRef": {"name": name, "key": key}}
+            env.append({"name": variable.name, "valueFrom": reference})
+    container: Object = {
+        "name": EVALUATION_CONTAINER,
+        "image": wanted.image,
+        "env": env,
+        "resources": {
+            "requests": {"cpu": wanted.cpu, "memory": wanted.memory},
+            "limits": {"memory": wanted.memory},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
+    }
+    if wanted.command:
+        container["command"] = list(wanted.command)
+    if wanted.args:
+        container["args"] = list(wanted.args)
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": GRACE_S,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }

@@ -1,0 +1,208 @@
+"""A new revision that takes over while its service is scaled: the operator's own phases and sizes.
+
+scaler -> how many pods all of the traffic needs -> the rollout's targets -> pods of each side
+  -> who is ready -> shares of the traffic -> what came of the requests -> the judge
+"""
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from penstock.api.convert import InvalidService, to_core
+from penstock.core.canary.arm_count import ArmCount
+from penstock.core.canary.evidence import Arm, Block
+from penstock.core.canary.judge import JudgeState, begin, judge
+from penstock.core.canary.verdict import Verdict
+from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.rollout.events import Seen
+from penstock.core.rollout.phases import Phase
+from penstock.core.rollout.shares import Share
+from penstock.core.rollout.state import RolloutState
+from penstock.core.rollout.step import step
+from penstock.core.rollout.targets import targets
+from penstock.core.routing import Side
+from penstock.core.rule import Objectives
+from penstock.core.service import CONTROL, SERVE, ServiceSpec
+from penstock.core.timestamps import timestamp
+from penstock.sim.clock import Clock
+from penstock.sim.fleet import Fleet, Pod
+from penstock.sim.gateway import STABLE, Gateway
+from penstock.sim.profile import Record
+from penstock.sim.request import Request
+
+NEW = Side("new")
+CONTROLS = Side(STABLE.revision, CONTROL)
+LOOK_S, BLOCK_S = 1.0, 10.0
+JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
+
+
+class Release(Record):
+    """at_s: when the spec asks for it. rollout: spec.rollout of the service. factor: how much longer an
+    iteration takes with it."""
+
+    at_s: float = Field(ge=0)
+    rollout: dict[str, Any] = Field(default_factory=dict)
+    factor: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _is_valid(self) -> "Release":
+        try:
+            self.service()
+        except InvalidService as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def service(self) -> ServiceSpec:
+        """One with these rollout settings. Raises InvalidService."""
+        metadata = {
+            "namespace": "default",
+            "name": "service",
+            "uid": "uid",
+            "generation": 1,
+            "creationTimestamp": timestamp(0),
+        }
+        spec = {"model": {"uri": "file:///model"}, "rollout": self.rollout}
+        return to_core({"metadata": metadata, "spec": spec})
+
+
+class Rollout:
+    """Stands between a scaler and its fleet. phases: when each began, and why."""
+
+    def __init__(
+        self,
+        release: Release,
+        objectives: Objectives,
+        clock: Clock,
+        fleet: Fleet,
+        gateway: Gateway,
+    ) -> None:
+        self.phases: list[tuple[float, Phase, str]] = []
+        self._release = release
+        self._service = release.service()
+        self._objectives = objectives
+        self._clock = clock
+        self._fleet = fleet
+        self._gateway = gateway
+        self._deployed: dict[Side, int] = {}
+        self._shares: tuple[Share, ...] = (Share(STABLE, 100),)
+        self._counts: dict[Side, ArmCount] = {}
+        self._judged: JudgeState | None = None
+        self._verdict: Verdict | None = None
+        fleet.factors[NEW] = release.factor
+
+    def begin(self) -> None:
+        """The fleet has begun."""
+        replicas = self._deployed[STABLE] = self._fleet.desired
+        revision = STABLE.revision
+        self.state = RolloutState("Rolling", "Stable", 0.0, "", revision, None, replicas)
+        self._clock.at(LOOK_S, self._look)
+        self._clock.at(BLOCK_S, self._judge)
+
+    def ask(self, replicas: int) -> None:
+        """For so many pods for all of the traffic; a rollout's own come on top."""
+        self._fleet.desired = replicas
+        self._reconcile()
+
+    def finished(self, request: Request) -> None:
+        """Count what came of it for the judge."""
+        side = self._gateway.sides.get(request.pod)
+        if side is None or request.outcome == "shed":
+            return
+        count = self._counts.setdefault(side, ArmCount())
+        if request.outcome == "failed" or request.ttft_s is None:
+            count.failed()
+            return
+        violates = not request.meets(self._objectives.ttft_s, self._objectives.tpot_s)
+        count.ended(request.output_tokens, is_empty=False, violates=violates)
+        count.told(request.prompt_tokens, request.cached_tokens)
+        tpot_s = request.tpot_s if request.output_tokens > 1 else None
+        count.timed(request.prompt_tokens, request.ttft_s, tpot_s)
+
+    def _look(self) -> None:
+        self._reconcile()
+        self._clock.at(self._clock.now + LOOK_S, self._look)
+
+    def _reconcile(self) -> None:
+        """As the operator does it: a new phase is written down, then acted on."""
+        observed, before = self._observed(), self.state
+        is_due = self._clock.now >= self._release.at_s
+        seen = Seen(
+            spec=self._service.rollout,
+            observed=observed,
+            wanted=NEW.revision if is_due else STABLE.revision,
+            total=self._fleet.desired,
+            now_s=self._clock.now,
+            verdict=self._verdict,
+            obeyed={},
+        )
+        self.state = step(before, seen)
+        aims = targets(seen.spec, self.state, observed, seen.total)
+        told, self._shares = {share.side for share in self._shares}, aims.shares
+        if aims.shares:
+            self._gateway.split({share.side: share.weight for share in aims.shares})
+        if self.state.phase != before.phase:
+            self.phases.append((self._clock.now, self.state.phase, self.state.reason))
+            self._reconcile()
+            return
+        for side, replicas in aims.pods.items():
+            if side in self._deployed or replicas:
+                self._scale(side, self._deployed[side] if replicas is None else replicas)
+        for side in self._deployed.keys() - aims.pods.keys() - told:
+            self._scale(side, 0)
+            del self._deployed[side]
+
+    def _scale(self, side: Side, replicas: int) -> None:
+        if self._deployed.get(side) != replicas:
+            self._deployed[side] = replicas
+            self._fleet.scale_side(side, replicas)
+
+    def _observed(self) -> Observed:
+        return Observed(
+            deployments=tuple(_deployment(side, n) for side, n in self._deployed.items()),
+            pods=(_PREFLIGHT, *map(_pod, self._fleet.pods.values())),
+            rollout=self.state,
+            traffic=self._shares,
+            stable_spec=self._service,
+        )
+
+    def _judge(self) -> None:
+        """A block of evidence."""
+        self._clock.at(self._clock.now + BLOCK_S, self._judge)
+        counts, self._counts = self._counts, {}
+        if self.state.phase not in JUDGED or self.state.strategy != "Canary":
+            return
+        spec = self._service.rollout.canary
+        beside = CONTROLS if CONTROLS in self._deployed else STABLE
+        canary, control = (
+            counts[side].arm() if side in counts else Arm() for side in (NEW, beside)
+        )
+        block = Block(length_s=BLOCK_S, canary=canary, control=control)
+        self._verdict, self._judged = judge(spec, self._judged or begin(spec), block)
+
+
+_PREFLIGHT = ObservedPod(
+    "preflight", "", NEW.revision, "preflight", "", False, False, "Succeeded", None, ""
+)
+
+
+def _deployment(side: Side, replicas: int) -> ObservedDeployment:
+    name = "-".join(filter(None, side))
+    return ObservedDeployment(name, name, side.revision, replicas, 0, False, {}, cohort=side.cohort)
+
+
+def _pod(pod: Pod) -> ObservedPod:
+    return ObservedPod(
+        name=pod.name,
+        uid=pod.name,
+        revision=pod.side.revision,
+        role=SERVE,
+        address="",
+        is_ready=pod.phase == "Ready",
+        is_ending=pod.phase == "Draining",
+        phase="Pending" if pod.scheduled_s is None else "Running",
+        trouble=("Unschedulable", "no GPU is free") if pod.scheduled_s is None else None,
+        said="",
+        created_at=timestamp(pod.created_s),
+        ready_at=None if pod.ready_s is None else timestamp(pod.ready_s),
+        cohort=pod.side.cohort,
+    )

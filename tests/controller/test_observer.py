@@ -1,0 +1,61 @@
+"""What gateways say of the traffic that they obey, over real sockets."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from penstock.adapters import feed as feeds
+from penstock.adapters.clock import steady
+from penstock.adapters.scrape import Scraper
+from penstock.controller.observer import Observer
+from penstock.core.feed import VERSION, Feed
+
+KEY = ("default", "chat")
+
+
+@asynccontextmanager
+async def gateway(name, obeys, *, ready="True"):
+    """Its pod, which answers with this feed; with none where `obeys` is None."""
+    body = b"down" if obeys is None else feeds.write(Feed(VERSION, 1.0, {}, obeys=obeys))
+
+    async def connected(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        writer.write(head + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield {
+            "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"containers": [{"ports": [{"name": "http", "containerPort": port}]}]},
+            "status": {
+                "podIP": "127.0.0.1",
+                "phase": "Running",
+                "conditions": [{"type": "Ready", "status": ready}],
+            },
+        }
+
+
+async def test_who_obeys_what():
+    """One that is not ready counts if it answers; one that does not have the service does not."""
+    async with (
+        gateway("ahead", {"default/chat": 4}) as ahead,
+        gateway("ending", {"default/chat": 3}, ready="False") as ending,
+        gateway("elsewhere", {"other/chat": 9}) as elsewhere,
+        gateway("silent", None) as silent,
+        gateway("dead", None, ready="False") as dead,
+    ):
+        pods = None
+        scraper = Scraper(steady)
+        observer = Observer(scraper, lambda: pods)
+        await observer.look([])
+        assert observer.obeyed(KEY) is None
+        pods = [ahead, ending, elsewhere, silent, dead]
+        await observer.look([])
+        assert observer.obeyed(KEY) == {"ahead": 4, "ending": 3, "silent": None}
+        pods = []
+        await observer.look([])
+        assert observer.obeyed(KEY) == {}
+        await scraper.close()

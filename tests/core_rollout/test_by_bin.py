@@ -1,0 +1,33 @@
+"""What is told of prompts of each length."""
+
+import math
+
+import pytest
+
+from penstock.core.canary.evidence import NUM_BINS, Arm, length_bin
+from penstock.core.canary.moments import NOTHING, Moments
+from penstock.core.rollout.by_bin import by_bin
+
+
+def arm(tokens, *seconds):
+    bins = [NOTHING] * NUM_BINS
+    bins[length_bin(tokens)] = Moments.of(map(math.log, seconds))
+    return Arm(requests=len(seconds), ttft=tuple(bins), tpot=(NOTHING,) * NUM_BINS)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "bounds"), [(128, (0, 128)), (129, (128, 256)), (9000, (8192, None))]
+)
+def test_geometric_means_of_both_sides(tokens, bounds):
+    (row,) = by_bin(arm(tokens, 0.2, 0.8), arm(tokens, 0.1, 0.4, 0.2))
+    assert (row.low_tokens, row.high_tokens) == bounds
+    assert (row.ttft.canary_n, row.ttft.control_n) == (2, 3)
+    assert row.ttft.effect == pytest.approx(1.0)
+    assert row.tpot.effect is None
+
+
+def test_bins_of_one_side_are_told_too():
+    first, second = by_bin(arm(100, 1.0), arm(500, 2.0))
+    assert (first.ttft.effect, first.ttft.canary_s, first.ttft.control_s) == (None, 1.0, None)
+    assert (second.low_tokens, second.ttft.control_n) == (256, 1)
+    assert list(by_bin(Arm(), Arm())) == []

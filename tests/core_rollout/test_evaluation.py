@@ -1,0 +1,83 @@
+"""A canary that has to pass an evaluation as well."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.canary.verdict import Accept, Continue
+from penstock.core.observed import ObservedPod
+from penstock.core.revision import revision_of
+from penstock.core.rollout import commands
+from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec
+
+ACCEPT = Accept("it is as good")
+
+
+@pytest.fixture
+def judged(make_world):
+    """A canary before its judge, with an evaluation that runs."""
+    world = make_world(desired=2)
+    rollout = RolloutSpec(strategy="Canary", evaluation=EvaluationSpec(image="e"))
+    world.spec = replace(world.spec, rollout=rollout)
+    world.run()
+    assert not world.jobs
+    world.spec = replace(world.spec, seed=1)
+    world.verdict = Continue("on", 0.1)
+    for _ in range(30):
+        world.settle_pods()
+        world.reconcile()
+        world.now_s += 2
+    assert world.rollout.phase == "Judging"
+    ((_, job),) = world.jobs.items()
+    assert (job.revision, job.state) == (revision_of(world.spec), "Running")
+    return world
+
+
+def end(world, state, said=""):
+    ((name, job),) = world.jobs.items()
+    world.jobs[name] = replace(job, state=state, reason="deadline exceeded")
+    if said:
+        world.pods["e"] = ObservedPod(
+            "e", "e", job.revision, "evaluation", "", False, False, "Failed", None, said
+        )
+
+
+def look(world, rounds=5):
+    for _ in range(rounds):
+        world.settle_pods()
+        world.reconcile()
+        world.now_s += 2
+    return world.rollout.phase
+
+
+def test_no_verdict_promotes_before_it_has_passed(judged):
+    judged.verdict = ACCEPT
+    assert look(judged) == "Judging"
+    end(judged, "Passed")
+    assert judged.run()[-1] == "Stable"
+    assert judged.rollout.stable == revision_of(judged.spec)
+    assert not judged.jobs
+
+
+def test_one_that_has_passed_promotes_nothing_by_itself(judged):
+    end(judged, "Passed")
+    assert look(judged) == "Judging"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"), [("12 of 40 answers wrong", "12 of 40"), ("", "deadline exceeded")]
+)
+def test_one_that_fails_rolls_back_with_its_report(judged, said, told):
+    judged.verdict = ACCEPT
+    end(judged, "Failed", said)
+    assert judged.run()[-1] == "Rejected"
+    assert judged.rollout.rejected.reason.startswith("the evaluation failed")
+    assert told in judged.rollout.rejected.reason
+    assert not judged.jobs
+
+
+def test_a_person_need_not_wait_for_it(judged):
+    revision = revision_of(judged.spec)
+    judged.command = commands.read(commands.write("promote", revision, "n1"))
+    assert judged.run()[-1] == "Stable"
+    assert not judged.jobs

@@ -1,0 +1,52 @@
+"""Rollouts while a service is scaled: every strategy comes to its end and loses nobody."""
+
+import pytest
+from pydantic import ValidationError
+
+from penstock.sim.report import summaries_of
+from penstock.sim.run import run
+
+SOON = {"canary": {"tolerance": 0.5, "errorTolerance": 0.1, "violationTolerance": 0.3}}
+FORWARD = {
+    "Canary": ["Starting", "Judging", "Growing", "Promoting", "Draining", "Stable"],
+    "BlueGreen": ["Starting", "Promoting", "Draining", "Stable"],
+    "Rolling": ["Replacing", "Stable"],
+    "Recreate": ["Stopping", "Starting", "Stable"],
+}
+
+
+def released(world, strategy, *, factor=1.0, **service):
+    """A scaled service while a revision is rolled out; a judge needs more to see than others."""
+    rollout = {"strategy": strategy, "blueGreen": {"previousKept": "30s"}, **SOON}
+    service = {"min_replicas": 2, "max_replicas": 6, **service}
+    rps, duration_s = (8, 400.0) if strategy == "Canary" else (2, 150.0)
+    small = world(rps=rps, duration_s=duration_s, **service)
+    release = {"at_s": 30.0, "rollout": rollout, "factor": factor}
+    small = small.with_each(release=release)
+    done = run(small, "hpa-queue", 0)
+    return done.services[0], summaries_of(done)[0]
+
+
+@pytest.mark.parametrize("strategy", FORWARD)
+def test_a_good_revision_takes_over(world, strategy):
+    service, summary = released(world, strategy)
+    assert [phase for _, phase, _ in service.rollout.phases] == FORWARD[strategy]
+    assert {pod.side.revision for pod in service.fleet.pods.values()} == {"new"}
+    assert list(service.gateway.weights) == [("new", "")]
+    assert summary.failed == summary.unfinished == 0
+    if strategy != "Recreate":
+        assert summary.attainment > 0.98
+
+
+def test_a_slow_revision_goes_back(world):
+    service, summary = released(world, "Canary", factor=4.0)
+    assert [phase for _, phase, _ in service.rollout.phases] == [
+        "Starting", "Judging", "RollingBack", "Discarding", "Rejected",
+    ]  # fmt: skip
+    assert {pod.side for pod in service.fleet.pods.values()} == {("stable", "")}
+    assert summary.failed == summary.unfinished == 0
+
+
+def test_what_a_spec_would_not_take_is_refused(world):
+    with pytest.raises(ValidationError, match="strategy"):
+        world().with_each(release={"at_s": 1, "rollout": {"strategy": "Sideways"}})
