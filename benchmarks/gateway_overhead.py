@@ -1,20 +1,31 @@
 """What the gateway costs: the same requests straight to a trivial engine and through the gateway.
 
-    python benchmarks/gateway_overhead.py [--seconds 5] [--clients 16] [--chunks 50] [--rate 50]
+    python benchmarks/gateway_overhead.py [--seconds 5] [--clients 16] [--chunks 50]
+    python benchmarks/gateway_overhead.py --copies [--rate 50] [--rounds 40]
 
 The engine and the gateway are processes of their own; the load comes from this one. All ways are
 measured in turn, several times, so that a noisy machine disturbs them alike: straight to the engine,
 through the gateway, to a service with objectives (which has a line), and by a route that copies each
-request to a second engine. The gateway's CPU time is given for each request. At the end requests
-come at a fixed rate, far from the gateway's limit: what a copy adds to the latency of its original.
+request to a second engine. The gateway's CPU time is given for each request.
+
+With --copies, streams come at a fixed rate, far from the gateway's limit: what a copy adds to the
+latency of its original, where the second engine answers, refuses connections, and takes requests
+without a word. All in turn, two seconds each, in an order that is drawn anew each round; the interval
+of the difference is a bootstrap's over rounds. Beside the latency as the client sees it stands what the
+gateway's event loop computed from a request's arrival to the end of its answer, for whichever request:
+a busy machine does not lengthen that.
 """
 
 import argparse
 import asyncio
+import json
+import os
+import random
+import socket
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -27,14 +38,26 @@ DONE = b"data: [DONE]\n\n"
 # How requests go, and what model they ask for.
 WAYS = {"direct": "plain", "gateway": "plain", "objectives": "timed", "copied": "copied"}
 ROUNDS = 4
+# What becomes of the copies, and what model is asked for.
+COPIES = {
+    "no copy": "plain",
+    "answered": "copied",
+    "refused": "refused",
+    "unanswered": "unanswered",
+}
+SEGMENT_S = 2.0
+SPENT = "/spent"
+RESAMPLES = 1000
 WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
 
 
 async def engine(chunks: int) -> None:
-    """Answers at once: a stream of `chunks` events, or one body."""
+    """Answers at once: a stream of `chunks` events, or one body. Of -1 chunks: never."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            while chunks < 0:
+                await reader.readexactly(1)
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
@@ -61,8 +84,26 @@ async def engine(chunks: int) -> None:
     await server.serve_forever()
 
 
-async def gateway(engine_port: int, shadow_port: int) -> None:
-    """The real gateway, with a fleet that nobody has to watch: the models of WAYS."""
+class Clocked:
+    """An ASGI application, and the processor's seconds from each request's arrival to its end."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+        self._spent_s: list[float] = []
+
+    async def __call__(self, scope: dict, receive: Callable, send: Callable) -> None:
+        if scope["path"] == SPENT:
+            told, self._spent_s = json.dumps(self._spent_s).encode(), []
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": told})
+            return
+        began_s = time.thread_time()
+        await self._app(scope, receive, send)
+        self._spent_s.append(time.thread_time() - began_s)
+
+
+async def gateway(engine_port: int, shadow_port: int, mute_port: int) -> None:
+    """The real gateway, with a fleet that nobody has to watch: the models of WAYS and COPIES."""
     from penstock.core.route import Match, RouteRule, Shadow
     from penstock.core.routing import Endpoint, Side
     from penstock.core.rule import Objectives
@@ -80,17 +121,25 @@ async def gateway(engine_port: int, shadow_port: int) -> None:
         weights = {Side("r1"): 100}
         return Service("default", name, name, 0, weights, (endpoint,), objectives)
 
-    rule = RouteRule(Match(), (("plain", 1),), shadows=(Shadow("shadow", None, 100),))
+    def route(name: str, shadow: str) -> Route:
+        rule = RouteRule(Match(), (("plain", 1),), shadows=(Shadow(shadow, None, 100),))
+        return Route("default", name, name, 0, (rule,))
+
+    closed = socket.socket()
+    closed.bind(("127.0.0.1", 0))  # and nobody listens
     services = (
         service("plain", engine_port),
         service("timed", engine_port, Objectives(60.0, 60.0)),
         service("shadow", shadow_port),
+        service("closed", closed.getsockname()[1]),
+        service("mute", mute_port),
     )
     fleet = Fleet()
-    routes = (Route("default", "copied", "copied", 0, (rule,)),)
+    routes = (route("copied", "shadow"), route("refused", "closed"), route("unanswered", "mute"))
     async with Upstream(settings) as upstream:
         made = Gateway(fleet, upstream, settings)
         fleet.publish(Snapshot(services, routes))
+        made.app = Clocked(made.app)
         server = server_for(made)
         running = asyncio.create_task(run(made, asyncio.Event(), server))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -178,15 +227,52 @@ async def compare(options: argparse.Namespace, *, stream: bool) -> None:
 
 
 async def copies(options: argparse.Namespace) -> None:
+    took: dict[str, list[list[float]]] = {way: [] for way in COPIES}
+    spent: dict[str, list[list[float]]] = {way: [] for way in COPIES}
     async with processes(options) as (_, gateway_port, _):
-        took: dict[str, list[float]] = {"gateway": [], "copied": []}
-        for _ in range(2 * ROUNDS):
-            for way in took:
-                seconds = options.seconds / ROUNDS
-                took[way] += await paced(gateway_port, WAYS[way], options.rate, seconds)
-    print(f"\nstreams of {options.chunks} events, {options.rate:g} a second")
-    for way, latencies in took.items():
-        print(describe(way, latencies, 2 * options.seconds))
+        await spent_s(gateway_port)
+        for _ in range(options.rounds):
+            for way in random.sample(list(COPIES), len(COPIES)):
+                took[way].append(await paced(gateway_port, COPIES[way], options.rate, SEGMENT_S))
+                spent[way].append(await spent_s(gateway_port))
+    print(f"streams of {options.chunks} events, {options.rate:g} a second, {options.rounds} rounds")
+    print(f"load average {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
+    for title, measured in (("latency", took), ("computed by the gateway", spent)):
+        print(title)
+        for way, rounds in measured.items():
+            values = [value for each in rounds for value in each]
+            low_s, high_s = difference(measured["no copy"], rounds)
+            more_s = p99(values) - p99([value for each in measured["no copy"] for value in each])
+            print(
+                f"{describe(way, values, SEGMENT_S * options.rounds)}   p99 {more_s * 1e3:+.2f} ms "
+                f"({low_s * 1e3:+.2f} to {high_s * 1e3:+.2f})"
+            )
+
+
+async def spent_s(port: int) -> list[float]:
+    """Of each request since it was last asked for."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{SPENT}") as got,
+    ):
+        spent: list[float] = json.loads(await got.read())
+        return spent
+
+
+def p99(latencies: list[float]) -> float:
+    return statistics.quantiles(latencies, n=100)[98]
+
+
+def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[float, float]:
+    """The 95 % interval of how much later the 99th percentile is, over rounds drawn anew."""
+    pairs = list(zip(without, copied, strict=True))
+    found = []
+    for _ in range(RESAMPLES):
+        drawn = random.choices(pairs, k=len(pairs))
+        before, after = ([x for pair in drawn for x in pair[side]] for side in (0, 1))
+        found.append(p99(after) - p99(before))
+    cuts = statistics.quantiles(found, n=40)
+    return cuts[0], cuts[-1]
 
 
 @asynccontextmanager
@@ -196,7 +282,8 @@ async def processes(options: argparse.Namespace) -> AsyncIterator[tuple[int, int
     async with (
         process("engine", chunks) as (engine_port, _),
         process("engine", chunks) as (shadow_port, _),
-        process("gateway", str(engine_port), str(shadow_port)) as (gateway_port, pid),
+        process("engine", "-1") as (mute_port, _),
+        process("gateway", *map(str, (engine_port, shadow_port, mute_port))) as (gateway_port, pid),
     ):
         yield engine_port, gateway_port, pid
 
@@ -208,7 +295,7 @@ def main() -> None:
         import uvicorn
 
         with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
-            runner.run(gateway(int(sys.argv[2]), int(sys.argv[3])))
+            runner.run(gateway(*map(int, sys.argv[2:])))
     else:
         parser = argparse.ArgumentParser(
             description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -216,11 +303,15 @@ def main() -> None:
         parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each way")
         parser.add_argument("--clients", type=int, default=16)
         parser.add_argument("--chunks", type=int, default=50)
-        parser.add_argument("--rate", type=float, default=50.0, help="of the last comparison")
+        parser.add_argument("--copies", action="store_true", help="what a copy adds, alone")
+        parser.add_argument("--rate", type=float, default=50.0, help="streams a second, of copies")
+        parser.add_argument("--rounds", type=int, default=40, help="of copies")
         options = parser.parse_args()
+        if options.copies:
+            asyncio.run(copies(options))
+            return
         for stream in (False, True):
             asyncio.run(compare(options, stream=stream))
-        asyncio.run(copies(options))
 
 
 if __name__ == "__main__":

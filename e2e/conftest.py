@@ -26,7 +26,7 @@ def models() -> Path:
 @pytest.fixture(scope="session")
 def penstock_cluster() -> Iterator[Cluster]:
     name = f"e2e-{secrets.token_hex(3)}"
-    made = clusters.up(name, say=lambda _: None)
+    made = clusters.up(name, say=lambda _: None, allocatable={"nvidia.com/gpu": "2"})
     try:
         asyncio.run(install(made, say=lambda _: None))
         yield made

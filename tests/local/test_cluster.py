@@ -67,6 +67,27 @@ def test_an_interrupt_during_up_takes_everything_back() -> None:
     assert not (clusters.clusters_root() / wanted).exists()
 
 
+def test_a_cluster_that_another_process_starts_is_left_alone() -> None:
+    wanted = name()
+    command = [sys.executable, "-m", "penstock", "local", "up", "--bare", "--name", wanted]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert "starting etcd" in next(line for line in process.stdout if "etcd" in line)
+        with pytest.raises(clusters.ClusterError, match="Another process is starting"):
+            clusters.up(wanted, say=lambda _: None)
+        process.stdout.read()
+        assert process.wait() == 0
+        said: list[str] = []
+        clusters.up(wanted, say=said.append)
+        assert said == [f"cluster {wanted!r} is already up"]
+    finally:
+        process.kill()
+        process.communicate()
+        clusters.down(wanted)
+    assert not (clusters.clusters_root() / wanted).exists()
+
+
 def test_a_name_that_is_no_folder_name_is_refused() -> None:
     with pytest.raises(clusters.ClusterError, match="no cluster name"):
         clusters.up("../escape", say=lambda _: None)

@@ -212,7 +212,8 @@ def _print(service: str, said: Object) -> None:
 
 def _print_evidence(found: list[Object]) -> None:
     if not any(each["canarySamples"] for each in found):
-        console.print("  the canary has answered nothing yet")
+        if found:
+            console.print("  the canary has answered nothing yet")
         return
     table = Table("metric", "effect", "at least", "at most", "requests", "odds against", "within")
     for each in found:
@@ -255,6 +256,8 @@ def _pair(pair: Pair) -> tuple[str, str, str]:
 
 
 def _print_gates(gates: list[Object]) -> None:
+    if not gates:
+        return
     table = Table("gate", "", "state", "")
     for gate in gates:
         table.add_row(gate["name"], gate["kind"], gate["state"], gate["message"])

@@ -208,10 +208,12 @@ class _Life:
         return bool((await self._rollout())["phase"] == "Starting")
 
     async def _has_spoken(self) -> bool:
-        """The person's word, once it is time for it."""
+        """The person's word, once it is time for it and the revision has pods."""
         rollout = await self._rollout()
         phase, action = _WORDS[self._strategy, self._ending]
-        if rollout["phase"] != phase:
+        children = await _children(self._kube, self._namespace)
+        begun = {c["metadata"]["labels"][REVISION_LABEL] for p, c in children if p == "deployments"}
+        if rollout["phase"] != phase or rollout.get("revision") not in begun:
             return False
         text = commands.write(action, rollout["revision"], "1")
         await self._merge({"metadata": {"annotations": {commands.ANNOTATION: text}}})

@@ -66,7 +66,7 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
 
 
 # What each changes in the spec. SLOW: a prompt takes as many steps as it has sixteens of tokens.
-# SMALL: the KV cache holds one request, and the next one waits for it.
+# SMALL: the KV cache holds a request or two, and the next one waits for them.
 GOOD: Object = {"engine": {"seed": 7}}
 LABELLED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
 ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}

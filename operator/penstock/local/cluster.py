@@ -11,12 +11,13 @@ import socket
 import ssl
 import sys
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from penstock.adapters.clock import monotonic, sleep
 from penstock.local import components, processes
@@ -94,19 +95,34 @@ def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
     if not sys.platform.startswith("linux"):
         raise ClusterError("Local clusters need Linux: pods get addresses of 127.0.0.0/8.")
     existing = clusters_root() / name / "cluster.json"
-    if existing.is_file() and not dead_components(_read(existing)):
-        say(f"cluster {name!r} is already up")
-        return _read(existing)
+    if existing.is_file():
+        with _starting(name):
+            if not dead_components(_read(existing)):
+                say(f"cluster {name!r} is already up")
+                return _read(existing)
     down(name)
     binaries = ensure_binaries(say)
     cluster = _claim(name, allocatable)
-    try:
-        _write_files(cluster)
-        _start(cluster, binaries, say)
-    except BaseException:
-        down(name)
-        raise
+    with _starting(name):
+        try:
+            _write_files(cluster)
+            _start(cluster, binaries, say)
+        except BaseException:
+            down(name)
+            raise
     return cluster
+
+
+@contextmanager
+def _starting(name: str) -> Iterator[None]:
+    """Held by whoever starts the cluster, and let go with its process. Raises ClusterError."""
+    try:
+        with FileLock(clusters_root() / name / ".starting", timeout=0):
+            yield
+    except Timeout as error:
+        raise ClusterError(
+            f"Another process is starting cluster {name!r}: wait for it, or take another name."
+        ) from error
 
 
 def down(name: str) -> None:
@@ -149,7 +165,12 @@ def _claim(name: str, allocatable: Mapping[str, str]) -> Cluster:
                 "No free loopback network is left; end a cluster: penstock local down"
             )
         cluster = Cluster(name, secrets.token_hex(8), network, dict(allocatable))
-        cluster.folder.mkdir(mode=0o700)
+        try:
+            cluster.folder.mkdir(mode=0o700)
+        except FileExistsError as error:
+            raise ClusterError(
+                f"Another process has taken the name {name!r}: take another."
+            ) from error
         write_secret(cluster.folder / "cluster.json", json.dumps(asdict(cluster)).encode())
     return cluster
 

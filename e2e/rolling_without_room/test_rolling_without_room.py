@@ -1,0 +1,69 @@
+"""A rolling update on a node whose every GPU is taken: it makes its own room, or says that there is none."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from penstock.core.service import Object
+from penstock.demo import rollouts
+from penstock.demo.campaigns import corpus
+from penstock.demo.load import End, Load, Workload
+from penstock.demo.stage import Stage, View
+
+ROOT = Path(__file__).parents[2]
+NAME = "packed"
+GPUS = 2  # of the node
+
+pytestmark = pytest.mark.e2e
+
+
+def service(rolling: Object) -> Object:
+    """One GPU an engine. This node's GPUs are a number alone, so the engines run on its CPU."""
+    command = 'exec penstock-engine "${@/--device=cuda/--device=cpu}"'
+    container = {"name": "engine", "command": ["bash", "-c", command, "engine"]}
+    rollout = {"strategy": "Rolling", "rolling": rolling, "progressDeadline": "15s"}
+    body = rollouts.service(NAME, rollout, replicas=GPUS)
+    body["spec"] |= {"drain": {"seconds": 5}, "template": {"spec": {"containers": [container]}}}
+    body["spec"]["resources"]["accelerator"] = {"resource": "nvidia.com/gpu"}
+    return body
+
+
+def patch(stage: Stage, spec: Object) -> None:
+    stage.kubectl("patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+async def test_it_makes_room_where_it_may_and_goes_back_where_it_may_not(stage: Stage) -> None:
+    body = service({"maxSurge": 1, "maxUnavailable": 0})
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    await stage.until(lambda view: view.ready == GPUS, NAME, within_s=120, what="both engines")
+    first = (await stage.view(NAME)).status["stableRevision"]
+    fewest = GPUS
+
+    def has_ended(phase: str, revision: str) -> bool:
+        def check(view: View) -> bool:
+            nonlocal fewest
+            fewest = min(fewest, view.ready)
+            status = view.status
+            stable = status["stableRevision"]
+            return (status["rollout"]["phase"], stable == first) == (phase, revision == "first")
+
+        return check
+
+    workload = Workload(NAME, corpus(ROOT), prompt_words=30, max_tokens=8, seed=1)
+    async with Load(stage.cluster.gateway_url, workload) as load:
+        load.set_clients(2)
+        patch(stage, {"engine": {"seed": 1}})
+        await stage.until(
+            has_ended("Rejected", "first"), NAME, within_s=90, what="there is no room"
+        )
+        assert fewest == GPUS
+        reason = (await stage.view(NAME)).status["rollout"]["rejected"]["reason"]
+        assert "Insufficient nvidia.com/gpu" in reason
+        rolling = {"rolling": {"maxUnavailable": 1}, "progressDeadline": "240s"}
+        patch(stage, {"engine": {"seed": 2}, "rollout": rolling})
+        await stage.until(has_ended("Stable", "another"), NAME, within_s=240, what="room was made")
+        await load.finish()
+    assert fewest == GPUS - 1
+    assert Counter(outcome.end for outcome in load.outcomes).keys() == {End.DONE}
