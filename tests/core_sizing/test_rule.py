@@ -130,6 +130,15 @@ def test_zero_when_idle_and_one_when_somebody_waits() -> None:
     assert world.runs(20, 0.5)[-1] == 1
 
 
+@pytest.mark.parametrize("rate", [0.5, 4.0, 20.0])
+def test_what_came_a_while_ago_wakes_nobody(rate: float) -> None:
+    world = World(1, Bounds(0, 9))
+    world.runs(600, rate)
+    asked = world.runs(1500, 0.0)
+    assert asked[-1] == 0
+    assert asked == sorted(asked, reverse=True)
+
+
 def test_work_that_waits_asks_for_more() -> None:
     """Arrivals that were, the same in both worlds; in one of them thousands more wait."""
     calm, behind = World(4, Bounds(1, 20)), World(4, Bounds(1, 20))

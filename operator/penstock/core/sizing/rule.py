@@ -115,7 +115,9 @@ class Sizing:
             wanted = queue.replicas
         current = seen.provisioned
         calm_s: float | None = None
-        if wanted > current:
+        # What came a while ago wakes nobody.
+        is_awake = current or state.traffic.arrivals or not _is_idle(seen)
+        if wanted > current and is_awake:
             desired, code = wanted, "ScaleUp"
             state = _grown(seen, state)
         else:
