@@ -69,7 +69,10 @@ def texts(node: dict[str, Json]) -> st.SearchStrategy[str]:
     if not rules:
         return st.text(min_size=node.get("minLength", 0), max_size=12)
     patterns = [p for rule in rules for p in re.findall(r"self\.matches\('(\^.*?\$)'\)", rule)]
-    return st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
+    matching = st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
+    low, high = node.get("minLength", 0), node.get("maxLength", 4096)
+    fitting = matching.filter(lambda text: low <= len(text) <= high)
+    return st.one_of(fitting, fitting, fitting, matching)
 
 
 @st.composite
