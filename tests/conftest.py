@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,15 +34,24 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A room is run by one worker: what its tests share, engines or a cluster, is started once."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """A room is run by one worker: what its tests share, engines or a cluster, is started once.
+
+    Marked before xdist reads the marks, and put in order after all others have done so.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_room(item)))
+    yield
     rooms: dict[str, list[pytest.Item]] = {room: [] for room in LONGEST}
     for item in items:
-        parts = item.path.relative_to(ROOT).parts[:2] if item.path.is_relative_to(ROOT) else ()
-        room = "/".join(parts)
-        item.add_marker(pytest.mark.xdist_group(room))
-        rooms.setdefault(room, []).append(item)
+        rooms.setdefault(_room(item), []).append(item)
     items[:] = [item for room in rooms.values() for item in room]
+
+
+def _room(item: pytest.Item) -> str:
+    parts = item.path.relative_to(ROOT).parts[:2] if item.path.is_relative_to(ROOT) else ()
+    return "/".join(parts)
 
 
 @pytest.fixture(scope="session")
