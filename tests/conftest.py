@@ -2,10 +2,12 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from penstock.adapters.kube import (
     NAMESPACES,
@@ -34,24 +36,28 @@ LONGEST = (
 )
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """A room is run by one worker: what its tests share, engines or a cluster, is started once.
+class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
+    """A room is run by one worker: what its tests share, engines or a cluster, is started once."""
 
-    Marked before xdist reads the marks, and put in order after all others have done so.
-    """
+    def _split_scope(self, nodeid: str) -> str:
+        return room(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByRoom:
+    return ByRoom(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rooms: dict[str, list[pytest.Item]] = {name: [] for name in LONGEST}
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_room(item)))
-    yield
-    rooms: dict[str, list[pytest.Item]] = {room: [] for room in LONGEST}
-    for item in items:
-        rooms.setdefault(_room(item), []).append(item)
-    items[:] = [item for room in rooms.values() for item in room]
+        rooms.setdefault(room(item.nodeid), []).append(item)
+    items[:] = [item for tests in rooms.values() for item in tests]
 
 
-def _room(item: pytest.Item) -> str:
-    parts = item.path.relative_to(ROOT).parts[:2] if item.path.is_relative_to(ROOT) else ()
-    return "/".join(parts)
+def room(nodeid: str) -> str:
+    """tests/gateway, e2e/quickstart: the first two folders."""
+    return "/".join(nodeid.split("::")[0].split("/")[:2])
 
 
 @pytest.fixture(scope="session")
