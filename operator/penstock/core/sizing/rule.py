@@ -19,15 +19,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
 from penstock.core.signals import GatewayReading, Missing, Observation
-from penstock.core.sizing.capacity import (
-    Capacity,
-    Mix,
-    Room,
-    capacity,
-    request_work_s,
-    settling_s,
-    work_s,
-)
+from penstock.core.sizing.capacity import Capacity, Mix, Room, capacity, settling_s, work_s
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
 from penstock.core.sizing.startup import StartUp
@@ -55,8 +47,7 @@ UNKNOWN_KV_TOKENS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class SizingState:
-    """All that is remembered. calm_s: since when one replica fewer has been enough, and none
-    starts: in a closed loop no more comes until they serve. pressed_s: since
+    """All that is remembered. calm_s: since when one replica fewer has been enough. pressed_s: since
     when requests wait though no replica is starting. grew_s: when more were asked for last; grew_from:
     the level before the growth of which that was a part."""
 
@@ -107,7 +98,7 @@ class Sizing:
             return decision, replace(state, calm_s=None)
         need = _Need(self, objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
-        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE, is_sure=True)
+        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE)
         trail.append(TrailEntry("need", wanted, note))
         state, queue = self._queue(seen, state)
         if queue is not None and queue.replicas > wanted:
@@ -115,9 +106,7 @@ class Sizing:
             wanted = queue.replicas
         current = seen.provisioned
         calm_s: float | None = None
-        # What came a while ago wakes nobody.
-        is_awake = current or state.traffic.arrivals or not _is_idle(seen)
-        if wanted > current and is_awake:
+        if wanted > current:
             desired, code = wanted, "ScaleUp"
             state = _grown(seen, state)
         else:
@@ -126,7 +115,7 @@ class Sizing:
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
             if fewer < current and current > bounds.min_replicas and not _is_pressed(seen, state):
-                calm_s = seen.now_s if state.calm_s is None or seen.starting else state.calm_s
+                calm_s = seen.now_s if state.calm_s is None else state.calm_s
                 code = "ScaleDownDelayed"
                 if self._may_shrink(seen, state, current - fewer, calm_s):
                     desired, code = current - 1, "ScaleDown"
@@ -149,10 +138,7 @@ class Sizing:
         demand = state.demand
         mix = traffic.mix
         if mix is not None and not isinstance(seen.gateway, Missing):
-            request_s = request_work_s(fit.model, mix)
-            if (before := state.traffic.mix) is not None:
-                believed_s = request_work_s(state.fit.model, before)
-                demand = demand.restated(seen.now_s, request_s / believed_s)
+            request_s = work_s(fit.model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens)
             uncached = traffic.prompt_tokens * mix.uncached_tokens / max(1.0, mix.prompt_tokens)
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
@@ -254,7 +240,7 @@ class _Need:
             (reading.kv_capacity_tokens for reading in state.readings.engines.values()),
             default=UNKNOWN_KV_TOKENS,
         )
-        self._mix, self._demand, self._now_s = mix, state.demand, seen.now_s
+        self._mix, self._demand = mix, state.demand
         self._may_fail = 1 - objectives.attainment
         self._burst_s = _burst_s(model, mix, objectives)
         self.capacity: Capacity = capacity(
@@ -275,23 +261,15 @@ class _Need:
         )
 
     def replicas(
-        self,
-        share: float,
-        longest_s: float,
-        most_headroom: float = HEADROOMS[-1],
-        *,
-        is_sure: bool = False,
+        self, share: float, longest_s: float, most_headroom: float = HEADROOMS[-1]
     ) -> tuple[int, str]:
         """The smallest number that holds at each horizon up to the longest, and why.
 
-        share: of the requests that may fail. most_headroom: whatever was seen. is_sure: of the level
-        only what is beyond doubt.
+        share: of the requests that may fail. most_headroom: whatever was seen.
         """
         loss = share * self._may_fail
         found, level = self.capacity, self._demand.level
         request_s = found.work_s
-        if is_sure:
-            level *= self._demand.sure_share(self._now_s, request_s)
         headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
         headroom = min(headroom, most_headroom)
         most = level * headroom / (found.in_time * request_s)
