@@ -110,13 +110,13 @@ def test_the_kernel_of_torch_has_the_layout_that_is_assumed() -> None:
 def test_the_kernel_and_the_unpacking_multiply_by_the_same_weights(
     has_zeros: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    torch.manual_seed(0)  # rounding alone may pass the limit by chance
     matrix = random_matrix("int4", 70, 256, 64, has_zeros=has_zeros)
     weight = Int4Weight(matrix, torch.bfloat16)
     x = torch.randn(4, 256, dtype=torch.bfloat16)
     by_kernel = weight(x)
     monkeypatch.setattr(weight, "_has_kernel", False)
-    # Rounded weights leave 0.1 (one deviation) of outputs of about 40; other weights would leave 60.
-    assert torch.allclose(by_kernel.float(), weight(x).float(), rtol=1e-2, atol=1.0)
+    assert torch.allclose(by_kernel.float(), weight(x).float(), rtol=1e-2, atol=0.2)
 
 
 def test_bytes_are_few() -> None:
