@@ -1,5 +1,8 @@
 """The pods of a service: engines, and the preflight that comes before them."""
 
+from copy import deepcopy
+
+from penstock.core.manifests import restricted
 from penstock.core.quantity import parse_quantity
 from penstock.core.service import (
     COHORT_LABEL,
@@ -146,11 +149,7 @@ def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": deepcopy(restricted.POD),
         "containers": [
             {
                 "name": ENGINE_CONTAINER,
@@ -158,11 +157,7 @@ def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
                 "command": ["penstock-engine"],
                 "args": [command, path, *_sizing_flags(spec)],
                 "env": env,
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": deepcopy(restricted.CONTAINER),
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [
                     {"name": "model", "mountPath": MODEL_MOUNT, "readOnly": True},

@@ -1,5 +1,8 @@
 """The Job that tries a canary before it is promoted."""
 
+from copy import deepcopy
+
+from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import labels, owner
 from penstock.core.rollout.spec import EvaluationSpec
 from penstock.core.service import (
@@ -73,11 +76,7 @@ def _pod(wanted: EvaluationSpec, told: dict[str, str]) -> Object:
             "requests": {"cpu": wanted.cpu, "memory": wanted.memory},
             "limits": {"memory": wanted.memory},
         },
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": deepcopy(restricted.CONTAINER),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
     }
@@ -90,11 +89,7 @@ def _pod(wanted: EvaluationSpec, told: dict[str, str]) -> Object:
         "terminationGracePeriodSeconds": GRACE_S,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": deepcopy(restricted.POD),
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {}}],
     }

@@ -1,7 +1,9 @@
 """What runs Penstock itself: namespace, accounts, rights, operator, gateway."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 
+from penstock.core.manifests import restricted
 from penstock.core.service import GROUP, MANAGED_BY, Object
 
 NAMESPACE = "penstock-system"
@@ -192,11 +194,7 @@ def _deployment(name: str, image: str, replicas: int, container: Object, *, grac
                     "serviceAccountName": name,
                     "enableServiceLinks": False,
                     "terminationGracePeriodSeconds": grace_s,
-                    "securityContext": {
-                        "runAsNonRoot": True,
-                        "runAsUser": 65532,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
+                    "securityContext": deepcopy(restricted.POD),
                     "containers": [_container(name, image) | container],
                     "volumes": [{"name": "tmp", "emptyDir": {}}],
                 },
@@ -222,11 +220,7 @@ def _container(name: str, image: str) -> Object:
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "PENSTOCK_SERVICE_ACCOUNT_DIR", "value": SERVICE_ACCOUNT_DIR},
         ],
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": deepcopy(restricted.CONTAINER),
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
         "startupProbe": probe("/readyz", 60),
         "readinessProbe": probe("/readyz", 2),

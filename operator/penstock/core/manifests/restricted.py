@@ -1,0 +1,14 @@
+"""What every pod of ours may not do: the security contexts of the restricted Pod Security Standard."""
+
+from typing import Any, Final
+
+POD: Final[dict[str, Any]] = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER: Final[dict[str, Any]] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
