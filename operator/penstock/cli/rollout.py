@@ -208,6 +208,11 @@ def _print(service: str, said: Object) -> None:
     for share in said.get("traffic", []):
         cohort = f" ({share['cohort']})" if share.get("cohort") else ""
         console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
+    if copies := said.get("copies"):
+        names = " and ".join(" ".join(filter(None, side.values())) for side in copies["sides"])
+        console.print(
+            f"  copies of {100 * copies['share']:g} % to {names}; nobody sees the answers"
+        )
 
 
 def _print_evidence(found: list[Object]) -> None:

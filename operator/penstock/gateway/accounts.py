@@ -17,9 +17,12 @@ class Accounts:
     def arrived(
         self, service: Service, came_s: float, body_bytes: int, *, is_stream: bool, is_chat: bool
     ) -> Ticket:
-        account = self._accounts.setdefault(service.key, Account())
+        account = self.of(service.key)
         account.objectives = service.objectives
         return Ticket(account, came_s, body_bytes, is_stream=is_stream, is_chat=is_chat)
+
+    def of(self, key: str) -> Account:
+        return self._accounts.setdefault(key, Account())
 
     def feed(self, services: Iterable[Service]) -> Feed:
         """services: all that are served now; the others are forgotten."""

@@ -20,7 +20,7 @@ from penstock.core.routing import Endpoint
 from penstock.core.stickiness import sticky_key
 from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
-from penstock.gateway.openai import Call, Refused, cut_event, parse
+from penstock.gateway.openai import CHAT_PATH, Call, Refused, cut_event, parse
 from penstock.gateway.search import RETRY_AFTER_S, Search
 from penstock.gateway.shadows import Copy
 from penstock.gateway.shared import Shared
@@ -37,8 +37,6 @@ from penstock.gateway.upstream import (
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 Scope = MutableMapping[str, Any]
-
-CHAT_PATH = "/v1/chat/completions"
 
 
 class Exchange:
@@ -102,7 +100,7 @@ class Exchange:
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
                     answer = await self._attempt(endpoint, headers, body, guard)
                 if isinstance(answer, Answer):
-                    if target.shadows:
+                    if target.shadows or target.copies:
                         self._copy(call, target, headers)
                     await self._pass_on(answer, guard, ticket)
                     return
@@ -129,6 +127,10 @@ class Exchange:
         snapshot, namespace = self._shared.fleet.snapshot, target.service.namespace
         for shadow in target.shadows:
             loop.call_soon(self._shared.shadows.send, copy, shadow, snapshot, namespace)
+        if target.copies is not None:
+            account = self._shared.accounts.of(target.service.key)
+            show = self._shared.shadows.show
+            loop.call_soon(show, copy, target.copies, target.service, account)
 
     @contextlib.contextmanager
     def _working_on(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
