@@ -1,5 +1,6 @@
 """spec.rollout: how a new revision takes over, and what it has to show for that."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -9,6 +10,9 @@ from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.quantity import DURATION_PATTERN
 from penstock.core.rollout.spec import RolloutSpec
+
+# Never told apart by: their values would be written down.
+SECRET_HEADERS = ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"]
 
 _CANARY, _SHADOW, _ROLLOUT = CanarySpec(), ShadowSpec(), RolloutSpec()
 
@@ -131,6 +135,24 @@ class Canary(Model):
         default=[],
         description="Numbers of your own that must stay within bounds while it is judged.",
         max_length=10,
+    )
+    tenant_header: Annotated[
+        str,
+        Obeys(matches(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "a header is named in lower case")),
+        Obeys(
+            Rule(
+                f"!(self in {json.dumps(SECRET_HEADERS)})",
+                lambda name: name not in SECRET_HEADERS,
+                "spec.rollout.canary.tenantHeader must not be a header that holds a secret",
+            )
+        ),
+    ] = Field(
+        default="",
+        description=(
+            "The header that names a request's tenant, such as x-tenant, for `rollout status --by "
+            "tenant`. Its values are kept with the evidence: name none that holds a secret."
+        ),
+        max_length=63,
     )
     shadow: Shadow | None = Field(
         default=None,

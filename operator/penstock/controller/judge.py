@@ -203,8 +203,8 @@ class Judge:
             begun.trial,
             state=state,
             metrics=metrics,
-            canary=begun.trial.canary.plus(block.canary),
-            control=begun.trial.control.plus(block.control),
+            canary=begun.trial.canary.plus(block.canary).of_most_tenants(),
+            control=begun.trial.control.plus(block.control).of_most_tenants(),
         )
         # Kept before it is acted on: the next operator must not know less than this one said.
         if begun.is_kept:

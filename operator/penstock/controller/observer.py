@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from penstock.adapters.clock import steady
 from penstock.adapters.kube import Object
@@ -28,14 +29,15 @@ class Observer:
 
     async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         targets = list(targets)
-        missing, views = await asyncio.gather(
+        missing, views, beside = await asyncio.gather(
             self._read_gateways(),
-            asyncio.gather(*(self._read_engines(target) for target in targets)),
+            asyncio.gather(*(self._read_engines(target.pods) for target in targets)),
+            asyncio.gather(*(self._read_engines(target.beside) for target in targets)),
         )
         self._corrupted = {
             f"{target.service.namespace}/{pod.name}": pod.reading.corrupted
-            for target, pods in zip(targets, views, strict=True)
-            for pod in pods
+            for target, *both in zip(targets, views, beside, strict=True)
+            for pod in chain(*both)
             if isinstance(pod.reading, EngineReading)
         }
         now_s = steady()
@@ -74,13 +76,13 @@ class Observer:
     def _reading(self, key: Key) -> GatewayReading | None:
         return self._gateways.sums.get("/".join(key))
 
-    async def _read_engines(self, target: ScaleTarget) -> tuple[PodView, ...]:
+    async def _read_engines(self, pods: Iterable[tuple[PodView, str]]) -> tuple[PodView, ...]:
         async def read(view: PodView, address: str) -> PodView:
             if view.phase != "Ready":
                 return view
             return replace(view, reading=await self._scraper.read(view.name, address))
 
-        return tuple(await asyncio.gather(*(read(*pod) for pod in target.pods)))
+        return tuple(await asyncio.gather(*(read(*pod) for pod in pods)))
 
     async def _read_gateways(self) -> Missing | None:
         """Add what gateways counted. Missing when one that should answer does not."""

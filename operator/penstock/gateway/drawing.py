@@ -83,6 +83,7 @@ def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
         sticky_by=_sticky_by(spec.get("rollout", {}).get("canary", {})),
         generation=status.get("trafficGeneration", 0),
         copies=copies_of(status),
+        tenant_header=spec.get("rollout", {}).get("canary", {}).get("tenantHeader", ""),
     )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from penstock.adapters.clock import monotonic
+from penstock.core.canary.tenants import name_of
 from penstock.core.routing import Endpoint
 from penstock.core.stickiness import sticky_key
 from penstock.gateway.client import Reply, checked_headers, read_body
@@ -24,6 +25,7 @@ from penstock.gateway.openai import CHAT_PATH, Call, Refused, cut_event, parse
 from penstock.gateway.search import RETRY_AFTER_S, Search
 from penstock.gateway.shadows import Copy
 from penstock.gateway.shared import Shared
+from penstock.gateway.snapshot import Service
 from penstock.gateway.target import Target, resolve
 from penstock.gateway.ticket import Ticket
 from penstock.gateway.upstream import (
@@ -83,6 +85,7 @@ class Exchange:
             len(call.body),
             is_stream=call.is_stream,
             is_chat=self._scope["path"] == CHAT_PATH,
+            tenant=_tenant(service, given),
         )
         body = call.body_for(service.served_name)
         headers = self._upstream_headers()
@@ -230,6 +233,12 @@ class Exchange:
             for name, value in forwarded(self._scope["headers"], NOT_FOR_ENGINES)
         }
         return headers | {REQUEST_ID_HEADER: self._request_id}
+
+
+def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
+    if not service.tenant_header or not service.is_mixed:
+        return None
+    return name_of(headers.get(service.tenant_header.encode(), b"").decode("latin-1"))
 
 
 LAST_WORDS = {

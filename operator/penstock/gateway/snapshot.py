@@ -13,7 +13,8 @@ from penstock.core.stickiness import StickyBy
 @dataclass(frozen=True, slots=True)
 class Service:
     """One InferenceService. weights: the share of each side, from its status, and their generation.
-    sides: of each engine pod that is there, ready or not. copies: what its rollout has copied."""
+    sides: of each engine pod that is there, ready or not. copies: what its rollout has copied.
+    tenant_header: what tells its tenants apart, in lower case; empty where nothing does."""
 
     namespace: str
     name: str
@@ -26,6 +27,7 @@ class Service:
     sticky_by: StickyBy = "None"
     generation: int = 0
     copies: Copies | None = None
+    tenant_header: str = ""
 
     @property
     def is_mixed(self) -> bool:
