@@ -39,7 +39,8 @@ class World:
     dies_at: writes, by their number, before which the operator dies; after one is before the next.
 
     gateways: the generation of the traffic that each obeys; deaf: those that do not follow; silent:
-    those that do not answer. told: the shares of each generation.
+    those that do not answer. told: the shares of each generation. verdict: of the judge, shown: of
+    whoever looks at copies.
     """
 
     spec: ServiceSpec = SPEC
@@ -62,6 +63,7 @@ class World:
     deaf: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     verdict: object = None
+    shown: object = None
     command: object = None
     phases: list[str] = field(default_factory=list)
     numbers: int = 0
@@ -136,10 +138,13 @@ class World:
 
     def _told(self):
         under_way = self.rollout is not None and self.rollout.phase in (
-            "Shadowing", "Judging", "Paused", "Growing",
+            "Judging", "Paused", "Growing",
         )  # fmt: skip
         obeyed = {g: None if g in self.silent else n for g, n in self.gateways.items()}
-        return Told(self.desired, self.verdict if under_way else None, self.command, obeyed)
+        verdict = self.verdict if under_way else None
+        if self.rollout is not None and self.rollout.phase == "Shadowing":
+            verdict = self.shown
+        return Told(self.desired, verdict, self.command, obeyed)
 
     def follow(self):
         """Gateways hear of the traffic."""

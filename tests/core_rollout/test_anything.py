@@ -6,13 +6,15 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.canary.verdict import Abort, Accept, Continue
+from penstock.core.canary.spec import ShadowSpec
+from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
 from penstock.core.revision import revision_of
 from penstock.core.rollout.phases import Strategy
 from penstock.core.rollout.spec import RolloutSpec
 
 STRATEGIES = get_args(Strategy)
 ACCEPT = Accept("it is as good")
+SHOWN = Shown("200 copies showed no fault")
 ABORT = Abort("TTFT of the canary is +30 %")
 
 
@@ -27,6 +29,9 @@ ACTIONS = st.one_of(
     st.tuples(st.just("bad"), st.integers(0, 3)),
     st.tuples(st.just("refused"), st.integers(0, 3)),
     st.tuples(st.just("verdict"), st.sampled_from([None, ACCEPT, ABORT, Continue("", 0.3)])),
+    st.tuples(st.just("shown"), st.sampled_from([None, ABORT, SHOWN])),
+    st.tuples(st.just("shadow"), st.sampled_from([None, ShadowSpec()])),
+    st.tuples(st.just("switches"), st.booleans()),
     st.tuples(st.just("command"), st.sampled_from(["promote", "abort", "pause", "resume"])),
     st.tuples(st.just("strategy"), st.sampled_from(STRATEGIES)),
     st.tuples(st.just("follow"), st.just(None)),
@@ -50,7 +55,8 @@ def test_whatever_happens_invariants_hold_and_it_comes_to_rest(make_world, strat
         for pod in world.pods.values()
         if pod.phase != "Failed"
     }
-    world.verdict = ACCEPT
+    world.verdict, world.shown = ACCEPT, SHOWN
+    act(world, "switches", True)
     if world.rollout is not None and world.rollout.phase == "Paused":
         world.order("resume")
     world.run()
@@ -88,8 +94,14 @@ def act(world, what, value):
             world.room = value
         case "bad" | "refused":
             getattr(world, what).add(revision_of(replace(world.spec, seed=value)))
-        case "verdict":
-            world.verdict = value
+        case "verdict" | "shown":
+            setattr(world, what, value)
+        case "shadow":
+            canary = replace(world.spec.rollout.canary, shadow=value)
+            world.spec = replace(world.spec, rollout=replace(world.spec.rollout, canary=canary))
+        case "switches":
+            rollout = replace(world.spec.rollout, is_switched_by_itself=value)
+            world.spec = replace(world.spec, rollout=rollout)
         case "command" if world.rollout is not None:
             world.order(value)
         case "strategy":

@@ -32,7 +32,7 @@ def test_copies_go_to_the_canary_and_its_control_and_traffic_to_stable_alone(sha
 @pytest.mark.parametrize("verdict", [None, Continue("not yet", 0.0), Accept("an old word")])
 def test_nothing_but_the_end_of_the_showing_gives_it_traffic(shadowing, verdict):
     world, new, _ = shadowing
-    world.verdict = verdict
+    world.shown = verdict
     for _ in range(20):
         world.settle_pods()
         world.reconcile()
@@ -43,10 +43,9 @@ def test_nothing_but_the_end_of_the_showing_gives_it_traffic(shadowing, verdict)
 
 def test_then_it_is_judged_as_any_canary_and_copied_no_more(shadowing):
     world, new, old = shadowing
-    world.verdict = SHOWN
+    world.shown = SHOWN
     world.reconcile()
     assert world.rollout.phase == "Judging"
-    world.verdict = None
     world.settle_pods()
     world.reconcile()
     assert world.copies is None
@@ -58,7 +57,7 @@ def test_then_it_is_judged_as_any_canary_and_copied_no_more(shadowing):
 def test_a_fault_rejects_it_before_anybody_met_it(shadowing):
     world, new, old = shadowing
     generation = world.generation
-    world.verdict = Abort("7 of 7 answers of the canary are empty", "Gate")
+    world.shown = Abort("7 of 7 answers of the canary are empty", "Gate")
     assert world.run() == ["Discarding", "Rejected"]
     assert world.rollout.rejected.reason == "7 of 7 answers of the canary are empty"
     assert world.copies is None

@@ -126,6 +126,15 @@ def test_blue_green_without_auto_promotion_waits_for_a_person(begun):
     assert world.weights() == {(new, ""): 100}
 
 
+def test_a_spec_that_asks_for_nobody_any_more_switches(begun):
+    world = begun("BlueGreen", is_switched_by_itself=False, previous_kept_s=0)
+    world.change()
+    world.until("Waiting")
+    by_itself = replace(world.spec.rollout, is_switched_by_itself=True)
+    world.spec = replace(world.spec, rollout=by_itself)
+    assert world.run() == ["Promoting", "Draining", "Stable"]
+
+
 def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(begun):
     world = begun("BlueGreen", is_switched_by_itself=False)
     _, old = world.change()

@@ -47,9 +47,11 @@ class Release(Record):
     @model_validator(mode="after")
     def _is_valid(self) -> "Release":
         try:
-            self.service()
+            rollout = self.service().rollout
         except InvalidService as error:
             raise ValueError(str(error)) from error
+        if rollout.canary.shadow is not None or not rollout.is_switched_by_itself:
+            raise ValueError("the simulator copies no requests, and has nobody to say promote")
         return self
 
     def service(self) -> ServiceSpec:

@@ -26,8 +26,8 @@ INTERVAL_S = 60.0
 # No verdict on less: how alike neighbours are has to show first.
 MIN_INTERVALS = 10
 MIN_REQUESTS = 16
-# Before it shows, neighbours are taken to be alike by so much (their correlation), as strongly as so
-# many intervals would say it: many requests in an interval may be few independent ones.
+# Before it shows, what an interval holds beyond a few requests is taken to be alike by so much (their
+# correlation), as strongly as so many intervals would say it: many may be few independent ones.
 ALIKE, ALIKE_INTERVALS = 0.03, 30.0
 # Of the control, before a queue of that length is compared.
 MIN_LEVEL = 4
@@ -124,7 +124,9 @@ class Shift:
         """What is added to the design effect for what may not have shown yet (Kish 1965)."""
         n = self.dispersion.n
         per_interval = self.dispersion.weight / n
-        return ALIKE * max(0.0, per_interval - 1) * ALIKE_INTERVALS / (n + ALIKE_INTERVALS)
+        return (
+            ALIKE * max(0.0, per_interval - SIDE_REQUESTS) * ALIKE_INTERVALS / (n + ALIKE_INTERVALS)
+        )
 
 
 def _plus(left: Binned, right: Binned) -> Binned:

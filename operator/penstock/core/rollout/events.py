@@ -135,7 +135,9 @@ def _said(pod: ObservedPod) -> str:
 def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
     """What the phase itself waits for."""
     match state.phase:
-        case "Starting" | "Growing" | "Replacing":
+        case "Waiting" if not seen.spec.is_switched_by_itself:
+            pass
+        case "Starting" | "Waiting" | "Growing" | "Replacing":
             if _are_ready(state, seen):
                 yield _readiness(state, seen), f"the pods of revision {state.revision} are ready"
         case "RollingBack" if state.strategy == "Rolling":
@@ -148,7 +150,7 @@ def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
         case "Promoting" | "RollingBack":
             if reason := _routes_moved(state, seen):
                 yield "RoutesMoved", reason
-        case "Stable" | "Shadowing" | "Waiting" | "Judging" | "Paused" | "Rejected":
+        case "Stable" | "Shadowing" | "Judging" | "Paused" | "Rejected":
             pass
 
 

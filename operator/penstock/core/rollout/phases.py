@@ -130,6 +130,7 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         **_STARTING,
         ("Starting", "PodsReady"): "Promoting",
         ("Starting", "ReadyToSwitch"): "Waiting",
+        ("Waiting", "PodsReady"): "Promoting",
         ("Waiting", "PromotedByHand"): "Promoting",
         ("Waiting", "AbortedByHand"): "Discarding",
         ("Waiting", "PodsFailed"): "Discarding",
