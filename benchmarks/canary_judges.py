@@ -37,6 +37,9 @@ WORSE = {
     "+20 % TTFT, length explains half": replace(BESIDE, length_share=0.5, effect=Effect(ttft=1.2)),
     "+20 % TTFT, heavy tails": replace(BESIDE, latency="heavy", effect=Effect(ttft=1.2)),
     "+20 % TTFT, 300 s of warm-up": replace(BESIDE, warm_up_s=300.0, effect=Effect(ttft=1.2)),
+    "prefill a fifth slower, in queues 60 % busy": replace(
+        BESIDE, latency="queue", utilization=0.6, effect=Effect(service=1.2)
+    ),
     "+50 % TTFT in queues": replace(BESIDE, latency="queue", effect=Effect(ttft=1.5)),
 }
 # The most minutes that the median may take; all but 2 % must be found within the hour.

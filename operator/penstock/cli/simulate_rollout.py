@@ -15,7 +15,10 @@ def command(
     rate: Annotated[float, typer.Option(help="Requests per second to the canary.", min=0.001)],
     judge: Annotated[JudgeName, typer.Option(help="Who judges.")] = "penstock",
     effect: Annotated[
-        str, typer.Option(help="What the canary does worse: ttft=1.2,tpot=1.1,errors=0.02,output=2")
+        str,
+        typer.Option(
+            help="What the canary does worse: ttft=1.2,tpot=1.1,service=1.2,errors=0.02,output=2"
+        ),
     ] = "",
     baseline_rate: Annotated[
         float | None, typer.Option(help="Requests per second to stable; nine times --rate.")

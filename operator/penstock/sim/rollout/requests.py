@@ -147,7 +147,8 @@ class Source:
     ) -> tuple[Floats, Floats]:
         """Log TTFT as wait plus service in a queue of one server per pod (Lindley 1952), and log of
         one plus the wait in mean services."""
-        service_s = self.service_s * np.exp(work - self.scenario.ttft_sigma**2 / 2)
+        slower = self.scenario.effect.service if self.is_canary else 1.0
+        service_s = slower * self.service_s * np.exp(work - self.scenario.ttft_sigma**2 / 2)
         wait_s = np.empty(len(at_s))
         for pod in range(len(self.waits_s)):
             mine = np.flatnonzero(pod_of == pod)
