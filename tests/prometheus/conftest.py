@@ -13,14 +13,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-import transformers
 
 from penstock.adapters.caches import cache_root
+from penstock.demo.model import MODEL_NAME, ensure_model
 from penstock.demo.stage import eventually
 from penstock.local.binaries import kept
 from penstock.local.download import DownloadFailed, download_archived, machine
 from penstock.local.gobuild import Go
-from penstock_engine.make_model.make import make
 
 ROOT = Path(__file__).parents[2]
 # The release, and the Go module that it was made of.
@@ -64,8 +63,8 @@ def build(folder: Path) -> None:
 class Prometheus:
     """host: HOST:PORT. Each target has the labels that a PodMonitor gives it."""
 
-    def __init__(self, folder: Path, pods: Mapping[str, str], namespace: str) -> None:
-        self.host = f"127.0.0.1:{free_port()}"
+    def __init__(self, folder: Path, pods: Mapping[str, str], namespace: str, port: int) -> None:
+        self.host = f"127.0.0.1:{port}"
         self.url = f"http://{self.host}"
         targets = [
             {"targets": [address], "labels": {"namespace": namespace, "pod": pod}}
@@ -118,12 +117,21 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.fixture
+def port() -> int:
+    """Where nobody listens yet."""
+    return free_port()
+
+
 @pytest.fixture(scope="session")
 def start_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     started: list[Prometheus] = []
 
-    def start(pods: Mapping[str, str], namespace: str = "default") -> Prometheus:
-        made = Prometheus(tmp_path_factory.mktemp("prometheus"), pods, namespace)
+    def start(
+        pods: Mapping[str, str], namespace: str = "default", port: int | None = None
+    ) -> Prometheus:
+        folder = tmp_path_factory.mktemp("prometheus")
+        made = Prometheus(folder, pods, namespace, port or free_port())
         started.append(made)
         wait_for(f"{made.url}/-/ready", made.process, made.log)
         return made
@@ -143,19 +151,18 @@ def prometheus(start_prometheus: Start, engine: str) -> Prometheus:
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of an engine that runs one request at a time."""
-    transformers.utils.logging.disable_progress_bar()
-    folder = tmp_path_factory.mktemp("engine")
-    make(folder / "soup", [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+    model = ensure_model(ROOT / "docs", seconds=60) / MODEL_NAME
+    log_path = tmp_path_factory.mktemp("engine") / "log"
     address = f"127.0.0.1:{free_port()}"
-    with (folder / "log").open("wb") as log:
+    with log_path.open("wb") as log:
         process = subprocess.Popen(
-            [Path(sys.executable).with_name("penstock-engine"), "serve", folder / "soup",
-             "--port", address.split(":")[1], "--served-model-name", "soup",
+            [Path(sys.executable).with_name("penstock-engine"), "serve", model,
+             "--port", address.split(":")[1], "--served-model-name", "tiny",
              "--max-num-seqs", "1", "--max-model-len", "2048"],
             stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
         )  # fmt: skip
     try:
-        wait_for(f"http://{address}/ready", process, folder / "log")
+        wait_for(f"http://{address}/ready", process, log_path)
         yield address
     finally:
         process.kill()
@@ -165,7 +172,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def waiting(engine: str) -> AsyncIterator[int]:
     """So many requests wait at the engine behind one that runs, for longer than a test takes."""
-    body = {"model": "soup", "prompt": "a", "max_tokens": 2000, "ignore_eos": True}
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 2000, "ignore_eos": True}
     async with httpx.AsyncClient(base_url=f"http://{engine}", timeout=120) as client:
         asked = [
             asyncio.create_task(client.post("/v1/completions", json=body))
@@ -174,7 +181,7 @@ async def waiting(engine: str) -> AsyncIterator[int]:
 
         async def all_there() -> bool:
             metrics = (await client.get("/metrics")).text
-            return f'num_requests_waiting{{engine="0",model_name="soup"}} {WAITING}.0' in metrics
+            return f'num_requests_waiting{{engine="0",model_name="tiny"}} {WAITING}.0' in metrics
 
         await eventually(all_there, within_s=30, what=f"{WAITING} waiting requests")
         yield WAITING

@@ -35,7 +35,7 @@ async def test_numbers(prometheus, query, answer):
 
 
 async def test_what_an_engine_says_of_itself(prometheus, waiting):
-    await prometheus.until(f"vllm:num_requests_waiting== {waiting}")
+    await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
     query = 'max(max_over_time(vllm:num_requests_waiting{namespace="default"}[30s]))'
     assert await ask(prometheus.host, query) == waiting
     assert await ask(prometheus.host, "vllm:kv_cache_usage_perc > 1") is None

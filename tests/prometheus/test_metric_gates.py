@@ -26,7 +26,7 @@ async def measured(server, gate, times=1):
 
 
 async def test_a_number_of_the_canarys_own_pods(prometheus, waiting):
-    await prometheus.until(f"vllm:num_requests_waiting== {waiting}")
+    await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
     found = await measured(prometheus, gate(prometheus, WAITING), times=2)
     assert (found.state, found.measurements, found.failed) == ("Passing", 2, 0)
     assert found.said == f"{waiting}"

@@ -18,7 +18,7 @@ some time. Whoever cannot see holds.
 from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import GatewayReading, Missing, Observation
+from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import (
     Capacity,
     Mix,
@@ -45,8 +45,6 @@ HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
 WORTH_ITS_PRICE = 1.45
-# Numbers that are older by so many looks are those of another time, whoever still gives them.
-STALE_S = 20.0
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -104,6 +102,8 @@ class Sizing:
             return decision, replace(state, calm_s=None)
         need = _Need(self, objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
+        if seen.second_hand is not None:
+            trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
         wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE, is_sure=True)
         trail.append(TrailEntry("need", wanted, note))
         current = seen.provisioned
