@@ -67,7 +67,7 @@ def test_full_is_who_has_fewer_places_than_wait(
 def test_a_queue_drains_as_answers_end(waiting: int) -> None:
     """By Little's law: so many answers under way, each of so long, end at their quotient."""
     found = queue([engine(16, waiting=waiting)])
-    step_s = MODEL.time_s(16 / MIX.output_tokens * MIX.uncached_tokens, 16, 0.3 * KV_TOKENS)
+    step_s = MODEL.time_s(16 / MIX.output_tokens * MIX.uncached_tokens, 16, 16 * MIX.kv_tokens)
     assert found.drain_s == pytest.approx(waiting / (16 / (MIX.output_tokens * step_s)))
 
 
@@ -84,7 +84,8 @@ def pressed(found: Queue, seconds: float) -> tuple[Pressure, float]:
     [
         (queue([engine(16, waiting=20)]), 2),  # needs longer than a second for them
         (queue([FULL], gateway(20)), 2),
-        (queue([FULL], gateway(1, oldest_wait_s=1.5)), 2),
+        (queue([FULL], gateway(5, oldest_wait_s=1.5)), 2),
+        (queue([FULL], gateway(4, oldest_wait_s=1.5)), None),  # a burst, gone before a pod starts
         (queue([engine(16, waiting=2)]), None),  # gone in a third of a second: others wait then
         (queue([engine(15, waiting=40), HALF]), 2),
         (queue([engine(4, waiting=10)]), PRESSED_S),

@@ -23,16 +23,22 @@ MAX_KV_USAGE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The mean request. uncached_tokens: of its prompt, those that are computed."""
+    """The mean request. uncached_tokens: of its prompt, those that are computed. held: the KV tokens
+    that there are for each that runs, over those that it attends to: fewer where blocks are shared."""
 
     prompt_tokens: float
     uncached_tokens: float
     output_tokens: float
+    held: float = 1.0
 
     @property
     def kv_tokens(self) -> float:
-        """Held, averaged over its decode."""
+        """Attended to, averaged over its decode."""
         return self.prompt_tokens + self.output_tokens / 2
+
+    @property
+    def held_tokens(self) -> float:
+        return self.held * self.kv_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives
     decode = mix.output_tokens * base
     limits = {
         "engine time": MAX_BUSY / work,
-        "KV cache": kv / (decode * mix.kv_tokens + kv * work),
+        "KV cache": kv / (decode * mix.held_tokens + kv * work),
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
     limit = min(limits, key=lambda name: limits[name])

@@ -93,13 +93,17 @@ class Demand:
         )
         return replace(self, history=tuple(history))
 
+    def known_share(self, now_s: float) -> float:
+        """Of the first minute, what has gone."""
+        return min(1.0, (now_s - self.since_s) / WARM_UP_S)
+
     def sure_share(self, now_s: float, request_s: float) -> float:
-        """In the first minute, of the level: of which what came would be one deviation too many. What is
+        """In the first minute, of the level: of which what came would be a change. What is
         asked for too early is not given back soon, and a minute hardly counts beside a pod's start."""
         came_s = self.level * (now_s - self.since_s)
         if now_s - self.since_s >= WARM_UP_S or came_s <= 0:
             return 1.0
-        half = math.sqrt(self.noise * request_s / came_s) / 2
+        half = CHANGE_Z * math.sqrt(self.noise * request_s / came_s) / 2
         return (math.sqrt(1 + half * half) - half) ** 2
 
     def kept(self) -> "Demand":

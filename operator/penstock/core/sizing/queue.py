@@ -3,7 +3,7 @@
 Whoever asks again only when answered (a closed loop) never asks for more than the replicas give. So
 where nobody starts and requests wait, the queue itself says what is missing:
 
-    no free place for those that wait, for longer than TTFT allows    -> at once
+    no free place for many that wait, for longer than TTFT allows     -> at once
     free places, and yet a queue that cannot drain in time            -> when it has not gone for PRESSED_S
 """
 
@@ -16,6 +16,9 @@ from penstock.core.sizing.iteration import IterationModel
 # A queue that has not gone for so long does not go by itself: what came too early for replicas that
 # were starting is served by then, or has been shed by the gateway (60 s).
 PRESSED_S = 75.0
+# Of those that run, how many may lack a place without more being asked for at once: a burst that fills
+# the engines has gone before a pod starts.
+LONG = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,11 @@ class Queue:
         free = 0.0
         for reading in engines:
             room = MAX_KV_USAGE * reading.kv_capacity_tokens - reading.kv_tokens
-            free += max(0.0, min(max_num_seqs - reading.running, room / mix.kv_tokens))
+            free += max(0.0, min(max_num_seqs - reading.running, room / mix.held_tokens))
         # Each iteration one of `output_tokens` of the sequences ends, and a prompt takes its place.
         batch = running / max(1, len(engines))
-        kv_tokens = sum(reading.kv_tokens for reading in engines) / max(1, len(engines))
         prompts = batch / mix.output_tokens * mix.uncached_tokens
-        answer_s = mix.output_tokens * model.time_s(prompts, batch, kv_tokens)
+        answer_s = mix.output_tokens * model.time_s(prompts, batch, batch * mix.kv_tokens)
         return cls(waiting, running, free, waiting * answer_s / max(1, running), oldest_s)
 
     @property
@@ -58,17 +60,24 @@ class Queue:
 @dataclass(frozen=True, slots=True)
 class Pressure:
     """since_s: since when requests wait though no replica is starting. full_s: since when there is no
-    place for all of them either."""
+    place for all of them either. is_backlog: they came too early for replicas that were starting, and
+    are to be served by those first."""
 
     since_s: float | None = None
     full_s: float | None = None
+    is_backlog: bool = False
 
-    def after(self, queue: Queue, now_s: float) -> "Pressure":
+    def after(self, queue: Queue, now_s: float, *, is_starting: bool = False) -> "Pressure":
+        if is_starting:
+            return Pressure(is_backlog=queue.is_full)
         if not queue.waiting:
             return Pressure()
         since_s = now_s if self.since_s is None else self.since_s
-        full_s = now_s if self.full_s is None else self.full_s
-        return Pressure(since_s, full_s if queue.is_full else None)
+        if not queue.is_full:
+            return Pressure(since_s)
+        if self.is_backlog:
+            return Pressure(since_s, is_backlog=True)
+        return Pressure(since_s, now_s if self.full_s is None else self.full_s)
 
     def is_lasting(self, now_s: float) -> bool:
         """Too long for fewer replicas."""
@@ -76,7 +85,8 @@ class Pressure:
 
     def lacks_places(self, queue: Queue, now_s: float, ttft_s: float) -> bool:
         outlasts = max(queue.drain_s, queue.oldest_s) > ttft_s
-        return outlasts and self.full_s is not None and now_s - self.full_s >= ttft_s
+        is_long = queue.waiting - queue.free > LONG * queue.running
+        return outlasts and is_long and self.full_s is not None and now_s - self.full_s >= ttft_s
 
     def lacks_time(self, queue: Queue, now_s: float, ttft_s: float) -> bool:
         """In deadline order who is late waits for a quieter moment: a few always do."""

@@ -108,15 +108,16 @@ class Sizing:
         trail.append(TrailEntry("need", wanted, note))
         current = seen.provisioned
         state, queue = self._queue(objectives, seen, state)
+        by_queue = False
         if queue is not None and wanted <= current:
             trail.append(queue)
-            wanted = queue.replicas
+            wanted, by_queue = queue.replicas, True
         calm_s: float | None = None
         # What came a while ago wakes nobody.
         is_awake = current or state.traffic.arrivals or not _is_idle(seen)
         if wanted > current and is_awake:
             desired, code = wanted, "ScaleUp"
-            state = _grown(seen, state)
+            state = replace(_grown(seen, state), grew_from=0.0) if by_queue else _grown(seen, state)
         else:
             ahead_s = 2 * need.horizon_s + self.calm_s
             fewer, note = need.replicas(self.caution * self.loss, ahead_s)
@@ -143,8 +144,9 @@ class Sizing:
     def _look(self, objectives: Objectives, seen: Observation, state: SizingState) -> SizingState:
         fit = state.fit
         pairs = list(state.readings.pairs(seen))
+        prompt_tokens = state.traffic.prompt.value
         for index in range(min(MAX_FITS, len(pairs))):
-            window = Window.between(*pairs[(state.turn + index) % len(pairs)])
+            window = Window.between(*pairs[(state.turn + index) % len(pairs)], prompt_tokens)
             fit = fit if window is None else fit.after(window)
         traffic = state.traffic.after(state.readings, seen, pairs)
         demand = state.demand
@@ -186,10 +188,11 @@ class Sizing:
     ) -> tuple[SizingState, TrailEntry | None]:
         """What the queue asks for, where it says that arrivals say too little; then not again so soon."""
         mix, now_s, ttft_s = state.traffic.mix, seen.now_s, objectives.ttft_s
-        if mix is None or seen.starting or not seen.readings:
-            return replace(state, pressure=Pressure()), None
+        if mix is None:
+            return state, None
         queue = Queue.seen(seen, state.fit.model, mix, self.max_num_seqs)
-        pressure = state.pressure.after(queue, now_s)
+        is_starting = bool(seen.starting) or not seen.readings
+        pressure = state.pressure.after(queue, now_s, is_starting=is_starting)
         state = replace(state, pressure=pressure)
         lacks_places = pressure.lacks_places(queue, now_s, ttft_s)
         if not lacks_places and not pressure.lacks_time(queue, now_s, ttft_s):
@@ -199,7 +202,7 @@ class Sizing:
         why = f"for {queue.free:.0f} places" if lacks_places else f"for {PRESSED_S:g} s"
         note = f"{queue.waiting} wait beside {queue.running} that run, {why}: {more} more"
         entry = TrailEntry("queue", current + more, note)
-        return replace(state, pressure=Pressure(now_s, now_s)), entry
+        return replace(state, pressure=Pressure(now_s, is_backlog=queue.is_full)), entry
 
     def _may_shrink(
         self, seen: Observation, state: SizingState, too_many: int, calm_s: float
@@ -294,6 +297,7 @@ class _Need:
         request_s = found.work_s
         if is_sure:
             level *= self._demand.sure_share(self._now_s, request_s)
+            most_headroom = 1 + (most_headroom - 1) * self._demand.known_share(self._now_s)
         headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
         headroom = min(headroom, most_headroom)
         most = level * headroom / (found.in_time * request_s)
