@@ -23,6 +23,17 @@ def command(
     control: Annotated[
         bool, typer.Option("--control", help="Compare with control pods at the canary's rate.")
     ] = False,
+    grow: Annotated[
+        bool,
+        typer.Option(
+            "--grow",
+            help="Rates are those of the start, of the canary and of its control pods alike, and "
+            "grow with the weight that the judge gives.",
+        ),
+    ] = False,
+    utilization: Annotated[
+        float, typer.Option(help="How busy pods are, with --latency queue.", min=0.01, max=0.95)
+    ] = 0.3,
     hours: Annotated[float, typer.Option(help="How long a canary may take.", min=0.02)] = 1.0,
     runs: Annotated[int, typer.Option(help="How many canaries.", min=1)] = 300,
     latency: Annotated[Latency, typer.Option(help="What latencies are like.")] = "lognormal",
@@ -51,7 +62,7 @@ def command(
         raise typer.BadParameter(str(error)) from error
     scenario = Scenario(
         canary_rate=rate,
-        control_rate=rate if control else baseline_rate or 9 * rate,
+        control_rate=rate if control or grow else baseline_rate or 9 * rate,
         hours=hours,
         latency=latency,
         effect=worse,
@@ -61,6 +72,8 @@ def command(
         length_share=length_share,
         warm_up_s=warm_up_s,
         history_hours=history_hours,
+        utilization=utilization,
+        grows=grow,
     )
     told = json.dumps(summary(simulate(judge, scenario, runs, seed, jobs, alpha)), indent=2)
     typer.echo(told)

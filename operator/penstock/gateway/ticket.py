@@ -24,7 +24,8 @@ class Ticket:
         self._is_lost = self._is_excused = False
         # From here on it is the engine's time: what another one lost before is not laid to this one.
         self._since_s = came_s
-        self._first_s = self._last_s = came_s
+        self._sent_s = self._first_s = self._last_s = came_s
+        self._ahead = 0
         self.has_begun = False
         self.came_s = came_s
         self.prompt_tokens = account.estimate_tokens(body_bytes)
@@ -46,12 +47,14 @@ class Ticket:
         if seat is not None and not self._is_stream:
             seat.presume()
         self._account.in_flight.add(self)
+        self._ahead, self._sent_s = self._account.given(pod), monotonic()
         try:
             yield
         finally:
             self._account.in_flight.discard(self)
             if not self.has_begun:
                 self._since_s = monotonic()
+                self._account.answered(pod)
             if seat is not None:
                 self._leave(seat)
 
@@ -60,6 +63,8 @@ class Ticket:
         self._last_s = monotonic()
         if not self.has_begun:
             self.has_begun, self._first_s = True, self._last_s
+            if self._pod is not None:
+                self._account.answered(self._pod)
             if self._seat is not None and self._is_stream:
                 self._seat.began(self._first_s)
         self._count.feed(chunk)
@@ -113,7 +118,13 @@ class Ticket:
         if prompt_tokens is not None:
             arm.told(prompt_tokens, count.cached_tokens)
         if self._is_stream:
-            arm.timed(prompt_tokens or self.prompt_tokens, self._ttft_s, self._tpot_s)
+            arm.timed(
+                prompt_tokens or self.prompt_tokens,
+                self._ahead,
+                self._first_s - self._sent_s,
+                self._tpot_s,
+                overall_s=self._ttft_s,
+            )
 
     @property
     def _ttft_s(self) -> float:

@@ -2,7 +2,7 @@
 
 import math
 
-from penstock.core.canary.evidence import NUM_BINS, Arm, length_bin
+from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
 from penstock.core.canary.moments import NOTHING, Moments
 
 # Clocks are no finer, and a logarithm needs a number above zero.
@@ -17,7 +17,7 @@ class ArmCount:
         self._prompt_tokens = self._cached_tokens = 0
         self._ttft = [NOTHING] * NUM_BINS
         self._tpot = [NOTHING] * NUM_BINS
-        self._output = NOTHING
+        self._overall = self._output = NOTHING
 
     def failed(self) -> None:
         self.requests += 1
@@ -30,9 +30,19 @@ class ArmCount:
         self._violations += violates
         self._output = _with(self._output, output_tokens)
 
-    def timed(self, prompt_tokens: int, ttft_s: float, tpot_s: float | None) -> None:
-        """tpot_s: None of an answer with one token."""
-        bin_ = length_bin(prompt_tokens)
+    def timed(
+        self,
+        prompt_tokens: int,
+        ahead: int,
+        ttft_s: float,
+        tpot_s: float | None,
+        *,
+        overall_s: float,
+    ) -> None:
+        """ahead: requests that the engine had not begun to answer when it was given this one.
+        overall_s: ttft_s and what the request waited before. tpot_s: None of one token."""
+        bin_ = bin_of(prompt_tokens, ahead)
+        self._overall = _with(self._overall, overall_s)
         self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
         if tpot_s is not None:
             self._tpot[bin_] = _with(self._tpot[bin_], tpot_s)
@@ -49,6 +59,7 @@ class ArmCount:
             empty_outputs=self._empty_outputs,
             ttft=tuple(self._ttft),
             tpot=tuple(self._tpot),
+            overall=self._overall,
             output=self._output,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,

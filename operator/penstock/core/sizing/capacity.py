@@ -72,7 +72,7 @@ def work_s(model: IterationModel, uncached: float, output: float, kv_tokens: flo
 
 def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> Capacity:
     """tpot objectives below what an idle engine needs leave a sliver: nothing holds them."""
-    work = _work_s(model, mix)
+    work = request_work_s(model, mix)
     base = max(1e-9, model.base_s)
     kv = MAX_KV_USAGE * room.kv_tokens
     decode = mix.output_tokens * base
@@ -94,11 +94,12 @@ def settling_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float
     c0 / (output * x^2 * (1 - p)): the inverse is the time in which a batch settles.
     """
     busy, x_s = _busy_in_time(model, objectives), objectives.tpot_s
-    prompts = busy * model.prefill_token_s * mix.uncached_tokens / _work_s(model, mix)
+    prompts = busy * model.prefill_token_s * mix.uncached_tokens / request_work_s(model, mix)
     return mix.output_tokens * x_s * x_s * (1 - prompts) / max(1e-9, model.base_s)
 
 
-def _work_s(model: IterationModel, mix: Mix) -> float:
+def request_work_s(model: IterationModel, mix: Mix) -> float:
+    """Of the mean request; above 0."""
     return max(1e-9, work_s(model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens))
 
 

@@ -22,6 +22,10 @@ FORGETTING = 0.9995
 WRONG_BELIEF = 2.0
 # A window with fewer iterations says little.
 MIN_STEPS = 4
+# Nor does one in which the batch grew or shrank by more than this share of itself, and so many more: its
+# tokens come from the iterations of one end, its means from all. The first seconds of a flooded engine
+# looked four times slower than it is.
+ALIKE_SHARE, ALIKE = 0.5, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Window:
 
     @classmethod
     def between(cls, earlier: EngineReading, later: EngineReading) -> "Window | None":
-        """None when too little was computed, or the engine began anew.
+        """None when too little was computed, the batch changed, or the engine began anew.
 
         The mean gap between tokens is the mean time of the iterations that decode, idle time
         aside. A prompt's tokens are counted with its first token: over a window that is near
@@ -69,8 +73,10 @@ class Window:
         """
         steps = later.steps - earlier.steps
         gaps = later.itl_s.since(earlier.itl_s)
+        fewer, more = sorted((earlier.running, later.running))
         if (
             steps < MIN_STEPS
+            or more - fewer > ALIKE + ALIKE_SHARE * fewer
             or gaps.count < MIN_STEPS
             or gaps.total <= 0
             or later.prompt_tokens < earlier.prompt_tokens

@@ -34,6 +34,9 @@ class Scenario:
     """Rates in requests per second. *_sigma: standard deviation of log latency (queue: of log
     service time). length_share: the part of the variance of log TTFT that prompt length explains.
 
+    grows: the rates are those of the start, with control pods at the canary's rate, and both grow
+    with the weight that the judge gives.
+
     warm_up_s: how long the canary's prefix cache takes to fill. history_hours: what is known of
     stable's errors before the canary came.
     """
@@ -50,3 +53,4 @@ class Scenario:
     warm_up_s: float = 0.0
     history_hours: float = 1.0
     utilization: float = 0.3
+    grows: bool = False
