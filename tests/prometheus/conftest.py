@@ -171,13 +171,15 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 async def waiting(engine: str) -> AsyncIterator[int]:
-    """So many requests wait at the engine behind one that runs, for longer than a test takes."""
+    """So many requests wait at the engine behind one that runs, as long as a test takes."""
     body = {"model": "tiny", "prompt": "a", "max_tokens": 2000, "ignore_eos": True}
     async with httpx.AsyncClient(base_url=f"http://{engine}", timeout=120) as client:
-        asked = [
-            asyncio.create_task(client.post("/v1/completions", json=body))
-            for _ in range(WAITING + 1)
-        ]
+
+        async def ask_again_and_again() -> None:
+            while True:
+                await client.post("/v1/completions", json=body)
+
+        asking = [asyncio.create_task(ask_again_and_again()) for _ in range(WAITING + 1)]
 
         async def all_there() -> bool:
             metrics = (await client.get("/metrics")).text
@@ -185,6 +187,6 @@ async def waiting(engine: str) -> AsyncIterator[int]:
 
         await eventually(all_there, within_s=30, what=f"{WAITING} waiting requests")
         yield WAITING
-        for task in asked:
+        for task in asking:
             task.cancel()
-        await asyncio.wait(asked)
+        await asyncio.wait(asking)

@@ -184,13 +184,13 @@ async def test_the_engine_itself_is_heard_first(prometheus, engine, scraper):
     await eventually(is_known, within_s=20, what="a scrape that is newer than the engine's word")
 
 
-async def test_when_both_are_silent(start_prometheus, engine, scraper):
-    server = start_prometheus({POD: engine})
-    await server.until("up == 1")
-    observer = Observer(scraper, list, scraped(server))
-    server.process.send_signal(signal.SIGSTOP)
-    (seen,) = (await observer.look([target(NOBODY)])).values()
-    server.process.send_signal(signal.SIGCONT)
+async def test_when_both_are_silent(prometheus, scraper):
+    observer = Observer(scraper, list, scraped(prometheus))
+    prometheus.process.send_signal(signal.SIGSTOP)
+    try:
+        (seen,) = (await observer.look([target(NOBODY)])).values()
+    finally:
+        prometheus.process.send_signal(signal.SIGCONT)
     (missing,) = seen.missing
     assert missing.reason.startswith("ConnectError; ")
     assert "cannot be asked" in missing.reason
