@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -113,6 +114,23 @@ async def test_requests_ahead(pair):
     assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {
         bin_of(300, 0): 1, bin_of(300, 1): 1, bin_of(300, 2): 1,
     }  # fmt: skip
+
+
+async def test_tenants_are_told_apart_where_the_service_names_a_header(pair):
+    front = await pair(saying(said("a"), said("b"), USAGE % 2, DONE), weights={"r1": 100})
+    (service,) = front.fleet.snapshot.services
+    asked = {"authorization": "Bearer sk-1", "x-tenant": "acme"}
+    for header, tenants in (("", {}), ("x-tenant", {"acme": 1})):
+        front.show(replace(service, tenant_header=header))
+        async with front.client.post(
+            front.url + CHAT, json={"model": "chat", "stream": True}, headers=asked
+        ) as got:
+            await got.read()
+        arm = (await told(front))["default/chat"]["default/engine-0"]
+        assert {name: each.requests for name, each in arm.tenants.items()} == tenants
+    assert arm.tenants["acme"].ttft.n == 1
+    await front.ask(CHAT)  # names nobody
+    assert len((await told(front))["default/chat"]["default/engine-0"].tenants) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from penstock.adapters.clock import steady
 from penstock.adapters.kube import Object
@@ -37,14 +38,15 @@ class Observer:
 
     async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         targets = list(targets)
-        missing, views = await asyncio.gather(
+        missing, views, beside = await asyncio.gather(
             self._read_gateways(),
-            asyncio.gather(*(self._read_engines(target) for target in targets)),
+            asyncio.gather(*(self._read_engines(t.service.namespace, t.pods) for t in targets)),
+            asyncio.gather(*(self._read_engines(t.service.namespace, t.beside) for t in targets)),
         )
         readings = {
             f"{target.service.namespace}/{pod.name}": pod.reading
-            for target, pods in zip(targets, views, strict=True)
-            for pod in pods
+            for target, *both in zip(targets, views, beside, strict=True)
+            for pod in chain(*both)
         }
         self._corrupted = {
             pod: reading.corrupted
@@ -91,17 +93,18 @@ class Observer:
     def _reading(self, key: Key) -> GatewayReading | None:
         return self._gateways.sums.get("/".join(key))
 
-    async def _read_engines(self, target: ScaleTarget) -> tuple[PodView, ...]:
+    async def _read_engines(
+        self, namespace: str, pods: Iterable[tuple[PodView, str]]
+    ) -> tuple[PodView, ...]:
         async def read(view: PodView, address: str) -> PodView:
             if view.phase != "Ready":
                 return view
             return replace(view, reading=await self._scraper.read(view.name, address))
 
-        views = await asyncio.gather(*(read(*pod) for pod in target.pods))
+        views = await asyncio.gather(*(read(*pod) for pod in pods))
         lost = [view.name for view in views if isinstance(view.reading, Missing)]
         if self._scraped is None or not lost:
             return tuple(views)
-        namespace = target.service.namespace
         told = await self._scraped.read(namespace, lost)
         return tuple(
             self._second(namespace, view, told[view.name]) if view.name in told else view

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.history import Revision
-from penstock.core.rollout.shares import Share
+from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.routing import Side
 from penstock.core.service import (
@@ -160,7 +160,7 @@ class ObservedJob:
 class Observed:
     """A service's children and what its status said before.
 
-    traffic: the shares that gateways were told last; traffic_generation: how often they changed.
+    traffic, copies: what gateways were told last; traffic_generation: how often that changed.
     stable_spec: what the stable revision was made of, where that is known.
     """
 
@@ -169,6 +169,7 @@ class Observed:
     history: tuple[Revision, ...] = ()
     rollout: RolloutState | None = None
     traffic: tuple[Share, ...] = ()
+    copies: Copies | None = None
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
     # Another service of the namespace, and older, that serves the same name.

@@ -13,11 +13,19 @@ class Ticket:
     """came_s: on the monotonic clock."""
 
     def __init__(
-        self, account: Account, came_s: float, body_bytes: int, *, is_stream: bool, is_chat: bool
+        self,
+        account: Account,
+        came_s: float,
+        body_bytes: int,
+        *,
+        is_stream: bool,
+        is_chat: bool,
+        tenant: str | None = None,
     ) -> None:
         self._account = account
         self._body_bytes = body_bytes
         self._is_stream = is_stream
+        self._tenant = tenant
         self._count = AnswerCount(is_stream=is_stream, overhead=2 if is_chat else 1)
         self._pod: str | None = None
         self._seat: Seat | None = None
@@ -84,7 +92,7 @@ class Ticket:
         if is_lost or (status >= 500 and self._pod is not None):
             account.failed += 1
             if self._pod is not None and not self._is_excused:
-                account.arm(self._pod).failed()
+                account.arm(self._pod).failed(self._tenant)
         elif status >= 500:
             account.shed += 1
         elif status < 400 and self.has_begun:
@@ -113,7 +121,12 @@ class Ticket:
         """What the answer says of its engine."""
         assert self._pod is not None
         arm, count = self._account.arm(self._pod), self._count
-        arm.ended(count.output_tokens, is_empty=not count.has_text, violates=self._violates)
+        arm.ended(
+            count.output_tokens,
+            is_empty=not count.has_text,
+            violates=self._violates,
+            tenant=self._tenant,
+        )
         prompt_tokens = count.prompt_tokens
         if prompt_tokens is not None:
             arm.told(prompt_tokens, count.cached_tokens)
@@ -124,6 +137,7 @@ class Ticket:
                 self._first_s - self._sent_s,
                 self._tpot_s,
                 overall_s=self._ttft_s,
+                tenant=self._tenant,
             )
 
     @property

@@ -4,6 +4,7 @@ import math
 
 from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
 from penstock.core.canary.moments import NOTHING, Moments
+from penstock.core.canary.tenants import MAX_TENANTS, NOBODY, OTHERS, Tenant
 
 # Clocks are no finer, and a logarithm needs a number above zero.
 LEAST_S = 1e-6
@@ -18,13 +19,19 @@ class ArmCount:
         self._ttft = [NOTHING] * NUM_BINS
         self._tpot = [NOTHING] * NUM_BINS
         self._overall = self._output = NOTHING
+        self._tenants: dict[str, Tenant] = {}
 
-    def failed(self) -> None:
+    def failed(self, tenant: str | None = None) -> None:
+        """tenant: None where tenants are not told apart."""
+        self._add(tenant, Tenant(requests=1, errors=1))
         self.requests += 1
         self._errors += 1
         self._violations += 1
 
-    def ended(self, output_tokens: int, *, is_empty: bool, violates: bool) -> None:
+    def ended(
+        self, output_tokens: int, *, is_empty: bool, violates: bool, tenant: str | None = None
+    ) -> None:
+        self._add(tenant, Tenant(requests=1))
         self.requests += 1
         self._empty_outputs += is_empty
         self._violations += violates
@@ -38,6 +45,7 @@ class ArmCount:
         tpot_s: float | None,
         *,
         overall_s: float,
+        tenant: str | None = None,
     ) -> None:
         """ahead: requests that the engine had not begun to answer when it was given this one.
         overall_s: ttft_s and what the request waited before. tpot_s: None of one token."""
@@ -46,6 +54,8 @@ class ArmCount:
         self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
         if tpot_s is not None:
             self._tpot[bin_] = _with(self._tpot[bin_], tpot_s)
+        tpot = NOTHING if tpot_s is None else _with(NOTHING, tpot_s)
+        self._add(tenant, Tenant(ttft=_with(NOTHING, ttft_s), tpot=tpot))
 
     def told(self, prompt_tokens: int, cached_tokens: int) -> None:
         self._prompt_tokens += prompt_tokens
@@ -63,7 +73,15 @@ class ArmCount:
             output=self._output,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
+            tenants=dict(self._tenants),
         )
+
+    def _add(self, tenant: str | None, more: Tenant) -> None:
+        if tenant is None:
+            return
+        has_room = tenant in self._tenants or len(self._tenants) < MAX_TENANTS - 1
+        name = tenant if has_room else OTHERS
+        self._tenants[name] = self._tenants.get(name, NOBODY).plus(more)
 
 
 def _with(moments: Moments, value: float) -> Moments:

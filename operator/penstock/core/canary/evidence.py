@@ -1,10 +1,12 @@
 """What the gateways saw of the canary, and of what it is compared with, in one block of time."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
+from penstock.core.canary import tenants
 from penstock.core.canary.moments import NOTHING, Moments
+from penstock.core.canary.tenants import Tenants
 
 # Upper bounds of the prompt-length bins; the last bin has none. Powers of two leave a bin a
 # twenty-fifth of the variance of log length where lengths spread over a decade.
@@ -44,7 +46,7 @@ class Arm:
     included. empty_outputs: that succeeded and said nothing. ttft, tpot: log seconds, since the
     engine was given the request, per bin of prompt length and of requests ahead. overall: log
     seconds to the first token since the request came. output: log of output tokens.
-    prompt_tokens and cached_tokens: for the prefix-hit rate.
+    prompt_tokens and cached_tokens: for the prefix-hit rate. tenants: by name, where they are asked for.
     """
 
     requests: int = 0
@@ -57,6 +59,7 @@ class Arm:
     output: Moments = NOTHING
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    tenants: Tenants = field(default_factory=dict)
 
     def plus(self, other: "Arm") -> "Arm":
         return Arm(
@@ -64,6 +67,7 @@ class Arm:
             tpot=tuple(a.plus(b) for a, b in zip(self.tpot, other.tpot, strict=True)),
             overall=self.overall.plus(other.overall),
             output=self.output.plus(other.output),
+            tenants=tenants.plus(self.tenants, other.tenants),
             **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
         )
 
@@ -76,8 +80,13 @@ class Arm:
             tpot=tuple(a.since(b) for a, b in zip(self.tpot, earlier.tpot, strict=True)),
             overall=self.overall.since(earlier.overall),
             output=self.output.since(earlier.output),
+            tenants=tenants.since(self.tenants, earlier.tenants),
             **{name: getattr(self, name) - getattr(earlier, name) for name in COUNTERS},
         )
+
+    def of_most_tenants(self) -> "Arm":
+        """The same, with a bounded number of them."""
+        return replace(self, tenants=tenants.folded(self.tenants))
 
     @property
     def _n(self) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ MIN_INTERVALS = 10
 MIN_REQUESTS = 16
 # Before it shows, neighbours are taken to be alike by so much (their correlation), as strongly as so
 # many intervals would say it: many requests in an interval may be few independent ones.
-ALIKE, ALIKE_INTERVALS = 0.02, 30.0
+ALIKE, ALIKE_INTERVALS = 0.03, 30.0
 # Of the control, before a queue of that length is compared.
 MIN_LEVEL = 4
 # Pseudo-requests: a bin's level leans on that of all lengths with as many ahead, the canary's variance

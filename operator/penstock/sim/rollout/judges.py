@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.canary.evidence import History
 from penstock.core.canary.judge import JudgeState, begin, judge
 from penstock.core.canary.spec import CanarySpec
-from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
+from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Shown
 from penstock.sim.rollout.minutes import BLOCK_S, Minute, Objectives, SideMinute
 from penstock.sim.rollout.requests import Floats
 
@@ -61,7 +61,7 @@ class Penstock:
                     return Decided("promoted", at_s, verdict.reason)
                 case Abort():
                     return Decided("aborted", at_s, verdict.reason)
-                case Continue() | Extend():
+                case Continue() | Extend() | Shown():
                     pass
         return None
 
