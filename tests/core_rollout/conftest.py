@@ -185,7 +185,7 @@ class World:
         if body["kind"] == "Job":
             name = body["metadata"]["name"]
             assert name not in self.jobs, "a canary is evaluated once"
-            self.jobs[name] = ObservedJob(name, name, revision, "Running")
+            self.jobs[name] = ObservedJob(name, f"{name}@{self.now_s}", revision, "Running")
             return
         assert revision in self.history, "a pod before its revision was remembered"
         self.deployments.setdefault(Side(revision, labels.get(COHORT_LABEL, "")), 1)

@@ -71,3 +71,25 @@ def test_less_may_be_lost_with_more_headroom(horizon_s: float) -> None:
 
 def test_history_is_bounded() -> None:
     assert len(watched([(3600, 1.0)], 1).history) < 400
+
+
+def test_only_in_the_first_minute_is_the_level_less_than_sure() -> None:
+    """The fewer came, the less: 1 of 1, or 4 of 5, may be one deviation above what is to be expected."""
+    shares = [
+        watched([(seconds, 4.0)], 1).sure_share(seconds, REQUEST_S) for seconds in (4, 20, 50)
+    ]
+    assert 0 < shares[0] < shares[1] < shares[2] < 1
+    assert watched([(70, 4.0)], 1).sure_share(70, REQUEST_S) == 1
+
+
+@pytest.mark.parametrize("factor", [0.25, 3.0])
+def test_what_is_learned_of_requests_in_the_first_minute_holds_for_those_that_came(
+    factor: float,
+) -> None:
+    young, old = watched([(30, 4.0)], 1), watched([(90, 4.0)], 1)
+    restated = young.restated(32, factor)
+    assert restated.level == pytest.approx(factor * young.level)
+    again = restated.after(32, 8 * factor * REQUEST_S, factor * REQUEST_S, BURST_S)
+    alike = young.after(32, 8 * REQUEST_S, REQUEST_S, BURST_S)
+    assert again.level == pytest.approx(factor * alike.level)
+    assert old.restated(92, factor) == old

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.core.signals import EngineReading, Histogram
 from penstock.core.sizing.iteration import CHANGED_AFTER, Fit, IterationModel, Window
 
 TRUE = IterationModel(base_s=0.016, prefill_token_s=64e-6, sequence_s=50e-6, kv_token_s=70e-9)
@@ -62,3 +63,35 @@ def test_a_belief_of_another_order_of_magnitude_is_soon_overruled(factor: float)
     for window in windows(TRUE, 20, 2, noise=0):
         said = fit.model.time_s(window.prefill_tokens, window.sequences, window.kv_tokens)
         assert said == pytest.approx(window.time_s, rel=0.15)
+
+
+def reading(at_s: float, running: int, tokens: int, seconds: float) -> EngineReading:
+    """Of an engine that has given so many tokens, all in iterations of so many seconds together."""
+    gaps = Histogram((1.0,), (tokens, 0), seconds)
+    return EngineReading(
+        at_s=at_s, running=running, waiting=0, kv_usage=0.2, kv_capacity_tokens=100_000,
+        prefill_tokens_pending=0, prompt_tokens=tokens, cached_tokens=0, output_tokens=tokens,
+        steps=tokens // 10, finished=0, output_tokens_finished=0, preemptions=0,
+        ttft_s=Histogram((1.0,), (0, 0), 0.0), itl_s=gaps,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [
+        (0, 8, True),
+        (60, 66, True),
+        (60, 40, True),
+        (0, 40, False),
+        (40, 120, False),
+        (90, 30, False),
+    ],
+)
+def test_a_window_in_which_the_batch_changed_tells_nothing(
+    before: int, after: int, is_told: bool
+) -> None:
+    earlier, later = reading(0, before, 1000, 20.0), reading(2, after, 1400, 28.0)
+    window = Window.between(earlier, later)
+    assert (window is not None) == is_told
+    if window is not None:
+        assert (window.steps, window.time_s) == (40, pytest.approx(0.02))

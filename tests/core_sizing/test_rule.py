@@ -100,6 +100,23 @@ def test_whoever_cannot_see_does_not_shrink(blind: dict[str, object]) -> None:
     assert not world.decision.valid
 
 
+def test_the_trail_begins_with_whose_numbers_they_are_when_not_the_engines() -> None:
+    world = World(2, Bounds(1, 20))
+    world.runs(60, 4.0)
+    assert world.decision is not None
+    assert world.decision.trail[0].step == "capacity"
+    sight = world.sight()
+    first, *others = sight.pods
+    assert isinstance(first.reading, EngineReading)
+    told = replace(first.reading, at_s=world.now_s - 7.0, source="Prometheus")
+    world.runs(2, 4.0, pods=(replace(first, reading=told), *others))
+    source = world.decision.trail[0]
+    assert source.step == "source"
+    assert source.note == (
+        f"numbers of 1 of {len(sight.pods)} engines are Prometheus', up to 9 s old"
+    )
+
+
 @pytest.mark.parametrize("whose", ["gateway", "engines", "both"])
 def test_numbers_that_stay_as_they_were_are_no_numbers(whose: str) -> None:
     """Series that go on after their source has gone, and say when they are from."""
@@ -130,6 +147,15 @@ def test_zero_when_idle_and_one_when_somebody_waits() -> None:
     assert world.runs(20, 0.5)[-1] == 1
 
 
+@pytest.mark.parametrize("rate", [0.5, 4.0, 20.0])
+def test_what_came_a_while_ago_wakes_nobody(rate: float) -> None:
+    world = World(1, Bounds(0, 9))
+    world.runs(600, rate)
+    asked = world.runs(1500, 0.0)
+    assert asked[-1] == 0
+    assert asked == sorted(asked, reverse=True)
+
+
 def test_work_that_waits_asks_for_more() -> None:
     """Arrivals that were, the same in both worlds; in one of them thousands more wait."""
     calm, behind = World(4, Bounds(1, 20)), World(4, Bounds(1, 20))
@@ -149,3 +175,33 @@ def test_a_queue_that_stays_asks_for_more_where_arrivals_are_what_is_served() ->
     )
     assert world.runs(60, 4.0, pods=pods)[-1] == calm
     assert world.runs(30, 4.0, pods=pods)[-1] > calm
+
+
+@pytest.mark.parametrize("rate", [1.0, 5.0, 20.0])
+def test_a_life_begins_without_asking_for_too_many(rate: float) -> None:
+    """What is given back within ten minutes was not sure enough."""
+    world = World(1, Bounds(1, 40))
+    asked = world.runs(900, rate)
+    assert asked == sorted(asked)
+    assert asked[-1] - asked[20] <= 1 + asked[-1] // 5
+
+
+def test_calm_while_replicas_start_is_none() -> None:
+    """In a closed loop what comes before they serve is what the others could take."""
+    world = World(2, Bounds(1, 20))
+    before = world.runs(700, 12.0)[-1]
+    starting = (*world.sight().pods, PodView("new", "Starting", world.now_s, None, None))
+    assert set(world.runs(200, 0.5, pods=starting)) == {before}
+    assert world.runs(50, 0.5)[-1] == before
+    assert world.runs(120, 0.5)[-1] < before
+
+
+@pytest.mark.parametrize("at_gateway", [False, True])
+def test_a_closed_loop_that_fills_its_engines_is_not_left_to_wait(at_gateway: bool) -> None:
+    world = World(1, Bounds(1, 20))
+    world.runs(300, 1.0)
+    full = engine(world.now_s, int(world.arrivals), running=RULE.max_num_seqs)
+    full = replace(full, waiting=0 if at_gateway else 200)
+    queued = gateway(world.now_s, int(world.arrivals), queued=200 if at_gateway else 0)
+    pods = (PodView("pod-0", "Ready", 0.0, 0.0, full),)
+    assert world.runs(2 * OBJECTIVES.ttft_s, 0.0, pods=pods, gateway=queued)[-1] == 2

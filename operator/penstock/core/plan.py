@@ -205,7 +205,8 @@ class _Steps:
         ready = sorted(
             pod.address for pod in self._observed.serving(revision) if pod.is_ready and pod.address
         )
-        if ready and self._observed.evaluation(revision) is None:
+        # One of an earlier try has the name for as long as it goes.
+        if ready and all(job.revision != revision for job in self._observed.jobs):
             stable = state.stable or ""
             self.apply.append(evaluation_job(self._spec, wanted, revision, stable, ready[0]))
             self.details.append(f"evaluate revision {revision}")

@@ -23,16 +23,22 @@ MAX_KV_USAGE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The mean request. uncached_tokens: of its prompt, those that are computed."""
+    """The mean request. uncached_tokens: of its prompt, those that are computed. held: the KV tokens
+    that there are for each that runs, over those that it attends to: fewer where blocks are shared."""
 
     prompt_tokens: float
     uncached_tokens: float
     output_tokens: float
+    held: float = 1.0
 
     @property
     def kv_tokens(self) -> float:
-        """Held, averaged over its decode."""
+        """Attended to, averaged over its decode."""
         return self.prompt_tokens + self.output_tokens / 2
+
+    @property
+    def held_tokens(self) -> float:
+        return self.held * self.kv_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,13 @@ def work_s(model: IterationModel, uncached: float, output: float, kv_tokens: flo
 
 def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives) -> Capacity:
     """tpot objectives below what an idle engine needs leave a sliver: nothing holds them."""
-    work = _work_s(model, mix)
+    work = request_work_s(model, mix)
     base = max(1e-9, model.base_s)
     kv = MAX_KV_USAGE * room.kv_tokens
     decode = mix.output_tokens * base
     limits = {
         "engine time": MAX_BUSY / work,
-        "KV cache": kv / (decode * mix.kv_tokens + kv * work),
+        "KV cache": kv / (decode * mix.held_tokens + kv * work),
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
     limit = min(limits, key=lambda name: limits[name])
@@ -94,11 +100,12 @@ def settling_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float
     c0 / (output * x^2 * (1 - p)): the inverse is the time in which a batch settles.
     """
     busy, x_s = _busy_in_time(model, objectives), objectives.tpot_s
-    prompts = busy * model.prefill_token_s * mix.uncached_tokens / _work_s(model, mix)
+    prompts = busy * model.prefill_token_s * mix.uncached_tokens / request_work_s(model, mix)
     return mix.output_tokens * x_s * x_s * (1 - prompts) / max(1e-9, model.base_s)
 
 
-def _work_s(model: IterationModel, mix: Mix) -> float:
+def request_work_s(model: IterationModel, mix: Mix) -> float:
+    """Of the mean request; above 0."""
     return max(1e-9, work_s(model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens))
 
 

@@ -83,6 +83,29 @@ class Demand:
         )
         return replace(self, history=history, noise=noise, surprises=surprises)
 
+    def restated(self, now_s: float, factor: float) -> "Demand":
+        """Each request that came in the first minute, with so many times the work: what is believed of it
+        at first is a guess, and what follows is measured in better ones."""
+        if now_s - self.since_s >= WARM_UP_S:
+            return self
+        history = (
+            replace(m, work_s=factor * m.work_s, level=factor * m.level) for m in self.history
+        )
+        return replace(self, history=tuple(history))
+
+    def known_share(self, now_s: float) -> float:
+        """Of the first minute, what has gone."""
+        return min(1.0, (now_s - self.since_s) / WARM_UP_S)
+
+    def sure_share(self, now_s: float, request_s: float) -> float:
+        """In the first minute, of the level: of which what came would be a change. What is
+        asked for too early is not given back soon, and a minute hardly counts beside a pod's start."""
+        came_s = self.level * (now_s - self.since_s)
+        if now_s - self.since_s >= WARM_UP_S or came_s <= 0:
+            return 1.0
+        half = CHANGE_Z * math.sqrt(self.noise * request_s / came_s) / 2
+        return (math.sqrt(1 + half * half) - half) ** 2
+
     def kept(self) -> "Demand":
         """Without its history, as it is written down: the next look is the first one."""
         return Demand(

@@ -22,6 +22,10 @@ FORGETTING = 0.9995
 WRONG_BELIEF = 2.0
 # A window with fewer iterations says little.
 MIN_STEPS = 4
+# Nor does one in which the batch grew or shrank by more than this share of itself, and so many more: its
+# tokens come from the iterations of one end, its means from all. The first seconds of a flooded engine
+# looked four times slower than it is.
+ALIKE_SHARE, ALIKE = 0.5, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,11 @@ class Window:
     time_s: float
 
     @classmethod
-    def between(cls, earlier: EngineReading, later: EngineReading) -> "Window | None":
-        """None when too little was computed, or the engine began anew.
+    def between(
+        cls, earlier: EngineReading, later: EngineReading, prompt_tokens: float = 0.0
+    ) -> "Window | None":
+        """prompt_tokens: the mean, which each that decodes attends to, though it shares blocks with
+        others. None when too little was computed, the batch changed, or the engine began anew.
 
         The mean gap between tokens is the mean time of the iterations that decode, idle time
         aside. A prompt's tokens are counted with its first token: over a window that is near
@@ -69,8 +76,10 @@ class Window:
         """
         steps = later.steps - earlier.steps
         gaps = later.itl_s.since(earlier.itl_s)
+        fewer, more = sorted((earlier.running, later.running))
         if (
             steps < MIN_STEPS
+            or more - fewer > ALIKE + ALIKE_SHARE * fewer
             or gaps.count < MIN_STEPS
             or gaps.total <= 0
             or later.prompt_tokens < earlier.prompt_tokens
@@ -79,11 +88,12 @@ class Window:
         computed = later.prompt_tokens - later.cached_tokens
         computed -= earlier.prompt_tokens - earlier.cached_tokens
         pending = later.prefill_tokens_pending - earlier.prefill_tokens_pending
+        decoding = gaps.count / steps
         return cls(
             steps=steps,
             prefill_tokens=max(0.0, computed + min(0, pending)) / steps,
-            sequences=gaps.count / steps,
-            kv_tokens=(earlier.kv_tokens + later.kv_tokens) / 2,
+            sequences=decoding,
+            kv_tokens=max((earlier.kv_tokens + later.kv_tokens) / 2, decoding * prompt_tokens),
             time_s=gaps.total / gaps.count,
         )
 

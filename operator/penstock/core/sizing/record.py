@@ -12,7 +12,7 @@ from penstock.core.sizing.iteration import NUM_TERMS, Fit
 from penstock.core.sizing.rule import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
 # An iteration at which two models are compared.
@@ -24,15 +24,16 @@ MIN_WINDOWS = 5
 @dataclass(frozen=True, slots=True)
 class Learned:
     """fit: of the iteration time. start_ups_s: of the last pods; counted: the names of those that
-    are there. prompt, output, miss: means of the requests. demand: without its history."""
+    are there. prompt, output, miss, held: means of the requests. demand: without its history."""
 
-    version: Literal[2]
+    version: Literal[3]
     fit: Fit
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]
     prompt: Mean
     output: Mean
     miss: Mean
+    held: Mean
     demand: Demand
 
     @classmethod
@@ -46,6 +47,7 @@ class Learned:
             prompt=traffic.prompt,
             output=traffic.output,
             miss=traffic.miss,
+            held=traffic.held,
             demand=state.demand.kept(),
         )
 
@@ -55,7 +57,7 @@ class Learned:
             fresh,
             fit=self.fit,
             startup=replace(fresh.startup, times_s=self.start_ups_s, seen=self.counted),
-            traffic=Traffic(self.prompt, self.output, self.miss),
+            traffic=Traffic(self.prompt, self.output, self.miss, self.held),
             demand=self.demand,
         )
 

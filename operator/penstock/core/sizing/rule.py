@@ -18,19 +18,25 @@ some time. Whoever cannot see holds.
 from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import GatewayReading, Missing, Observation
-from penstock.core.sizing.capacity import Capacity, Mix, Room, capacity, settling_s, work_s
+from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
+from penstock.core.sizing.capacity import (
+    Capacity,
+    Mix,
+    Room,
+    capacity,
+    request_work_s,
+    settling_s,
+    work_s,
+)
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
+from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.surprise import HEADROOMS, HORIZONS_S
 from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
-# A queue that has not gone for so long does not go by itself: what came too early for replicas that
-# were starting is served by then, or has been shed by the gateway (60 s).
-PRESSED_S = 75.0
 # Shorter bursts are lost among the iterations; what lasts longer is a new level.
 SHORTEST_BURST_S, LONGEST_BURST_S = 10.0, 320.0
 # A growth is not taken back so soon, unless the load is down to what it was so long before, or there
@@ -39,17 +45,15 @@ HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
 WORTH_ITS_PRICE = 1.45
-# Numbers that are older by so many looks are those of another time, whoever still gives them.
-STALE_S = 20.0
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class SizingState:
-    """All that is remembered. calm_s: since when one replica fewer has been enough. pressed_s: since
-    when requests wait though no replica is starting. grew_s: when more were asked for last; grew_from:
-    the level before the growth of which that was a part."""
+    """All that is remembered. calm_s: since when one replica fewer has been enough, and none
+    starts: in a closed loop no more comes until they serve. grew_s: when more were asked for last;
+    grew_from: the level before the growth of which that was a part."""
 
     fit: Fit
     startup: StartUp
@@ -57,7 +61,7 @@ class SizingState:
     traffic: Traffic = field(default_factory=Traffic)
     demand: Demand = field(default_factory=Demand)
     calm_s: float | None = None
-    pressed_s: float | None = None
+    pressure: Pressure = field(default_factory=Pressure)
     grew_s: float | None = None
     grew_from: float = 0.0
     turn: int = 0
@@ -98,24 +102,33 @@ class Sizing:
             return decision, replace(state, calm_s=None)
         need = _Need(self, objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
-        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE)
+        if seen.second_hand is not None:
+            trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
+        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE, is_sure=True)
         trail.append(TrailEntry("need", wanted, note))
-        state, queue = self._queue(seen, state)
-        if queue is not None and queue.replicas > wanted:
-            trail.append(queue)
-            wanted = queue.replicas
         current = seen.provisioned
+        state, queue = self._queue(objectives, seen, state)
+        by_queue = False
+        if queue is not None and wanted <= current:
+            trail.append(queue)
+            wanted, by_queue = queue.replicas, True
         calm_s: float | None = None
-        if wanted > current:
+        # What came a while ago wakes nobody.
+        is_awake = current or state.traffic.arrivals or not _is_idle(seen)
+        if wanted > current and is_awake:
             desired, code = wanted, "ScaleUp"
-            state = _grown(seen, state)
+            state = replace(_grown(seen, state), grew_from=0.0) if by_queue else _grown(seen, state)
         else:
             ahead_s = 2 * need.horizon_s + self.calm_s
             fewer, note = need.replicas(self.caution * self.loss, ahead_s)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
-            if fewer < current and current > bounds.min_replicas and not _is_pressed(seen, state):
-                calm_s = seen.now_s if state.calm_s is None else state.calm_s
+            if (
+                fewer < current
+                and current > bounds.min_replicas
+                and not state.pressure.is_lasting(seen.now_s)
+            ):
+                calm_s = seen.now_s if state.calm_s is None or seen.starting else state.calm_s
                 code = "ScaleDownDelayed"
                 if self._may_shrink(seen, state, current - fewer, calm_s):
                     desired, code = current - 1, "ScaleDown"
@@ -131,14 +144,18 @@ class Sizing:
     def _look(self, objectives: Objectives, seen: Observation, state: SizingState) -> SizingState:
         fit = state.fit
         pairs = list(state.readings.pairs(seen))
+        prompt_tokens = state.traffic.prompt.value
         for index in range(min(MAX_FITS, len(pairs))):
-            window = Window.between(*pairs[(state.turn + index) % len(pairs)])
+            window = Window.between(*pairs[(state.turn + index) % len(pairs)], prompt_tokens)
             fit = fit if window is None else fit.after(window)
         traffic = state.traffic.after(state.readings, seen, pairs)
         demand = state.demand
         mix = traffic.mix
         if mix is not None and not isinstance(seen.gateway, Missing):
-            request_s = work_s(fit.model, mix.uncached_tokens, mix.output_tokens, mix.kv_tokens)
+            request_s = request_work_s(fit.model, mix)
+            if (before := state.traffic.mix) is not None:
+                believed_s = request_work_s(state.fit.model, before)
+                demand = demand.restated(seen.now_s, request_s / believed_s)
             uncached = traffic.prompt_tokens * mix.uncached_tokens / max(1.0, mix.prompt_tokens)
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
@@ -167,19 +184,25 @@ class Sizing:
         return None
 
     def _queue(
-        self, seen: Observation, state: SizingState
+        self, objectives: Objectives, seen: Observation, state: SizingState
     ) -> tuple[SizingState, TrailEntry | None]:
-        """What the queue asks for, when it has not gone for PRESSED_S; then not again so soon."""
-        waiting, running = _waiting(seen), sum(reading.running for reading in seen.readings)
-        if not waiting or seen.starting or not seen.readings:
-            return replace(state, pressed_s=None), None
-        since_s = seen.now_s if state.pressed_s is None else state.pressed_s
-        if seen.now_s - since_s < PRESSED_S:
-            return replace(state, pressed_s=since_s), None
+        """What the queue asks for, where it says that arrivals say too little; then not again so soon."""
+        mix, now_s, ttft_s = state.traffic.mix, seen.now_s, objectives.ttft_s
+        if mix is None:
+            return state, None
+        queue = Queue.seen(seen, state.fit.model, mix, self.max_num_seqs)
+        is_starting = bool(seen.starting) or not seen.readings
+        pressure = state.pressure.after(queue, now_s, is_starting=is_starting)
+        state = replace(state, pressure=pressure)
+        lacks_places = pressure.lacks_places(queue, now_s, ttft_s)
+        if not lacks_places and not pressure.lacks_time(queue, now_s, ttft_s):
+            return state, None
         current = seen.provisioned
-        more = min(current, -(-current * waiting // max(1, running)))
-        note = f"{waiting} wait beside {running} that run, for {PRESSED_S:g} s: {more} more"
-        return replace(state, pressed_s=seen.now_s), TrailEntry("queue", current + more, note)
+        more = min(current, -(-current * queue.waiting // max(1, queue.running)))
+        why = f"for {queue.free:.0f} places" if lacks_places else f"for {PRESSED_S:g} s"
+        note = f"{queue.waiting} wait beside {queue.running} that run, {why}: {more} more"
+        entry = TrailEntry("queue", current + more, note)
+        return replace(state, pressure=Pressure(now_s, is_backlog=queue.is_full)), entry
 
     def _may_shrink(
         self, seen: Observation, state: SizingState, too_many: int, calm_s: float
@@ -211,10 +234,6 @@ def _burst_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
     return min(max(settled_s, SHORTEST_BURST_S), LONGEST_BURST_S)
 
 
-def _is_pressed(seen: Observation, state: SizingState) -> bool:
-    return state.pressed_s is not None and seen.now_s - state.pressed_s >= PRESSED_S / 3
-
-
 def _waiting(seen: Observation) -> int:
     queued = seen.gateway.queued if isinstance(seen.gateway, GatewayReading) else 0
     return queued + sum(reading.waiting for reading in seen.readings)
@@ -240,7 +259,7 @@ class _Need:
             (reading.kv_capacity_tokens for reading in state.readings.engines.values()),
             default=UNKNOWN_KV_TOKENS,
         )
-        self._mix, self._demand = mix, state.demand
+        self._mix, self._demand, self._now_s = mix, state.demand, seen.now_s
         self._may_fail = 1 - objectives.attainment
         self._burst_s = _burst_s(model, mix, objectives)
         self.capacity: Capacity = capacity(
@@ -261,15 +280,24 @@ class _Need:
         )
 
     def replicas(
-        self, share: float, longest_s: float, most_headroom: float = HEADROOMS[-1]
+        self,
+        share: float,
+        longest_s: float,
+        most_headroom: float = HEADROOMS[-1],
+        *,
+        is_sure: bool = False,
     ) -> tuple[int, str]:
         """The smallest number that holds at each horizon up to the longest, and why.
 
-        share: of the requests that may fail. most_headroom: whatever was seen.
+        share: of the requests that may fail. most_headroom: whatever was seen. is_sure: of the level
+        only what is beyond doubt.
         """
         loss = share * self._may_fail
         found, level = self.capacity, self._demand.level
         request_s = found.work_s
+        if is_sure:
+            level *= self._demand.sure_share(self._now_s, request_s)
+            most_headroom = 1 + (most_headroom - 1) * self._demand.known_share(self._now_s)
         headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
         headroom = min(headroom, most_headroom)
         most = level * headroom / (found.in_time * request_s)

@@ -27,6 +27,7 @@ class Mean:
 NOTHING = Mean()
 # Until requests have ended: a belief that the first few replace.
 FIRST_OUTPUT = Mean(200.0, 2.0)
+FIRST_HELD = Mean(1.0, 10.0)
 
 
 Pair = tuple[EngineReading, EngineReading]
@@ -59,7 +60,8 @@ class Readings:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests.
+    """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests; held: as in
+    `Mix`.
 
     ended: requests, ever. running: of the last look.
     """
@@ -67,6 +69,7 @@ class Traffic:
     prompt: Mean = NOTHING
     output: Mean = FIRST_OUTPUT
     miss: Mean = NOTHING
+    held: Mean = FIRST_HELD
     arrivals: int = 0
     prompt_tokens: int = 0
     ended: int = 0
@@ -85,7 +88,7 @@ class Traffic:
         if not self.prompt.weight:
             return None
         uncached = self.prompt.value * (self.miss.value if self.miss.weight else 1.0)
-        return Mix(self.prompt.value, uncached, self.output_tokens)
+        return Mix(self.prompt.value, uncached, self.output_tokens, self.held.value)
 
     def after(self, then: Readings, seen: Observation, pairs: Sequence[Pair]) -> "Traffic":
         """then: the last good readings before those that are seen. pairs: of its engines."""
@@ -105,7 +108,14 @@ class Traffic:
             share = prompts / prompt.value
             miss = miss.after(share * max(0.0, 1 - cached / prompts), share)
         running = sum(reading.running for reading in seen.readings)
-        return Traffic(prompt, output, miss, arrivals, prompt_tokens, self.ended + ended, running)
+        held = self.held
+        if running and prompt.value:
+            alone = Mix(prompt.value, 0.0, self.output_tokens).kv_tokens
+            kv_tokens = sum(reading.kv_tokens for reading in seen.readings)
+            held = held.after(ended * kv_tokens / (running * alone), ended)
+        return Traffic(
+            prompt, output, miss, held, arrivals, prompt_tokens, self.ended + ended, running
+        )
 
 
 def _goes_on(old: EngineReading, new: EngineReading) -> bool:

@@ -1,0 +1,94 @@
+"""A queue that does not go: what it asks for, whatever arrivals say.
+
+Whoever asks again only when answered (a closed loop) never asks for more than the replicas give. So
+where nobody starts and requests wait, the queue itself says what is missing:
+
+    no free place for many that wait, for longer than TTFT allows     -> at once
+    free places, and yet a queue that cannot drain in time            -> when it has not gone for PRESSED_S
+"""
+
+from dataclasses import dataclass
+
+from penstock.core.signals import GatewayReading, Observation
+from penstock.core.sizing.capacity import MAX_KV_USAGE, Mix
+from penstock.core.sizing.iteration import IterationModel
+
+# A queue that has not gone for so long does not go by itself: what came too early for replicas that
+# were starting is served by then, or has been shed by the gateway (60 s).
+PRESSED_S = 75.0
+# Of those that run, how many may lack a place without more being asked for at once: a burst that fills
+# the engines has gone before a pod starts.
+LONG = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """At one moment, of all ready engines and the gateway together. free: places that those who wait
+    could take. drain_s: how long until the last that waits has a place. oldest_s: how long somebody
+    has waited at the gateway."""
+
+    waiting: int
+    running: int
+    free: float = 0.0
+    drain_s: float = 0.0
+    oldest_s: float = 0.0
+
+    @classmethod
+    def seen(cls, seen: Observation, model: IterationModel, mix: Mix, max_num_seqs: int) -> "Queue":
+        engines, gateway = seen.readings, seen.gateway
+        waiting = sum(reading.waiting for reading in engines)
+        oldest_s = 0.0
+        if isinstance(gateway, GatewayReading):
+            waiting += gateway.queued
+            oldest_s = gateway.oldest_wait_s if gateway.queued else 0.0
+        running = sum(reading.running for reading in engines)
+        free = 0.0
+        for reading in engines:
+            room = MAX_KV_USAGE * reading.kv_capacity_tokens - reading.kv_tokens
+            free += max(0.0, min(max_num_seqs - reading.running, room / mix.held_tokens))
+        # Each iteration one of `output_tokens` of the sequences ends, and a prompt takes its place.
+        batch = running / max(1, len(engines))
+        prompts = batch / mix.output_tokens * mix.uncached_tokens
+        answer_s = mix.output_tokens * model.time_s(prompts, batch, batch * mix.kv_tokens)
+        return cls(waiting, running, free, waiting * answer_s / max(1, running), oldest_s)
+
+    @property
+    def is_full(self) -> bool:
+        return self.waiting > self.free
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """since_s: since when requests wait though no replica is starting. full_s: since when there is no
+    place for all of them either. is_backlog: they came too early for replicas that were starting, and
+    are to be served by those first."""
+
+    since_s: float | None = None
+    full_s: float | None = None
+    is_backlog: bool = False
+
+    def after(self, queue: Queue, now_s: float, *, is_starting: bool = False) -> "Pressure":
+        if is_starting:
+            return Pressure(is_backlog=queue.is_full)
+        if not queue.waiting:
+            return Pressure()
+        since_s = now_s if self.since_s is None else self.since_s
+        if not queue.is_full:
+            return Pressure(since_s)
+        if self.is_backlog:
+            return Pressure(since_s, is_backlog=True)
+        return Pressure(since_s, now_s if self.full_s is None else self.full_s)
+
+    def is_lasting(self, now_s: float) -> bool:
+        """Too long for fewer replicas."""
+        return self.since_s is not None and now_s - self.since_s >= PRESSED_S / 3
+
+    def lacks_places(self, queue: Queue, now_s: float, ttft_s: float) -> bool:
+        outlasts = max(queue.drain_s, queue.oldest_s) > ttft_s
+        is_long = queue.waiting - queue.free > LONG * queue.running
+        return outlasts and is_long and self.full_s is not None and now_s - self.full_s >= ttft_s
+
+    def lacks_time(self, queue: Queue, now_s: float, ttft_s: float) -> bool:
+        """In deadline order who is late waits for a quieter moment: a few always do."""
+        is_long = self.since_s is not None and now_s - self.since_s >= PRESSED_S
+        return is_long and queue.drain_s > ttft_s

@@ -1,0 +1,112 @@
+"""What a queue says of replicas that lack: places, or time."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.signals import EngineReading, GatewayReading, Histogram, Observation, PodView
+from penstock.core.sizing.capacity import Mix
+from penstock.core.sizing.iteration import IterationModel
+from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
+
+MODEL = IterationModel(0.02, 1e-4, 1e-4, 1e-7)
+MIX = Mix(200, 200, 100)
+MAX_NUM_SEQS = 16
+KV_TOKENS = 10_000
+TTFT_S = 1.0
+NOTHING = Histogram((1.0,), (0, 0), 0.0)
+
+
+def engine(running: int, waiting: int = 0, kv_usage: float = 0.3) -> EngineReading:
+    return EngineReading(
+        at_s=0.0, running=running, waiting=waiting, kv_usage=kv_usage, kv_capacity_tokens=KV_TOKENS,
+        prefill_tokens_pending=0, prompt_tokens=0, cached_tokens=0, output_tokens=0, steps=0,
+        finished=0, output_tokens_finished=0, preemptions=0, ttft_s=NOTHING, itl_s=NOTHING,
+    )  # fmt: skip
+
+
+def gateway(queued: int, oldest_wait_s: float = 0.0) -> GatewayReading:
+    return GatewayReading(
+        at_s=0.0, queued=queued, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
+        oldest_wait_s=oldest_wait_s, arrivals=0, prompt_tokens=0, ended=0, output_tokens=0, shed=0,
+        failed=0, ttft_s=NOTHING, tpot_s=NOTHING,
+    )  # fmt: skip
+
+
+def queue(engines: list[EngineReading], at_gateway: GatewayReading | None = None) -> Queue:
+    pods = tuple(PodView(f"p{i}", "Ready", 0.0, 0.0, e) for i, e in enumerate(engines))
+    seen = Observation(0.0, pods, len(pods), at_gateway)
+    return Queue.seen(seen, MODEL, MIX, MAX_NUM_SEQS)
+
+
+FULL, HALF = engine(16), engine(8)
+
+
+@pytest.mark.parametrize(
+    ("engines", "at_gateway", "is_full"),
+    [
+        ([engine(16, waiting=5)], None, True),
+        ([FULL], gateway(5), True),
+        ([engine(15)], gateway(5), True),  # one has just ended, and its place is not taken yet
+        ([engine(8, waiting=5, kv_usage=0.9)], None, True),  # no room in the KV cache
+        ([engine(8, waiting=5, kv_usage=0.88)], None, True),
+        ([engine(8, waiting=5)], None, False),
+        ([FULL, HALF], gateway(5), False),  # the other one takes them
+        ([FULL, HALF], gateway(9), True),
+        ([FULL], gateway(0), False),
+        ([], gateway(5), True),
+    ],
+)
+def test_full_is_who_has_fewer_places_than_wait(
+    engines: list[EngineReading], at_gateway: GatewayReading | None, *, is_full: bool
+) -> None:
+    assert queue(engines, at_gateway).is_full == is_full
+
+
+@pytest.mark.parametrize("waiting", [1, 8, 40])
+def test_a_queue_drains_as_answers_end(waiting: int) -> None:
+    """By Little's law: so many answers under way, each of so long, end at their quotient."""
+    found = queue([engine(16, waiting=waiting)])
+    step_s = MODEL.time_s(16 / MIX.output_tokens * MIX.uncached_tokens, 16, 16 * MIX.kv_tokens)
+    assert found.drain_s == pytest.approx(waiting / (16 / (MIX.output_tokens * step_s)))
+
+
+def pressed(found: Queue, seconds: float) -> tuple[Pressure, float]:
+    pressure, now_s = Pressure(), 0.0
+    while now_s <= seconds:
+        pressure = pressure.after(found, now_s)
+        now_s += 2.0
+    return pressure, now_s - 2.0
+
+
+@pytest.mark.parametrize(
+    ("found", "after_s"),
+    [
+        (queue([engine(16, waiting=20)]), 2),  # needs longer than a second for them
+        (queue([FULL], gateway(20)), 2),
+        (queue([FULL], gateway(5, oldest_wait_s=1.5)), 2),
+        (queue([FULL], gateway(4, oldest_wait_s=1.5)), None),  # a burst, gone before a pod starts
+        (queue([engine(16, waiting=2)]), None),  # gone in a third of a second: others wait then
+        (queue([engine(15, waiting=40), HALF]), 2),
+        (queue([engine(4, waiting=10)]), PRESSED_S),
+        (queue([engine(8, waiting=2)]), None),
+        (queue([FULL, FULL]), None),
+    ],
+)
+def test_when_a_queue_asks(found: Queue, after_s: float | None) -> None:
+    def asks(seconds: float) -> bool:
+        pressure, now_s = pressed(found, seconds)
+        lacks_places = pressure.lacks_places(found, now_s, TTFT_S)
+        return lacks_places or pressure.lacks_time(found, now_s, TTFT_S)
+
+    assert asks(PRESSED_S + 2) == (after_s is not None)
+    if after_s is not None:
+        assert asks(after_s + 2)
+        assert not asks(after_s - 2)
+
+
+def test_a_queue_that_went_begins_anew() -> None:
+    found = queue([engine(16, waiting=20)])
+    pressure, now_s = pressed(found, 60)
+    assert pressure.is_lasting(now_s)
+    assert pressure.after(replace(found, waiting=0), now_s) == Pressure()
