@@ -11,7 +11,9 @@ from penstock.core.canary.evidence import COUNTERS, NO_REQUESTS, NUM_BINS, Arm
 from penstock.core.canary.moments import NOTHING, Moments
 
 moments = st.lists(st.floats(-14, 14), max_size=4).map(Moments.of)
-bins = st.lists(moments, min_size=NUM_BINS, max_size=NUM_BINS).map(tuple)
+bins = st.dictionaries(st.integers(0, NUM_BINS - 1), moments, max_size=5).map(
+    lambda some: tuple(some.get(index, NOTHING) for index in range(NUM_BINS))
+)
 counters = {name: st.integers(0, 1000) for name in COUNTERS}
 arms = st.builds(Arm, ttft=bins, tpot=bins, overall=moments, output=moments, **counters)
 

@@ -142,7 +142,8 @@ def _count(bins: Binned) -> int:
 def _levels(seen: Binned) -> list[float | None]:
     """The level of each bin, by what the control showed; None where it had hardly such a queue."""
     of_aheads = [
-        reduce(Moments.plus, seen[ahead::NUM_AHEADS], NOTHING) for ahead in range(NUM_AHEADS)
+        reduce(Moments.plus, filter(_n, seen[ahead::NUM_AHEADS]), NOTHING)
+        for ahead in range(NUM_AHEADS)
     ]
     return [
         _leaning(each, of_aheads[index % NUM_AHEADS].mean)
@@ -150,6 +151,10 @@ def _levels(seen: Binned) -> list[float | None]:
         else None
         for index, each in enumerate(seen)
     ]
+
+
+def _n(moments: Moments) -> int:
+    return moments.n
 
 
 def _leaning(moments: Moments, level: float) -> float:
