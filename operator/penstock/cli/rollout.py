@@ -82,7 +82,7 @@ def show_history(service: Service, namespace: Namespace) -> None:
 
 @app.command()
 def promote(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Let a canary take over now, whatever its tests hold."""
+    """Let a canary take over now, whatever its tests hold, or a blue/green rollout switch."""
     _run(lambda kube: _order(kube, namespace, service, "promote", watch=watch))
 
 
