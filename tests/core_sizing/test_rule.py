@@ -44,9 +44,9 @@ def gateway(at_s: float, arrivals: int, queued: int = 0, in_flight: int = 0) -> 
 class World:
     """Replicas do at once what they are told; requests come evenly and end at once."""
 
-    def __init__(self, replicas: int, bounds: Bounds) -> None:
-        self.replicas, self.bounds = replicas, bounds
-        self.state = RULE.initial()
+    def __init__(self, replicas: int, bounds: Bounds, rule: Sizing = RULE) -> None:
+        self.replicas, self.bounds, self.rule = replicas, bounds, rule
+        self.state = rule.initial()
         self.now_s, self.arrivals = 0.0, 0.0
         self.decision: Decision | None = None
 
@@ -56,7 +56,7 @@ class World:
         for _ in range(round(seconds / RULE.period_s)):
             self.now_s += RULE.period_s
             self.arrivals += rate * RULE.period_s
-            self.decision, self.state = RULE.decide(
+            self.decision, self.state = self.rule.decide(
                 OBJECTIVES, self.bounds, replace(self.sight(), **changes), self.state
             )
             self.replicas = self.decision.desired
@@ -162,7 +162,7 @@ def test_work_that_waits_asks_for_more() -> None:
     for world in (calm, behind):
         world.runs(400, 6.0)
     waiting = replace(gateway(behind.now_s, int(behind.arrivals)), queued=20_000)
-    assert behind.runs(2, 0.0, gateway=waiting)[-1] > calm.runs(2, 0.0)[-1]
+    assert behind.runs(20, 0.0, gateway=waiting)[-1] > calm.runs(20, 0.0)[-1]
 
 
 def test_a_queue_that_stays_asks_for_more_where_arrivals_are_what_is_served() -> None:
@@ -205,3 +205,24 @@ def test_a_closed_loop_that_fills_its_engines_is_not_left_to_wait(at_gateway: bo
     queued = gateway(world.now_s, int(world.arrivals), queued=200 if at_gateway else 0)
     pods = (PodView("pod-0", "Ready", 0.0, 0.0, full),)
     assert world.runs(2 * OBJECTIVES.ttft_s, 0.0, pods=pods, gateway=queued)[-1] == 2
+
+
+@pytest.mark.parametrize(
+    ("startup_s", "burst_s", "grows"), [(100, 6, False), (100, 60, True), (10, 6, True)]
+)
+def test_a_burst_that_is_over_before_a_pod_could_help_asks_for_none(
+    startup_s: float, burst_s: float, *, grows: bool
+) -> None:
+    rule = replace(RULE, startup_s=startup_s)
+    world = World(2, Bounds(1, 20), rule)
+    calm = world.runs(600, 8.0)[-1]
+    asked = world.runs(burst_s, 17.0) + world.runs(60, 8.0)
+    assert (max(asked) > calm) == grows
+
+
+def test_from_zero_the_first_is_asked_for_at_once() -> None:
+    world = World(1, Bounds(0, 4))
+    world.runs(300, 0.5)
+    world.runs(1500, 0.0)
+    assert world.replicas == 0
+    assert world.runs(6, 5.0)[-1] >= 1

@@ -43,6 +43,7 @@ def with_settings(settings: Settings, given: dict[str, str]) -> Settings:
     )
     if not (objectives.ttft_s > 0 and objectives.tpot_s > 0 and 0.5 <= objectives.attainment < 1):
         raise ValueError("ttft and tpot must not be zero, attainment at least 0.5 and below 1")
+    rule = replace(rule, patience=0.0)  # as if it had been so for long enough to be sure
     rule = rule if delay is None else replace(rule, calm_s=parse_duration_s(delay))
     return replace(settings, objectives=objectives, bounds=bounds, rule=rule)
 
@@ -60,7 +61,7 @@ def under_load(tick: Tick, factor: float) -> Decision:
             prompt_tokens=last.prompt_tokens + round(factor * tokens),
         )
         seen = replace(seen, gateway=gateway)
-    return replace(tick, state=state, seen=seen).decided()
+    return replace(tick, state=state, seen=seen).decided(with_settings(tick.settings, {}))
 
 
 def loads_that_change_it(tick: Tick) -> Iterator[Change]:
@@ -90,12 +91,13 @@ def settings_that_change_it(tick: Tick) -> Iterator[Change]:
         *({"tpot": f"{round(1000 * part * objectives.tpot_s)}ms"} for part in (0.5, 2)),
         *({"attainment": f"{1 - part * (1 - objectives.attainment):.5g}"} for part in (0.1, 10)),
     ]
+    number = tick.decided(with_settings(settings, {})).desired
     for given in tried:
         try:
             decision = tick.decided(with_settings(settings, given))
         except ValueError:  # beside the bounds of what can be set
             continue
-        if decision.desired != tick.decision.desired:
+        if decision.desired != number:
             yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)
 
 

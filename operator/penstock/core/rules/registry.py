@@ -90,6 +90,7 @@ def penstock(
     calm_s: float = OURS.calm_s,
     backlog: float = OURS.backlog,
     startup_s: float = OURS.startup_s,
+    patience: float = OURS.patience,
 ) -> Sizing:
     """Ours, told what `penstock calibrate` measures."""
     prior = IterationModel(
@@ -103,6 +104,7 @@ def penstock(
         caution=caution,
         calm_s=calm_s,
         backlog=backlog,
+        patience=patience,
     )
 
 

@@ -2,49 +2,35 @@
 
     look -> learn -> capacity of a replica -> demand to the horizon -> need -> up | down | hold
 
-The need is the smallest number that takes in, at every horizon up to the time a new pod needs, all
-work but a small share, when requests may wait as long as their TTFT allows; and that keeps the tokens
-of all but a small share as close together as TPOT asks, whatever bursts there are by then:
-
-    replicas >= (level * headroom(T) * T + backlog) / (busy * (T + slack))      for all T
-    replicas >= level * headroom of bursts / busy in time
-
-Up follows the need at once. Where requests wait though all replicas are there, arrivals say too
-little (in a closed loop they are what the replicas can take), and the queue itself asks. Down needs
-the same inequality, with a smaller share and to a longer horizon, to hold without one replica, for
-some time. Whoever cannot see holds.
+Up follows the need when it has lasted for a part of the time that a pod needs to start: a burst that is
+over before a pod could help is worth none. Where requests wait though all replicas are there, arrivals
+say too little (in a closed loop they are what the replicas can take), and the queue itself asks. Down
+needs the same inequality, with a smaller share and to a longer horizon, to hold without one replica,
+for some time. Whoever cannot see holds.
 """
 
 from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
 from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
-from penstock.core.sizing.capacity import (
-    Capacity,
-    Mix,
-    Room,
-    capacity,
-    request_work_s,
-    settling_s,
-    work_s,
-)
+from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
+from penstock.core.sizing.need import Need, burst_s
 from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
 from penstock.core.sizing.startup import StartUp
-from penstock.core.sizing.surprise import HEADROOMS, HORIZONS_S
 from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
-# Shorter bursts are lost among the iterations; what lasts longer is a new level.
-SHORTEST_BURST_S, LONGEST_BURST_S = 10.0, 320.0
 # A growth is not taken back so soon, unless the load is down to what it was so long before, or there
 # are so many too many.
 HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
 WORTH_ITS_PRICE = 1.45
+# Who needs more than so many times what there is does not wait to be sure.
+FLOOD = 2
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -53,7 +39,8 @@ UNKNOWN_KV_TOKENS = 10**9
 class SizingState:
     """All that is remembered. calm_s: since when one replica fewer has been enough, and none
     starts: in a closed loop no more comes until they serve. grew_s: when more were asked for last;
-    grew_from: the level before the growth of which that was a part."""
+    grew_from: the level before the growth of which that was a part. short_s: since when more have been
+    needed; short_of: the least of them since then."""
 
     fit: Fit
     startup: StartUp
@@ -64,6 +51,8 @@ class SizingState:
     pressure: Pressure = field(default_factory=Pressure)
     grew_s: float | None = None
     grew_from: float = 0.0
+    short_s: float | None = None
+    short_of: int = 0
     turn: int = 0
 
 
@@ -74,8 +63,9 @@ class Sizing:
     requests as may fail the objectives may come too early for the replicas there are, by each margin
     for itself; as replicas are whole and margins add up, fewer do. caution: what part of that a smaller
     number may lose. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an
-    engine. backlog: the share of waiting work that
-    new pods are to take over; in deadline order what is late already waits for a quieter moment."""
+    engine. backlog: the share of waiting work that new pods are to take over; in deadline order what is
+    late already waits for a quieter moment. patience: for what part of a pod's start more must have been
+    needed, unless it is more than twice as many."""
 
     prior: IterationModel
     startup_s: float = 120.0
@@ -84,6 +74,7 @@ class Sizing:
     caution: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
+    patience: float = 0.1
     period_s: float = 2.0
 
     def initial(self) -> SizingState:
@@ -100,24 +91,19 @@ class Sizing:
             entry = TrailEntry("blind", desired, blind)
             decision = Decision(desired, blind, "MetricsMissing", (entry,), valid=False)
             return decision, replace(state, calm_s=None)
-        need = _Need(self, objectives, seen, state)
+        need = self._need(objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
         if seen.second_hand is not None:
             trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
-        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE, is_sure=True)
-        trail.append(TrailEntry("need", wanted, note))
-        current = seen.provisioned
-        state, queue = self._queue(objectives, seen, state)
-        by_queue = False
-        if queue is not None and wanted <= current:
-            trail.append(queue)
-            wanted, by_queue = queue.replicas, True
+        state, entries = self._wanted(objectives, bounds, seen, need, state)
+        trail += entries
+        current, wanted = seen.provisioned, entries[-1].replicas
         calm_s: float | None = None
         # What came a while ago wakes nobody.
         is_awake = current or state.traffic.arrivals or not _is_idle(seen)
         if wanted > current and is_awake:
             desired, code = wanted, "ScaleUp"
-            state = replace(_grown(seen, state), grew_from=0.0) if by_queue else _grown(seen, state)
+            state = _grown(seen, state, by_queue=entries[-1].step == "queue")
         else:
             ahead_s = 2 * need.horizon_s + self.calm_s
             fewer, note = need.replicas(self.caution * self.loss, ahead_s)
@@ -137,7 +123,11 @@ class Sizing:
         within = f"within {bounds.min_replicas} to {bounds.max_replicas}"
         note = within if clipped == desired else f"bounded to {clipped}, {within}"
         trail.append(TrailEntry("bounds", clipped, note))
-        told = [entry.note for entry in trail if entry.step in ("need", "queue", "risk", "down")]
+        told = [
+            entry.note
+            for entry in trail
+            if entry.step in ("need", "queue", "patience", "risk", "down")
+        ]
         reason = "; ".join(told if clipped == desired else [*told, note])
         return Decision(clipped, reason, code, tuple(trail)), replace(state, calm_s=calm_s)
 
@@ -160,8 +150,8 @@ class Sizing:
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
             )
-            burst_s = _burst_s(fit.model, mix, objectives)
-            demand = demand.after(seen.now_s, arrived_s, request_s, burst_s)
+            felt_s = burst_s(fit.model, mix, objectives)
+            demand = demand.after(seen.now_s, arrived_s, request_s, felt_s)
         return replace(
             state,
             fit=fit,
@@ -170,6 +160,24 @@ class Sizing:
             traffic=traffic,
             demand=demand,
             turn=state.turn + MAX_FITS,
+        )
+
+    def _need(self, objectives: Objectives, seen: Observation, state: SizingState) -> Need:
+        mix = state.traffic.mix
+        assert mix is not None
+        kv_tokens = min(
+            (reading.kv_capacity_tokens for reading in state.readings.engines.values()),
+            default=UNKNOWN_KV_TOKENS,
+        )
+        return Need(
+            objectives,
+            seen,
+            mix,
+            state.fit.model,
+            Room(kv_tokens, self.max_num_seqs),
+            state.demand,
+            horizon_s=state.startup.expected_s + 2 * self.period_s,
+            backlog=self.backlog,
         )
 
     def _blindness(self, seen: Observation, state: SizingState) -> str | None:
@@ -182,6 +190,27 @@ class Sizing:
         if state.traffic.mix is None or len(state.demand.history) < 2:
             return "no request has come yet: held"
         return None
+
+    def _wanted(
+        self,
+        objectives: Objectives,
+        bounds: Bounds,
+        seen: Observation,
+        need: Need,
+        state: SizingState,
+    ) -> tuple[SizingState, list[TrailEntry]]:
+        """What is asked for, in the last entry, where that is more than there is."""
+        current = seen.provisioned
+        wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE, is_sure=True)
+        entries = [TrailEntry("need", wanted, note)]
+        state, queue = self._queue(objectives, seen, state)
+        if wanted <= current:
+            state = replace(state, short_s=None)
+            entries += [queue] if queue is not None else []
+        elif wanted <= FLOOD * current and current < bounds.max_replicas:
+            state, patience = self._patient(wanted, current, need.horizon_s, seen.now_s, state)
+            entries.append(patience)
+        return state, entries
 
     def _queue(
         self, objectives: Objectives, seen: Observation, state: SizingState
@@ -204,6 +233,20 @@ class Sizing:
         entry = TrailEntry("queue", current + more, note)
         return replace(state, pressure=Pressure(now_s, is_backlog=queue.is_full)), entry
 
+    def _patient(
+        self, wanted: int, current: int, horizon_s: float, now_s: float, state: SizingState
+    ) -> tuple[SizingState, TrailEntry]:
+        """The least that was wanted for a while; until then what there is."""
+        since_s, least = now_s, wanted
+        if state.short_s is not None:
+            since_s, least = state.short_s, min(wanted, state.short_of)
+        lasted_s, enough_s = now_s - since_s, self.patience * horizon_s
+        note = f"{least} for {lasted_s:.0f} s, of {enough_s:.0f} s"
+        if lasted_s < enough_s:
+            state = replace(state, short_s=since_s, short_of=least)
+            return state, TrailEntry("patience", current, note)
+        return replace(state, short_s=None), TrailEntry("patience", least, note)
+
     def _may_shrink(
         self, seen: Observation, state: SizingState, too_many: int, calm_s: float
     ) -> bool:
@@ -215,11 +258,12 @@ class Sizing:
         return not is_held and (seen.provisioned > 1 or _is_idle(seen))
 
 
-def _grown(seen: Observation, state: SizingState) -> SizingState:
-    """More are asked for: another step of the same growth, or the first one of a new one."""
-    level = state.demand.level_at(seen.now_s - BEFORE_S)
+def _grown(seen: Observation, state: SizingState, *, by_queue: bool) -> SizingState:
+    """More are asked for: another step of the same growth, or the first one of a new one. No level is
+    so low that it takes back what a queue asked for."""
     is_same = state.grew_s is not None and seen.now_s - state.grew_s < HOLD_S
-    return replace(state, grew_s=seen.now_s, grew_from=state.grew_from if is_same else level)
+    before = state.grew_from if is_same else state.demand.level_at(seen.now_s - BEFORE_S)
+    return replace(state, grew_s=seen.now_s, grew_from=0.0 if by_queue else before)
 
 
 def _is_held(seen: Observation, state: SizingState) -> bool:
@@ -229,94 +273,8 @@ def _is_held(seen: Observation, state: SizingState) -> bool:
     return state.demand.level > state.grew_from
 
 
-def _burst_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
-    settled_s = settling_s(model, mix, objectives)
-    return min(max(settled_s, SHORTEST_BURST_S), LONGEST_BURST_S)
-
-
-def _waiting(seen: Observation) -> int:
-    queued = seen.gateway.queued if isinstance(seen.gateway, GatewayReading) else 0
-    return queued + sum(reading.waiting for reading in seen.readings)
-
-
 def _is_idle(seen: Observation) -> bool:
     gateway = seen.gateway
     if isinstance(gateway, GatewayReading) and gateway.queued + gateway.in_flight:
         return False
     return not any(reading.running + reading.waiting for reading in seen.readings)
-
-
-class _Need:
-    """One tick's inequality, with all its numbers."""
-
-    def __init__(
-        self, rule: Sizing, objectives: Objectives, seen: Observation, state: SizingState
-    ) -> None:
-        mix = state.traffic.mix
-        assert mix is not None
-        model = state.fit.model
-        kv_tokens = min(
-            (reading.kv_capacity_tokens for reading in state.readings.engines.values()),
-            default=UNKNOWN_KV_TOKENS,
-        )
-        self._mix, self._demand, self._now_s = mix, state.demand, seen.now_s
-        self._may_fail = 1 - objectives.attainment
-        self._burst_s = _burst_s(model, mix, objectives)
-        self.capacity: Capacity = capacity(
-            model, mix, Room(kv_tokens, rule.max_num_seqs), objectives
-        )
-        # A request is also computed while the clock of its TTFT runs, beside what decodes.
-        own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
-        self._slack_s = max(0.1 * objectives.ttft_s, objectives.ttft_s - own_s)
-        self.horizon_s = state.startup.expected_s + 2 * rule.period_s
-        self._backlog_s = rule.backlog * self._waiting_s(seen)
-
-    @property
-    def capacity_note(self) -> str:
-        found = self.capacity
-        return (
-            f"a replica takes {found.rate:.2f} requests/s of {self._mix.prompt_tokens:.0f} and "
-            f"{self._mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
-        )
-
-    def replicas(
-        self,
-        share: float,
-        longest_s: float,
-        most_headroom: float = HEADROOMS[-1],
-        *,
-        is_sure: bool = False,
-    ) -> tuple[int, str]:
-        """The smallest number that holds at each horizon up to the longest, and why.
-
-        share: of the requests that may fail. most_headroom: whatever was seen. is_sure: of the level
-        only what is beyond doubt.
-        """
-        loss = share * self._may_fail
-        found, level = self.capacity, self._demand.level
-        request_s = found.work_s
-        if is_sure:
-            level *= self._demand.sure_share(self._now_s, request_s)
-            most_headroom = 1 + (most_headroom - 1) * self._demand.known_share(self._now_s)
-        headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
-        headroom = min(headroom, most_headroom)
-        most = level * headroom / (found.in_time * request_s)
-        why = f"bursts {headroom - 1:.0%} above it in {longest_s:.0f} s"
-        for horizon_s in (*(h for h in HORIZONS_S if h < longest_s), longest_s):
-            headroom = min(most_headroom, self._demand.headroom(horizon_s, loss, request_s))
-            work = level * headroom * horizon_s
-            if horizon_s >= min(longest_s, self.horizon_s):
-                work += self._backlog_s
-            needed = work / (found.kept_up * request_s * (horizon_s + self._slack_s))
-            if needed > most:
-                most = needed
-                why = f"{headroom - 1:.0%} more within {horizon_s:.0f} s"
-        note = f"{level / request_s:.2f} requests/s, and {why}, need {most:.2f}"
-        return -int(-most // 1), note
-
-    def _waiting_s(self, seen: Observation) -> float:
-        pending = sum(reading.prefill_tokens_pending for reading in seen.readings)
-        if isinstance(seen.gateway, GatewayReading):
-            pending += seen.gateway.queued_prompt_tokens
-        share = _waiting(seen) + pending / max(1.0, self._mix.prompt_tokens)
-        return share / 2 * self.capacity.work_s
