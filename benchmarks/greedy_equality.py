@@ -33,7 +33,8 @@ from families import FAMILIES, VOCAB_SIZE
 from verdicts import VERDICTS, Judge, Judgement, Reference, compare
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats

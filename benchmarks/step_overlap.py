@@ -24,7 +24,8 @@ import torch
 import transformers
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled, Step
 from penstock_engine.loop import EngineLoop, Launched, StepReport, StepRunner

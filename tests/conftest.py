@@ -27,6 +27,7 @@ LONGEST = (
     "tests/engine_model",
     "e2e/scale_under_load",
     "tests/controller",
+    "tests/prometheus",
     "e2e/revision_change",
     "tests/engine_server",
     "e2e/quickstart",

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import yaml
 from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import DEPLOYMENTS, connect
 from penstock.core.manifests import system
+from penstock.core.rollout import commands
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.campaigns import corpus
 from penstock.demo.load import End, Load, Outcome, Workload
@@ -27,13 +28,15 @@ pytestmark = pytest.mark.e2e
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """switched_s: when the new revision took the traffic. left: revisions with children then on."""
+    """switched_s: when the new revision took the traffic. left: revisions with children then on.
+    failed, passed: the rollouts of a canary whose evaluation did."""
 
     outcomes: list[Outcome]
     switched_s: float
     revisions: tuple[str, str]
     left: set[str]
-    tried: Object
+    failed: Object
+    passed: Object
     audit: list[AuditEntry]
 
 
@@ -63,14 +66,15 @@ async def live(cluster: Cluster, models: Path) -> Life:
                 switched_s, revisions = await revise(stage, load)
                 await load.finish()
             left = await revisions_with_children(stage)
-            tried = await try_in_vain(stage)
+            failed, passed = await try_twice(stage, workload)
             patch(stage, {"scaling": {"minReplicas": 2}})
             await stage.until(lambda view: view.ready == 2, NAME, within_s=60, what="two engines")
         finally:
             stage.kubectl("delete", "isvc", NAME, "--ignore-not-found")
             await stage.gone(NAME, within_s=60)
             await stage.close()
-    return Life(load.outcomes, switched_s, revisions, left, tried, AuditLog(cluster).entries())
+    audit = AuditLog(cluster).entries()
+    return Life(load.outcomes, switched_s, revisions, left, failed, passed, audit)
 
 
 async def revise(stage: Stage, load: Load) -> tuple[float, tuple[str, str]]:
@@ -91,27 +95,49 @@ async def revise(stage: Stage, load: Load) -> tuple[float, tuple[str, str]]:
     return switched_s, (before, after)
 
 
-# It asks the canary for its models, and is not content with them.
+# It asks the canary for its models, and finds as much right in them each time.
 TRIAL = """
 import json, os, sys, urllib.request
 url = os.environ["PENSTOCK_CANARY_URL"] + "/v1/models"
 served = json.load(urllib.request.urlopen(url, timeout=10))["data"][0]["id"]
-open("/dev/termination-log", "w").write(f"{served}: {os.environ['WANTED']} of 40 right")
-sys.exit(1)
+needed = int(os.environ["NEEDED"])
+open("/dev/termination-log", "w").write(f"{served}: 7 of 40 right, {needed} needed")
+sys.exit(7 < needed)
 """
 
 
-async def try_in_vain(stage: Stage) -> Object:
-    """A canary whose evaluation fails; the rollout's status at its end."""
+def evaluated(needed: int) -> Object:
+    """A canary that is promoted after ten seconds with requests, if its evaluation passes."""
     evaluation = {
         "image": "penstock", "command": ["python", "-c", TRIAL],
-        "env": [{"name": "WANTED", "value": "7"}], "timeout": "60s",
+        "env": [{"name": "NEEDED", "value": str(needed)}], "timeout": "60s",
     }  # fmt: skip
-    canary = {"minWeight": 0.5, "maxWeight": 0.5, "evaluation": evaluation}
-    patch(stage, {"rollout": {"strategy": "Canary", "canary": canary}, "engine": {"seed": 5}})
+    canary = {
+        "minWeight": 0.5, "maxWeight": 0.5, "maxDuration": "10s", "onTimeout": "Promote",
+        "evaluation": evaluation,
+    }  # fmt: skip
+    return {"strategy": "Canary", "canary": canary}
+
+
+async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
+    """A canary whose evaluation fails, and does not when it is tried again: the rollout's status at
+    the end of both."""
+    patch(stage, {"rollout": evaluated(needed=8), "engine": {"seed": 5}})
+    failed = await until_it_is(stage, "Rejected")
+    patch(stage, {"rollout": evaluated(needed=7)})
+    resume = commands.write("resume", failed["rejected"]["revision"], "again")
+    stage.kubectl("annotate", "isvc", NAME, f"{commands.ANNOTATION}={resume}")
+    async with Load(stage.cluster.gateway_url, replace(workload, max_tokens=8)) as load:
+        load.set_clients(3)
+        passed = await until_it_is(stage, "Stable")
+        await load.finish()
+    return failed, passed
+
+
+async def until_it_is(stage: Stage, phase: str) -> Object:
     await stage.until(
-        lambda view: view.status["rollout"]["phase"] == "Rejected",
-        NAME, within_s=120, what="the evaluation has failed",
+        lambda view: view.status["rollout"]["phase"] == phase,
+        NAME, within_s=120, what=f"a rollout that is {phase}",
     )  # fmt: skip
     rollout: Object = (await stage.view(NAME)).status["rollout"]
     return rollout
@@ -151,10 +177,18 @@ def test_only_the_new_revision_has_children(life: Life) -> None:
 
 
 def test_an_evaluation_that_fails_takes_the_canary_back(life: Life) -> None:
-    told = f"{NAME}: 7 of 40 right"
-    assert life.tried["rejected"]["reason"] == f"the evaluation failed: {told}"
-    (gate,) = life.tried["gates"]
+    told = f"{NAME}: 7 of 40 right, 8 needed"
+    assert life.failed["rejected"]["reason"] == f"the evaluation failed: {told}"
+    (gate,) = life.failed["gates"]
     assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Failed", told)
+
+
+def test_one_that_passes_promotes_it_with_its_own_report(life: Life) -> None:
+    """Nothing of the first try is left in the second."""
+    assert life.passed.get("rejected") is None
+    (gate,) = life.passed["gates"]
+    told = f"{NAME}: 7 of 40 right, 7 needed"
+    assert (gate["kind"], gate["state"], gate["message"]) == ("Evaluation", "Passing", told)
 
 
 # Asked for by admission (OwnerReferencesPermissionEnforcement) on behalf of another request, so

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rollout_campaign import silent
 
 from penstock.demo import rollouts
 from penstock.demo.campaigns import corpus
@@ -19,6 +20,7 @@ from penstock.demo.stage import Stage
 ROOT = Path(__file__).parents[2]
 NAME = "released"
 CANARY = {"strategy": "Canary", "canary": {"minWeight": 0.3, "maxWeight": 0.4}}
+SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}
 
 pytestmark = pytest.mark.e2e
 
@@ -70,4 +72,38 @@ async def test_bad_goes_back_good_goes_on_and_no_request_is_lost(stage: Stage) -
     assert {(pod.revision, pod.cohort) for pod in view.pods} == {
         (view.status["stableRevision"], "")
     }
+    print(f"{len(load.outcomes)} requests, all done")
+
+
+async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
+    stage: Stage, models: Path, tmp_path: Path
+) -> None:
+    shown = {"strategy": "Canary", "canary": CANARY["canary"] | SHADOW}
+    stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, shown)))
+    await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
+    quiet = rollouts.other_model(silent(models / "penstock-tiny", tmp_path / "silent"))
+    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1)
+    async with Load(stage.cluster.gateway_url, workload) as load:
+        load.set_clients(3)
+        title = "answers without text"
+        ending = await rollouts.release(stage, load, NAME, title, quiet, within_s=180)
+        print(ending)
+        assert (ending.phase, ending.met) == ("Rejected", 0)
+        assert "empty" in ending.reason
+        assert "of copies that no caller saw" in ending.reason
+        good = {"model": rollouts.service(NAME, shown)["spec"]["model"]} | rollouts.GOOD
+        stage.kubectl("patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": good}))
+        await stage.until(
+            lambda view: bool(view.status.get("copies")), NAME, within_s=180, what="copies"
+        )
+        status = (await stage.view(NAME)).status
+        assert status["rollout"]["phase"] == "Shadowing"
+        assert {side["cohort"] for side in status["copies"]["sides"]} == {"", "control"}
+        assert status["candidateRevision"] not in {s["revision"] for s in status["traffic"]}
+        await stage.until(
+            lambda view: len(view.status["traffic"]) == 3 and not view.status.get("copies"),
+            NAME, within_s=120, what="traffic after the copies",
+        )  # fmt: skip
+        await load.finish()
+    assert {outcome.end for outcome in load.outcomes} == {End.DONE}
     print(f"{len(load.outcomes)} requests, all done")

@@ -115,6 +115,16 @@ BAD = [
         objectives(scaling={"queueTarget": 9}),
         "count only without spec.objectives",
     ),
+    (
+        "copies of nothing",
+        {**GOOD, "rollout": {"canary": {"shadow": {"share": 0}}}},
+        "shadow.share must be at least 0.001",
+    ),
+    (
+        "tenants by their keys",
+        {**GOOD, "rollout": {"canary": {"tenantHeader": "authorization"}}},
+        "must not be a header that holds a secret",
+    ),
     ("no time to drain", changed("drain.seconds", 0), "spec.drain.seconds"),
     ("template is text", {**GOOD, "template": "pod"}, "spec.template"),
 ]

@@ -11,7 +11,7 @@ from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import EMPTY_BINS, Arm, History
 from penstock.core.canary.metric_gate import Unreadable
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.verdict import Abort, Continue, Extend
+from penstock.core.canary.verdict import Abort, Continue, Extend, Shown
 from penstock.core.service import (
     COHORT_LABEL,
     MANAGED_LABEL,
@@ -100,7 +100,8 @@ class World:
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             },
             "spec": {"model": {"uri": "pvc://models"}, "rollout": {
-                "strategy": "Canary", "canary": {"metrics": self.metrics},
+                "strategy": "Canary",
+                "canary": {"metrics": self.metrics, "shadow": {"duration": "30s"}},
             }},
             "status": {
                 "rollout": {"phase": self.phase}, "stableRevision": OLD, "candidateRevision": NEW,
@@ -278,3 +279,26 @@ async def test_a_metric_that_cannot_be_read_is_told(world):
     assert isinstance(world.said().verdict, Continue)
     assert world.said().metrics[0]["state"] == "Unreadable"
     assert world.said().metrics[0]["message"] == "the query is wrong"
+
+
+async def test_copies_are_looked_at_for_faults_and_what_was_said_of_them_is_not_kept(world):
+    world.phase = "Shadowing"
+    await world.block()
+    for _ in range(2):
+        await world.block(new=2.0)
+        assert isinstance(world.said().verdict, Continue)
+    await world.block(new=2.0)
+    assert isinstance(world.said().verdict, Shown)
+    assert (world.kube.writes, world.said().evidence) == (0, ())
+    world.phase = "Judging"
+    await world.block()
+    await world.block()
+    assert world.judge._open[KEY].trial.canary.requests == 20
+
+
+async def test_a_fault_of_a_copy_is_told_within_its_block(world):
+    world.phase = "Shadowing"
+    await world.block()
+    world.corrupted_of["default/new"] = 1
+    await world.block(length_s=2.0)
+    assert isinstance(world.said().verdict, Abort)

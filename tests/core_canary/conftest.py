@@ -5,16 +5,18 @@ import random
 
 import pytest
 
-from penstock.core.canary.evidence import NUM_BINS, Arm, Block, Faults
+from penstock.core.canary.evidence import NUM_BINS, Arm, Block, Faults, bin_of
 from penstock.core.canary.moments import NOTHING, Moments
 
 
-def arm(requests=10, *, ttft=(), tpot=(), errors=0, violations=0, empty=0, at_bin=3, hit=0.5):
+def arm(
+    requests=10, *, ttft=(), tpot=(), errors=0, violations=0, empty=0, tokens=1024, ahead=0, hit=0.5
+):
     """A side of a block; latencies in seconds."""
 
     def binned(seconds):
         bins = [NOTHING] * NUM_BINS
-        bins[at_bin] = Moments.of(math.log(s) for s in seconds)
+        bins[bin_of(tokens, ahead)] = Moments.of(math.log(s) for s in seconds)
         return tuple(bins)
 
     return Arm(
@@ -24,6 +26,7 @@ def arm(requests=10, *, ttft=(), tpot=(), errors=0, violations=0, empty=0, at_bi
         empty_outputs=empty,
         ttft=binned(ttft),
         tpot=binned(tpot),
+        overall=Moments.of(math.log(s) for s in ttft),
         output=Moments.of(5.0 for _ in range(requests - errors)),
         prompt_tokens=1000,
         cached_tokens=round(1000 * hit),

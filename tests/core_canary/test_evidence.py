@@ -11,14 +11,16 @@ from penstock.core.canary.evidence import COUNTERS, NO_REQUESTS, NUM_BINS, Arm
 from penstock.core.canary.moments import NOTHING, Moments
 
 moments = st.lists(st.floats(-14, 14), max_size=4).map(Moments.of)
-bins = st.lists(moments, min_size=NUM_BINS, max_size=NUM_BINS).map(tuple)
+bins = st.dictionaries(st.integers(0, NUM_BINS - 1), moments, max_size=5).map(
+    lambda some: tuple(some.get(index, NOTHING) for index in range(NUM_BINS))
+)
 counters = {name: st.integers(0, 1000) for name in COUNTERS}
-arms = st.builds(Arm, ttft=bins, tpot=bins, output=moments, **counters)
+arms = st.builds(Arm, ttft=bins, tpot=bins, overall=moments, output=moments, **counters)
 
 
 def numbers(arm):
     """All of it, as one flat list."""
-    every = (*arm.ttft, *arm.tpot, arm.output)
+    every = (*arm.ttft, *arm.tpot, arm.overall, arm.output)
     return [
         *(getattr(arm, name) for name in COUNTERS),
         *(number for m in every for number in (m.n, m.total, m.squares)),
@@ -38,7 +40,8 @@ def test_what_was_added_is_what_came_since(before, gained):
 def test_no_part_of_a_difference_is_negative(before, after):
     gained = after.since(before)
     assert all(getattr(gained, name) >= 0 for name in COUNTERS)
-    assert all(m.n >= 0 and m.squares >= 0 for m in (*gained.ttft, *gained.tpot, gained.output))
+    moments = (*gained.ttft, *gained.tpot, gained.overall, gained.output)
+    assert all(m.n >= 0 and m.squares >= 0 for m in moments)
 
 
 @given(arms, st.sampled_from(COUNTERS))

@@ -230,7 +230,8 @@ def any_block(draw, make):
                 tpot=seconds,
                 errors=errors,
                 violations=draw(st.integers(errors, requests)),
-                at_bin=draw(st.integers(0, 7)),
+                tokens=draw(st.integers(1, 10_000)),
+                ahead=draw(st.integers(0, 20)),
             )
         )
     return make.block(*sides)

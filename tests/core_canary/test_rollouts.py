@@ -11,6 +11,7 @@ from penstock.cli.main import build
 from penstock.core.canary.evidence import History
 from penstock.core.canary.spec import CanarySpec
 from penstock.sim.rollout.campaign import simulate, summary
+from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.interval import of_quantile, of_share
 from penstock.sim.rollout.judges import appoint, is_high
 from penstock.sim.rollout.minutes import live, objectives
@@ -62,8 +63,43 @@ def test_run_i_is_the_same_for_every_judge_and_every_time():
     assert first == second
     assert simulate("penstock", BESIDE, 3, 10) != first
     limits = objectives(BESIDE)
-    one, two = (next(live(BESIDE, limits, np.random.default_rng([9, 0]))) for _ in range(2))
+    one, two = (
+        next(live(BESIDE, limits, np.random.default_rng([9, 0]), Growth())) for _ in range(2)
+    )
     assert one.blocks == two.blocks
+
+
+def test_queues_keep_no_healthy_canary_waiting():
+    """Pods 60 % busy, and all that the judge knows of it is how many requests were ahead."""
+    scenario = Scenario(
+        canary_rate=1.0, control_rate=1.0, latency="queue", utilization=0.6, grows=True
+    )
+    seen = counts(scenario, 25)
+    assert seen["promoted"] >= 20
+    assert seen["aborted"] <= 3
+
+
+def test_requests_ahead_are_those_without_a_first_token():
+    """Of the same pod, also those of an earlier span, one by one."""
+    scenario = Scenario(canary_rate=2.0, control_rate=4.0, latency="queue", utilization=0.8)
+    source = Source.of(scenario, False, 0.0, np.random.default_rng(1))
+    at_s, first_s = np.array([0.0, 1.0, 2.0, 2.5]), np.array([5.0, 1.5, 2.5, 9.0])
+    pod_of = np.array([0, 1, 0, 1])
+    assert list(source._ahead(at_s, first_s, pod_of)) == [0, 0, 1, 0]
+    assert list(source._ahead(np.array([3.0, 6.0]), np.array([7.0, 8.0]), np.zeros(2, int))) == [
+        1,
+        1,
+    ]
+
+
+def test_traffic_grows_when_the_pods_for_it_are_ready():
+    growth = Growth()
+    growth.look(60.0, 2.5)
+    assert (growth.factor, growth.pods) == (1.0, 1)
+    growth.look(120.0, 4.0)
+    assert (growth.factor, growth.pods) == (3.0, 3)
+    growth.look(180.0, 4.0)
+    assert (growth.factor, growth.pods) == (4.0, 4)
 
 
 def test_a_span_of_a_queue_goes_on_where_the_last_one_ended():
@@ -76,7 +112,7 @@ def test_a_span_of_a_queue_goes_on_where_the_last_one_ended():
 
 
 def test_blocks_hold_what_was_drawn():
-    minute = next(live(BESIDE, objectives(BESIDE), np.random.default_rng(2)))
+    minute = next(live(BESIDE, objectives(BESIDE), np.random.default_rng(2), Growth()))
     assert sum(block.control.requests for block in minute.blocks) == minute.control.requests
     logs = sum(moments.total for block in minute.blocks for moments in block.control.ttft)
     assert logs == pytest.approx(float(np.log(minute.control.ttft_s).sum()))
@@ -93,7 +129,7 @@ def test_no_traffic_is_undecided():
     nothing = Scenario(canary_rate=1e-4, control_rate=1.0, hours=0.1)
     assert counts(nothing, 2) == {"aborted": 0, "promoted": 0, "undecided": 2}
     flagger = appoint("flagger", CanarySpec(), objectives(BESIDE), History())
-    silent = list(live(nothing, objectives(BESIDE), np.random.default_rng(1)))
+    silent = list(live(nothing, objectives(BESIDE), np.random.default_rng(1), Growth()))
     assert [flagger.see(minute) for minute in silent][-1].outcome == "aborted"
 
 

@@ -12,7 +12,7 @@ from penstock.core.canary.counts import Counts
 from penstock.core.canary.dispersion import Dispersion
 from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import MULTIPLES, NO_ESTIMATE, PRIOR, Estimate
-from penstock.core.canary.evidence import History, length_bin
+from penstock.core.canary.evidence import NUM_AHEADS, NUM_BINS, History, bin_of
 from penstock.core.canary.gates import poisson_tail
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.shift import Shift
@@ -46,7 +46,13 @@ def test_a_level_is_taken_off_each_value(raw, level):
     ("tokens", "expected"), [(1, 0), (128, 0), (129, 1), (1024, 3), (8192, 6), (8193, 7)]
 )
 def test_bins_of_prompt_length(tokens, expected):
-    assert length_bin(tokens) == expected
+    assert {bin_of(tokens, ahead) // NUM_AHEADS for ahead in range(100)} == {expected}
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0, 0), (1, 1), (3, 2), (4, 3), (15, 4), (16, 5)])
+def test_bins_of_requests_ahead(ahead, expected):
+    assert bin_of(1, ahead) == expected
+    assert bin_of(9000, ahead) == NUM_BINS - NUM_AHEADS + expected
 
 
 def test_no_data_is_an_even_bet_and_bounds_nothing():
@@ -143,6 +149,32 @@ def test_prompt_length_is_taken_out():
     plain = shifted(random.Random(4), 5, 0.0)
     mixed = shifted(random.Random(4), 5, 0.0, by_length=3.0)
     assert mixed.information > 0.7 * plain.information
+
+
+def queued(draw, intervals, *, canary_ahead, known=(0, 5)):
+    """log latency 1 at nobody ahead and 3 at five, on both sides; the canary has its own mix."""
+    state = Shift()
+    for _ in range(intervals):
+        sides = []
+        for count, aheads in ((5, canary_ahead), (45, known)):
+            bins = [[] for _ in range(NUM_BINS)]
+            for _ in range(count):
+                ahead = draw.choice(aheads)
+                bins[bin_of(100, ahead)].append(draw.gauss(3.0 if ahead else 1.0, 0.5))
+            sides.append(tuple(Moments.of(each) for each in bins))
+        state = state.add(10.0, *sides)
+    return state.estimate()
+
+
+def test_a_longer_queue_is_not_the_revisions_doing():
+    estimate = queued(random.Random(5), 60, canary_ahead=(0, 5, 5, 5))
+    assert abs(estimate.difference) * math.sqrt(estimate.information) < 3
+
+
+def test_a_queue_that_the_control_never_had_is_not_compared():
+    estimate = queued(random.Random(5), 60, canary_ahead=(0, 5), known=(0,))
+    assert abs(estimate.difference) * math.sqrt(estimate.information) < 3
+    assert estimate.canary_n < 60 * 5 * 0.6
 
 
 def test_requests_are_gathered_until_there_are_enough():

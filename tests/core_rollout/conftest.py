@@ -9,7 +9,9 @@ from penstock.core.manifests import engine as manifests
 from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
 from penstock.core.plan import Told, plan
 from penstock.core.revision import revision_of
+from penstock.core.rollout import commands
 from penstock.core.rollout.routes import LIMIT_S
+from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.routing import Side
 from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ScalingSpec, ServiceSpec
 from penstock.core.timestamps import timestamp
@@ -37,7 +39,8 @@ class World:
     dies_at: writes, by their number, before which the operator dies; after one is before the next.
 
     gateways: the generation of the traffic that each obeys; deaf: those that do not follow; silent:
-    those that do not answer. told: the shares of each generation.
+    those that do not answer. told: the shares of each generation. verdict: of the judge, shown: of
+    whoever looks at copies.
     """
 
     spec: ServiceSpec = SPEC
@@ -53,12 +56,14 @@ class World:
     specs: dict[str, ServiceSpec] = field(default_factory=dict)
     rollout: object = None
     traffic: tuple = ()
+    copies: object = None
     generation: int = 0
     told: dict[int, tuple] = field(default_factory=lambda: {0: ()})
     gateways: dict[str, int] = field(default_factory=lambda: {"a": 0, "b": 0})
     deaf: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     verdict: object = None
+    shown: object = None
     command: object = None
     phases: list[str] = field(default_factory=list)
     numbers: int = 0
@@ -73,6 +78,7 @@ class World:
             history=tuple(self.history.values()),
             rollout=self.rollout,
             traffic=self.traffic,
+            copies=self.copies,
             traffic_generation=self.generation,
             stable_spec=self.specs.get(stable),
             jobs=tuple(self.jobs.values()),
@@ -119,13 +125,14 @@ class World:
         for doomed in made.delete:
             write()
             self._delete(doomed)
-        if (made.rollout, made.shares) != (self.rollout, self.traffic):
+        if (made.rollout, made.shares, made.copies) != (self.rollout, self.traffic, self.copies):
             write()
             if self.rollout is None or made.rollout.phase != self.rollout.phase:
                 self.phases.append(made.rollout.phase)
             # The status keeps times to the second.
             self.rollout = replace(made.rollout, since_s=float(int(made.rollout.since_s)))
-            self.traffic, self.generation = made.shares, made.generation
+            self.traffic, self.copies = made.shares, made.copies
+            self.generation = made.generation
             self.told[made.generation] = made.shares
         return made
 
@@ -134,7 +141,10 @@ class World:
             "Judging", "Paused", "Growing",
         )  # fmt: skip
         obeyed = {g: None if g in self.silent else n for g, n in self.gateways.items()}
-        return Told(self.desired, self.verdict if under_way else None, self.command, obeyed)
+        verdict = self.verdict if under_way else None
+        if self.rollout is not None and self.rollout.phase == "Shadowing":
+            verdict = self.shown
+        return Told(self.desired, verdict, self.command, obeyed)
 
     def follow(self):
         """Gateways hear of the traffic."""
@@ -175,7 +185,7 @@ class World:
         if body["kind"] == "Job":
             name = body["metadata"]["name"]
             assert name not in self.jobs, "a canary is evaluated once"
-            self.jobs[name] = ObservedJob(name, name, revision, "Running")
+            self.jobs[name] = ObservedJob(name, f"{name}@{self.now_s}", revision, "Running")
             return
         assert revision in self.history, "a pod before its revision was remembered"
         self.deployments.setdefault(Side(revision, labels.get(COHORT_LABEL, "")), 1)
@@ -257,6 +267,39 @@ class World:
                 return self.phases[since:]
         raise AssertionError(f"not calm: {self.phases[since:]}, {self.rollout}")
 
+    def counts(self):
+        """Ready pods by revision."""
+        counts = {}
+        for pod in self.serving():
+            counts[pod.revision] = counts.get(pod.revision, 0) + pod.is_ready
+        return counts
+
+    def weights(self):
+        return {(s.side.revision, s.side.cohort): s.weight for s in self.traffic}
+
+    def change(self, seed=1):
+        """Another revision is wanted; its name, and that of the old."""
+        old = revision_of(self.spec)
+        self.spec = replace(self.spec, seed=seed)
+        return revision_of(self.spec), old
+
+    def order(self, action):
+        self.numbers += 1
+        state = self.rollout
+        rejected = state.rejected.revision if state.rejected else ""
+        revision = state.revision or rejected or "0" * 8
+        self.command = commands.read(commands.write(action, revision, f"n{self.numbers}"))
+
+    def until(self, phase, rounds=100):
+        for _ in range(rounds):
+            if self.rollout.phase == phase:
+                return
+            self.settle_pods()
+            self.follow()
+            self.reconcile()
+            self.now_s += 2
+        raise AssertionError(f"never {phase}: {self.phases}")
+
     def waits(self):
         """Whether something is left to do for the cluster."""
         return any(n != sum(p.side == s and p.is_ready for p in self.serving())
@@ -270,3 +313,17 @@ def name_of(side):
 @pytest.fixture(scope="session")
 def make_world():
     return World
+
+
+@pytest.fixture
+def begun():
+    """`begun(strategy, replicas, …)` -> a service that serves its first revision."""
+
+    def make(strategy="Canary", replicas=4, **rollout):
+        world = World(desired=replicas)
+        world.spec = replace(world.spec, rollout=RolloutSpec(strategy=strategy, **rollout))
+        assert world.run() == ["Starting", "Stable"]
+        assert world.counts() == {revision_of(world.spec): replicas}
+        return world
+
+    return make

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from penstock.core.canary.evidence import NUM_BINS, Arm, length_bin
+from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.rollout.by_bin import by_bin
 
 
-def arm(tokens, *seconds):
+def arm(tokens, *seconds, ahead=0):
     bins = [NOTHING] * NUM_BINS
-    bins[length_bin(tokens)] = Moments.of(map(math.log, seconds))
+    bins[bin_of(tokens, ahead)] = Moments.of(map(math.log, seconds))
     return Arm(requests=len(seconds), ttft=tuple(bins), tpot=(NOTHING,) * NUM_BINS)
 
 
@@ -19,7 +19,7 @@ def arm(tokens, *seconds):
     ("tokens", "bounds"), [(128, (0, 128)), (129, (128, 256)), (9000, (8192, None))]
 )
 def test_geometric_means_of_both_sides(tokens, bounds):
-    (row,) = by_bin(arm(tokens, 0.2, 0.8), arm(tokens, 0.1, 0.4, 0.2))
+    (row,) = by_bin(arm(tokens, 0.2, 0.8, ahead=5), arm(tokens, 0.1, 0.4, 0.2))
     assert (row.low_tokens, row.high_tokens) == bounds
     assert (row.ttft.canary_n, row.ttft.control_n) == (2, 3)
     assert row.ttft.effect == pytest.approx(1.0)

@@ -38,8 +38,9 @@ def end(world, state, said=""):
     world.jobs[name] = replace(job, state=state, reason="deadline exceeded")
     if said:
         world.pods["e"] = ObservedPod(
-            "e", "e", job.revision, "evaluation", "", False, False, "Failed", None, said
-        )
+            "e", "e", job.revision, "evaluation", "", False, False, "Failed", None, said,
+            owner=job.uid,
+        )  # fmt: skip
 
 
 def look(world, rounds=5):
@@ -81,3 +82,33 @@ def test_a_person_need_not_wait_for_it(judged):
     judged.command = commands.read(commands.write("promote", revision, "n1"))
     assert judged.run()[-1] == "Stable"
     assert not judged.jobs
+
+
+def resume(world):
+    revision = world.rollout.rejected.revision
+    world.command = commands.read(commands.write("resume", revision, "n1"))
+    world.verdict = Continue("on", 0.1)
+    assert look(world, 30) == "Judging"
+
+
+def test_a_second_try_is_not_judged_by_the_report_of_the_first(judged):
+    end(judged, "Failed", "12 of 40 answers wrong")
+    assert judged.run()[-1] == "Rejected"
+    resume(judged)
+    ((_, job),) = judged.jobs.items()
+    assert job.state == "Running"
+    end(judged, "Failed")  # the first one's pod has not gone yet
+    assert judged.run()[-1] == "Rejected"
+    assert judged.rollout.rejected.reason == "the evaluation failed: deadline exceeded"
+
+
+def test_a_second_try_waits_for_the_first_ones_job_to_go(judged):
+    ((name, first),) = judged.jobs.items()
+    end(judged, "Failed", "12 of 40 answers wrong")
+    assert judged.run()[-1] == "Rejected"
+    judged.jobs[name] = replace(first, state="Failed", is_ending=True)
+    resume(judged)
+    assert judged.jobs[name].uid == first.uid
+    del judged.jobs[name]
+    assert look(judged) == "Judging"
+    assert judged.jobs[name].uid != first.uid

@@ -39,6 +39,8 @@ def walk(strategy, *events):
         ("Canary", "RevisionChanged PodsReady Aborted RoutesMoved PodsGone", "Rejected"),
         ("Canary", "RevisionChanged PodsFailed PodsGone RevisionChanged", "Starting"),
         ("Canary", "RevisionChanged PodsReady PausedByHand PromotedByHand", "Growing"),
+        ("Canary", "RevisionChanged ReadyForCopies Shown Accepted", "Growing"),
+        ("Canary", "RevisionChanged ReadyForCopies Aborted PodsGone", "Rejected"),
         ("BlueGreen", "RevisionChanged PodsReady RoutesMoved PodsGone", "Stable"),
         ("BlueGreen", "RevisionChanged PodsReady AbortedByHand RoutesMoved PodsGone", "Rejected"),
         ("Rolling", "RevisionChanged RevisionChanged PodsReady", "Stable"),
@@ -83,7 +85,7 @@ def test_every_phase_is_reached_and_leads_back_to_stable(strategy):
 def test_pods_go_only_after_routes_moved_or_before_they_had_any(strategy):
     for (phase, event), after in TRANSITIONS[strategy].items():
         if after in ("Draining", "Discarding"):
-            assert event == "RoutesMoved" or phase == "Starting"
+            assert event == "RoutesMoved" or phase in ("Starting", "Shadowing", "Waiting")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -11,7 +11,7 @@ from penstock.core.canary.evidence import EMPTY_BINS, Arm, Block, History
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.spec import CanarySpec
-from penstock.core.rollout.trial import Trial, evidence, from_record, to_record
+from penstock.core.rollout.trial import VERSION, Trial, evidence, from_record, to_record
 
 SPEC = CanarySpec()
 
@@ -32,7 +32,7 @@ def test_a_trial_goes_on_from_its_record_as_if_nothing_had_been(pairs):
     for canary, control in pairs:
         block = Block(length_s=10.0, canary=canary, control=control)
         verdict, state = judge(SPEC, state, block)
-        record = json.loads(json.dumps(to_record(Trial(2, "d1", kept)), allow_nan=False))
+        record = json.loads(json.dumps(to_record(Trial(VERSION, "d1", kept)), allow_nan=False))
         restored = from_record(record, "d1")
         assert judge(SPEC, restored.state, block) == (verdict, state)
         kept = state

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core import signals
 from penstock.core.scaling import (
     MAX_GAP_S,
     EngineSample,
@@ -16,6 +17,7 @@ from penstock.core.scaling import (
     decide,
 )
 from penstock.core.service import ScalingSpec
+from penstock.core.signals import STALE_S, EngineReading, Histogram, PodView
 
 SPEC = ScalingSpec(
     mode="Active",
@@ -320,3 +322,25 @@ def test_no_decision_depends_on_when_it_is_made_but_for_the_delay(spec, observat
     ):
         return
     assert two.desired == one.desired
+
+
+@pytest.mark.parametrize(
+    ("age_s", "expected", "first"), [(7.0, 3, "source"), (STALE_S, 3, "source"), (21.0, 1, "blind")]
+)
+def test_what_prometheus_tells_counts_while_it_is_fresh(age_s, expected, first):
+    empty = Histogram((1.0,), (0, 0), 0.0)
+    reading = EngineReading(
+        at_s=1000.0 - age_s, running=1, waiting=11, kv_usage=0.1, kv_capacity_tokens=2048,
+        prefill_tokens_pending=0, prompt_tokens=0, cached_tokens=0, output_tokens=0, steps=0,
+        finished=0, output_tokens_finished=0, preemptions=0, ttft_s=empty, itl_s=empty,
+        source="Prometheus",
+    )  # fmt: skip
+    pod = PodView("a", "Ready", 0.0, 1.0, reading)
+    observation = Observation.of(signals.Observation(1000.0, (pod,), 1))
+    decision, _ = decide(SPEC, observation, FRESH, 1000.0)
+    assert (decision.desired, decision.trail[0].step) == (expected, first)
+    if first == "source":
+        told = f"numbers of 1 of 1 engines are Prometheus', up to {age_s:.0f} s old"
+        assert decision.trail[0].note == told
+    else:
+        assert "its numbers are 1 s too old" in decision.reason

@@ -100,6 +100,23 @@ def test_whoever_cannot_see_does_not_shrink(blind: dict[str, object]) -> None:
     assert not world.decision.valid
 
 
+def test_the_trail_begins_with_whose_numbers_they_are_when_not_the_engines() -> None:
+    world = World(2, Bounds(1, 20))
+    world.runs(60, 4.0)
+    assert world.decision is not None
+    assert world.decision.trail[0].step == "capacity"
+    sight = world.sight()
+    first, *others = sight.pods
+    assert isinstance(first.reading, EngineReading)
+    told = replace(first.reading, at_s=world.now_s - 7.0, source="Prometheus")
+    world.runs(2, 4.0, pods=(replace(first, reading=told), *others))
+    source = world.decision.trail[0]
+    assert source.step == "source"
+    assert source.note == (
+        f"numbers of 1 of {len(sight.pods)} engines are Prometheus', up to 9 s old"
+    )
+
+
 @pytest.mark.parametrize("whose", ["gateway", "engines", "both"])
 def test_numbers_that_stay_as_they_were_are_no_numbers(whose: str) -> None:
     """Series that go on after their source has gone, and say when they are from."""

@@ -3,7 +3,8 @@
 import pytest
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.step import TO_BE_DRAWN, Sampled, Step

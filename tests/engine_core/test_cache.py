@@ -5,7 +5,8 @@ import pytest
 from penstock_engine.core.blocks import BlockPool, block_hashes
 from penstock_engine.core.cache import KVCache
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled
 

@@ -11,7 +11,8 @@ from penstock_engine.core.copying import (
     on_find,
 )
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled, Step
 

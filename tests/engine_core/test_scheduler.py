@@ -4,7 +4,8 @@ import pytest
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.step import Sampled, Step
 

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from scheduler_steps import EngineMachine, configs, next_token, sampled
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Step
 

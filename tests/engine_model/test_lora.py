@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.lora.checkpoint import read_adapter
 from penstock_engine.runner import Runner

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats

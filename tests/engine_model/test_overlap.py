@@ -11,7 +11,8 @@ import transformers
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats

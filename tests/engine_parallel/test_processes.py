@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.errors import ModelError, RunnerLost
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.shard import ONE_RANK, Layout

@@ -7,7 +7,8 @@ import torch
 from greedy_equality import BLOCK_SIZE, make_prompts
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import Moves, TokenLogprobs

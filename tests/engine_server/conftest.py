@@ -17,7 +17,8 @@ import torch
 import transformers
 
 from penstock_engine.config import EngineConfig, ServeOptions
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.step import Sampled, Step
 from penstock_engine.make_model.make import make
 from penstock_engine.server.adapters import AdapterRegistry

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled
 from penstock_engine.models.config import ModelConfig

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 from penstock.adapters.feed import PATH, parse
-from penstock.core.canary.evidence import Arm, length_bin
+from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
 from penstock.core.routing import Side
 from penstock.core.rule import Objectives
 
@@ -88,10 +89,48 @@ async def test_a_sound_stream(pair):
     assert (arm.requests, arm.errors, arm.empty_outputs, arm.violations) == (1, 0, 0, 0)
     assert (arm.prompt_tokens, arm.cached_tokens) == (300, 256)
     assert arm.output.total == pytest.approx(math.log(2))
-    its_bin = length_bin(300)
-    assert [m.n for m in arm.ttft] == [m.n for m in arm.tpot] == [i == its_bin for i in range(8)]
+    its_bin = bin_of(300, 0)
+    assert [m.n for m in arm.ttft] == [m.n for m in arm.tpot]
+    assert [m.n for m in arm.ttft] == [i == its_bin for i in range(NUM_BINS)]
+    assert arm.overall.n == 1
     assert 0.01 < math.exp(arm.tpot[its_bin].mean) < 5
     assert 0 < math.exp(arm.ttft[its_bin].mean) < 5
+
+
+async def test_requests_ahead(pair):
+    """Three at once: the engine was given each while those before it had no answer."""
+    held = asyncio.Event()
+
+    async def hold(request):
+        await held.wait()
+        await saying(said("a"), said("b"), USAGE % 2, DONE)(request)
+
+    front = await pair(hold, weights={"r1": 100, "r2": 0})
+    asked = [asyncio.create_task(front.ask(CHAT, stream=True)) for _ in range(3)]
+    await asyncio.sleep(0.2)
+    held.set()
+    await asyncio.gather(*asked)
+    arm = (await told(front))["default/chat"]["default/engine-0"]
+    assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {
+        bin_of(300, 0): 1, bin_of(300, 1): 1, bin_of(300, 2): 1,
+    }  # fmt: skip
+
+
+async def test_tenants_are_told_apart_where_the_service_names_a_header(pair):
+    front = await pair(saying(said("a"), said("b"), USAGE % 2, DONE), weights={"r1": 100})
+    (service,) = front.fleet.snapshot.services
+    asked = {"authorization": "Bearer sk-1", "x-tenant": "acme"}
+    for header, tenants in (("", {}), ("x-tenant", {"acme": 1})):
+        front.show(replace(service, tenant_header=header))
+        async with front.client.post(
+            front.url + CHAT, json={"model": "chat", "stream": True}, headers=asked
+        ) as got:
+            await got.read()
+        arm = (await told(front))["default/chat"]["default/engine-0"]
+        assert {name: each.requests for name, each in arm.tenants.items()} == tenants
+    assert arm.tenants["acme"].ttft.n == 1
+    await front.ask(CHAT)  # names nobody
+    assert len((await told(front))["default/chat"]["default/engine-0"].tenants) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
+from penstock.adapters.feed import PATH, parse
+from penstock.core.rollout.shares import Copies
 from penstock.core.route import Match, RouteRule, Shadow
+from penstock.core.routing import Side
 from penstock.gateway.snapshot import Route, Snapshot
 
 SHADOWS = "penstock_gateway_shadow_requests_total"
@@ -137,3 +141,56 @@ async def test_the_copy_begins_after_the_original_is_answered(shadowed, until, s
     await asked
     await until(lambda: other.requests)
     await idle(front, until)
+
+
+@pytest.fixture
+async def shown(start_engine, start_gateway, make_service):
+    """`await shown(behaviour)` -> a gateway, stable's engine, and the one that a rollout shows copies."""
+
+    async def make(behaviour=None, share=1.0):
+        stable = await start_engine()
+        new = await (start_engine(behaviour, "r2") if behaviour else start_engine(revision="r2"))
+        front = await start_gateway()
+        service = make_service(stable, new, weights={"r1": 100})
+        front.show(replace(service, copies=Copies((Side("r2"),), share)))
+        return front, stable, new
+
+    return make
+
+
+async def arm_of(front, engine):
+    async with front.client.get(front.url + PATH) as got:
+        return parse("g", await got.text()).arms["default/chat"].get(f"default/{engine.name}")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_rollout_shows_its_canary_copies_and_counts_them(shown, until, path, stream):
+    front, stable, new = await shown()
+    for _ in range(3):
+        assert (await front.ask(path, stream=stream))[0] == 200
+    await until(lambda: len(new.requests) == 3)
+    await idle(front, until)
+    arm = await arm_of(front, new)
+    assert (arm.requests, arm.errors) == (3, 0)
+    assert sum(m.n for m in arm.ttft) == 0  # its load is not stable's
+    assert len(stable.requests) == 3
+
+
+@pytest.mark.parametrize("behaviour", [resets, breaks, cuts])
+async def test_a_copy_that_fails_is_the_canarys_error_and_nobody_elses(shown, until, behaviour):
+    front, stable, new = await shown(behaviour)
+    for _ in range(3):
+        assert (await front.ask())[0] == 200
+    await until(lambda: len(new.requests) == 3)
+    await idle(front, until)
+    assert (await arm_of(front, new)).errors == 3
+    assert (await arm_of(front, stable)).errors == 0
+
+
+async def test_only_a_share_is_copied(shown, until):
+    front, _, new = await shown(share=0.0)
+    for _ in range(5):
+        await front.ask()
+    await idle(front, until)
+    assert not new.requests

@@ -1,11 +1,21 @@
-"""Getting the binaries: what is verified, and what the build is told."""
+"""Getting the binaries: what is verified, what the build is told, what is kept."""
 
+import functools
 import hashlib
+import http.server
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from penstock.local.download import DownloadFailed, verify
+from penstock.local.binaries import kept
+from penstock.local.download import DownloadFailed, download_archived, verify
 from penstock.local.gobuild import kubernetes_go_mod, kubernetes_tools_go
+
+ARCHIVE = "tool-1.linux.tar.gz"
 
 
 def test_a_wrong_checksum_is_refused() -> None:
@@ -15,6 +25,69 @@ def test_a_wrong_checksum_is_refused() -> None:
         verify(b"other", good, "kubectl")
     with pytest.raises(DownloadFailed):
         verify(b"binary", "", "kubectl")
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Its URL, and its folder: an archive, and the checksums of several."""
+    folder = tmp_path / "release"
+    folder.mkdir()
+    with tarfile.open(folder / ARCHIVE, "w:gz") as tar:
+        for name, content in {"tool-1/tool.yml": b"no", "tool-1/tool": b"binary"}.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    digest = hashlib.sha256((folder / ARCHIVE).read_bytes()).hexdigest()
+    (folder / "sums").write_text(f"{'0' * 64}  other.tar.gz\n{digest}  {ARCHIVE}\n")
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", folder
+        server.shutdown()
+        thread.join()
+
+
+def test_one_binary_out_of_an_archive(release: tuple[str, Path], tmp_path: Path) -> None:
+    url, folder = release
+    binary = tmp_path / "tool"
+    download_archived(url, ARCHIVE, "sums", binary)
+    assert binary.read_bytes() == b"binary"
+    assert binary.stat().st_mode & 0o777 == 0o755
+    for sums in (f"{'0' * 64}  {ARCHIVE}\n", "\n"):
+        (folder / "sums").write_text(sums)
+        with pytest.raises(DownloadFailed, match="does not match"):
+            download_archived(url, ARCHIVE, "sums", tmp_path / "worse" / "tool")
+    with pytest.raises(DownloadFailed, match="404"):
+        download_archived(f"{url}/elsewhere", ARCHIVE, "sums", binary)
+
+
+def test_a_site_that_is_away(tmp_path: Path) -> None:
+    with pytest.raises(DownloadFailed, match="cannot be reached"):
+        download_archived("http://127.0.0.1:1", ARCHIVE, "sums", tmp_path / "tool")
+
+
+def test_what_is_kept_is_made_once_and_whole(tmp_path: Path) -> None:
+    made = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        (folder / "half").touch()
+        if len(made) == 1:
+            raise DownloadFailed("gone")
+        (folder / "whole").touch()
+
+    with pytest.raises(DownloadFailed):
+        kept(tmp_path / "bin" / "tool", make)
+    assert not any(path.is_dir() for path in (tmp_path / "bin").iterdir())
+    for _ in range(2):
+        assert (kept(tmp_path / "bin" / "tool", make) / "whole").exists()
+    assert len(made) == 2
 
 
 def test_staged_libraries_become_modules_of_the_same_release() -> None:

@@ -50,3 +50,15 @@ def test_a_slow_revision_goes_back(world):
 def test_what_a_spec_would_not_take_is_refused(world):
     with pytest.raises(ValidationError, match="strategy"):
         world().with_each(release={"at_s": 1, "rollout": {"strategy": "Sideways"}})
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        {"strategy": "Canary", "canary": {"shadow": {}}},
+        {"strategy": "BlueGreen", "blueGreen": {"autoPromote": False}},
+    ],
+)
+def test_what_nobody_would_ever_end_is_refused(world, rollout):
+    with pytest.raises(ValidationError, match="copies no requests"):
+        world().with_each(release={"at_s": 1, "rollout": rollout})

@@ -11,9 +11,8 @@ that outgrows it ends by length.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import count
-from typing import Literal
 
 from penstock_engine.core.blocks import BlockPool
 from penstock_engine.core.cache import KVCache
@@ -23,8 +22,9 @@ from penstock_engine.core.events import Failure, FinishReason, TokenEvent
 from penstock_engine.core.line import Line
 from penstock_engine.core.open_steps import OpenSteps
 from penstock_engine.core.queue import Queue
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.speculation import Speculation, SpeculationConfig
+from penstock_engine.core.speculation import Speculation
 from penstock_engine.core.stats import Counters, SchedulerStats
 from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
 
@@ -34,41 +34,6 @@ NOTHING = Sampled()
 # A sequence, the position it begins at, and how many tokens it has. A plain tuple, as there is one
 # for each sequence in each step.
 Chunk = tuple[Sequence, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
-    run at once. adapter_patience_s: how long others may go first because their adapter runs.
-    window_tokens: how far back a token sees, itself included; None: some layer sees all."""
-
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    block_size: int
-    num_blocks: int
-    prefix_caching: bool = True
-    max_num_queued_seqs: int = 1024
-    policy: Literal["fcfs", "priority"] = "fcfs"
-    speculation: SpeculationConfig | None = None
-    num_host_blocks: int = 0
-    max_adapters: int = 0
-    adapter_patience_s: float = 1.0
-    window_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
-        if self.window_tokens is not None and self.window_tokens < 1:
-            raise ValueError("a token sees at least itself")
-        if self.max_num_tokens < 2:
-            raise ValueError("a sequence needs room for a prompt token and a generated one")
-
-    @property
-    def max_num_tokens(self) -> int:
-        """Prompt and output of one sequence together: the model's limit, or the pool's."""
-        return min(self.max_model_len, self.num_blocks * self.block_size)
 
 
 class Scheduler:

@@ -15,7 +15,8 @@ import uvicorn
 from penstock_engine import device
 from penstock_engine.config import FIT, EngineConfig, ServeOptions
 from penstock_engine.core.errors import ModelError
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig

@@ -12,14 +12,22 @@ SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?
 UPPER_BOUND = re.compile(r'(?:^|,)le="([^"]*)"')
 
 
-class Samples:
-    """Of each wanted name its series: (labels as text, value)."""
+Series = Mapping[str, list[tuple[str, float]]]
 
-    def __init__(self, text: str, wanted: Iterable[str]) -> None:
-        """Raises ValueError when a wanted line is none that Prometheus would read."""
+
+class Samples:
+    """Of each name its series: (labels as text, value)."""
+
+    def __init__(self, series: Series) -> None:
+        self._found = series
+
+    @classmethod
+    def read(cls, text: str, wanted: Iterable[str]) -> "Samples":
+        """Of the wanted names. Raises ValueError when a line of them is none that Prometheus would
+        read."""
         names = frozenset(wanted)
         prefixes = tuple(names)
-        self._found: dict[str, list[tuple[str, float]]] = {}
+        found: dict[str, list[tuple[str, float]]] = {}
         for line in text.splitlines():
             if not line.startswith(prefixes):
                 continue
@@ -27,11 +35,11 @@ class Samples:
             if sample is None:
                 raise ValueError(line[:80])
             if sample[1] in names:
-                series = self._found.setdefault(sample[1], [])
-                series.append((sample[2] or "", float(sample[3])))
+                found.setdefault(sample[1], []).append((sample[2] or "", float(sample[3])))
+        return cls(found)
 
     @property
-    def series(self) -> Mapping[str, list[tuple[str, float]]]:
+    def series(self) -> Series:
         return self._found
 
     def sum(self, name: str) -> float:
@@ -53,3 +61,12 @@ def label(labels: str, name: str) -> str:
     """The value of a label; empty when there is none."""
     found = re.search(rf'(?:^|,){name}="([^"]*)"', labels)
     return found[1] if found else ""
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """As they stand between the braces of a line."""
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

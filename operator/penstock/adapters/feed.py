@@ -34,5 +34,5 @@ def parse(who: str, text: str) -> Feed | Missing:
                 return Missing(who, "unreadable feed: a histogram has not one count a bucket")
     for arm in (arm for arms in feed.arms.values() for arm in arms.values()):
         if len(arm.ttft) != NUM_BINS or len(arm.tpot) != NUM_BINS:
-            return Missing(who, "unreadable feed: an arm has other bins of prompt lengths")
+            return Missing(who, "unreadable feed: an arm has other bins")
     return feed

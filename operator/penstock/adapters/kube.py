@@ -18,6 +18,7 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
+from penstock.adapters.connections import Connections
 from penstock.errors import Conflict, Forbidden, KubeError, NotFound, Rejected, Transient
 
 Object = dict[str, Any]
@@ -112,7 +113,9 @@ async def load_configuration(kubeconfig: Path | None = None) -> client.Configura
 
 async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock") -> "Kube":
     """A client for the cluster that `load_configuration` finds. Close it after use."""
-    api = client.ApiClient(await load_configuration(kubeconfig))
+    configuration = await load_configuration(kubeconfig)
+    api = client.ApiClient(configuration)
+    api.rest_client = Connections(configuration)
     api.user_agent = user_agent
     return Kube(api)
 

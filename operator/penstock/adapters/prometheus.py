@@ -1,28 +1,12 @@
-"""Numbers from Prometheus servers, one at a time, with caps on what an answer may take."""
+"""Numbers of a user's own, from Prometheus servers that the operator may ask."""
 
-import asyncio
-import io
-import json
 from collections.abc import Collection
 from typing import Any
-from urllib.parse import urlsplit
 
-import requests
-from prometheus_api_client import PrometheusConnect
-from prometheus_api_client.exceptions import PrometheusApiClientException
-from urllib3.util.retry import Retry
-
-from penstock.adapters.clock import monotonic
+from penstock.adapters.promql import Caps, Server, Unanswered, ask
 from penstock.core.canary.metric_gate import Answer, Unreadable
 
-# For all of one answer; a server is told to give up its query as soon.
-TIMEOUT_S = 5.0
-MAX_BYTES = 256 << 10
-MAX_SAID_CHARS = 300
-
-
-class Refused(Exception):
-    """The server's own words on why it does not answer."""
+CAPS = Caps(timeout_s=5.0, max_bytes=256 << 10)
 
 
 class Prometheus:
@@ -32,64 +16,20 @@ class Prometheus:
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = frozenset(host.lower() for host in hosts)
 
-    async def ask(self, server: str, query: str) -> Answer:
+    async def ask(self, url: str, query: str) -> Answer:
         """Does not raise: what goes wrong is the answer."""
-        host = urlsplit(server).netloc.lower()
-        if host not in self._hosts:
+        server = Server(url)
+        if server.host not in self._hosts:
             return Unreadable(
-                f"the operator may not ask {host}: start it with --metrics-host={host}, or change "
-                "the metric's server"
+                f"the operator may not ask {server.host}: start it with "
+                f"--metrics-host={server.host}, or change the metric's server"
             )
         try:
-            async with asyncio.timeout(2 * TIMEOUT_S):
-                return _number(await asyncio.to_thread(_ask, server.rstrip("/"), query))
-        except Refused as refusal:
-            return Unreadable(f"{host} refuses the metric's query: {refusal}")
-        except PrometheusApiClientException as error:
-            return Unreadable(f"{host} does not answer as Prometheus does: {error.args[0][:80]}")
-        except (requests.RequestException, TimeoutError, OSError) as error:
-            return Unreadable(f"{host} cannot be asked: {type(error).__name__}")
+            return _number((await ask(server, query, CAPS)).result)
+        except Unanswered as error:
+            return Unreadable(str(error))
         except (ValueError, KeyError, TypeError, AttributeError):
-            return Unreadable(f"{host} does not answer as Prometheus does; see the metric's server")
-
-
-def _ask(server: str, query: str) -> Any:
-    with _Session() as session:
-        client = PrometheusConnect(
-            url=server, session=session, timeout=TIMEOUT_S, retry=Retry(0, redirect=0)
-        )
-        return client.custom_query(query, params={"timeout": f"{TIMEOUT_S:g}s"})
-
-
-class _Session(requests.Session):
-    """Reads an answer in bounds of time and size, follows no redirect, takes nothing from the
-    environment."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trust_env = False
-
-    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        deadline_s = monotonic() + TIMEOUT_S
-        kwargs |= {"stream": True, "allow_redirects": False}
-        response = super().request(*args, **kwargs)
-        body = bytearray()
-        while chunk := response.raw.read1(1 << 16, decode_content=True):
-            body += chunk
-            if len(body) > MAX_BYTES or monotonic() > deadline_s:
-                raise requests.RequestException("the answer takes too long, or too much")
-        response.close()
-        if response.status_code in (400, 422, 503):
-            raise Refused(_said(bytes(body)))
-        response.raw = io.BytesIO(bytes(body))
-        return response
-
-
-def _said(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["error"])[:MAX_SAID_CHARS]
-    except (ValueError, KeyError, TypeError):
-        return "it does not say why"
+            return Unreadable(f"{server.host} does not answer as Prometheus does")
 
 
 def _number(result: Any) -> Answer:

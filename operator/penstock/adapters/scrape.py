@@ -9,7 +9,7 @@ import httpx
 from penstock.adapters import feed as feeds
 from penstock.adapters.exposition import Samples, label
 from penstock.core.feed import Feed
-from penstock.core.signals import EngineReading, Histogram, Missing
+from penstock.core.signals import EngineReading, Histogram, Missing, Source
 from penstock_engine import wire
 
 # For all of it. A tick waits for the slowest engine.
@@ -76,16 +76,21 @@ def parse(pod: str, text: str, at_s: float) -> EngineReading | Missing:
     averaged.
     """
     try:
-        samples = Samples(text, WANTED)
+        samples = Samples.read(text, WANTED)
     except ValueError:
         return Missing(pod, "unreadable metrics")
+    return believed(pod, samples, at_s, "Engine")
+
+
+def believed(pod: str, samples: Samples, at_s: float, source: Source) -> EngineReading | Missing:
+    """What these series of one engine say, as `parse` has it."""
     try:
-        return _reading(samples, at_s)
+        return _reading(samples, at_s, source)
     except Unbelievable as error:
         return Missing(pod, str(error))
 
 
-def _reading(samples: Samples, at_s: float) -> EngineReading:
+def _reading(samples: Samples, at_s: float, source: Source) -> EngineReading:
     _check(samples)
     usage = [value for _, value in samples.series[wire.KV_USAGE.name]]
     ttft_s, itl_s = (_histogram(samples, name) for name in HISTOGRAMS)
@@ -110,6 +115,7 @@ def _reading(samples: Samples, at_s: float) -> EngineReading:
         ttft_s=ttft_s,
         itl_s=itl_s,
         corrupted=count(wire.CORRUPTED.name),
+        source=source,
     )
 
 

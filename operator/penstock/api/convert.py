@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from penstock.api import gates, objectives, rollout
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.canary.metric_gate import MetricGate
-from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.quantity import parse_duration_s, parse_quantity
 from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec, Variable
 from penstock.core.rule import Objectives
@@ -95,8 +95,10 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
             max_duration_s=parse_duration_s(canary.max_duration),
             on_timeout=canary.on_timeout,
             metrics=tuple(_metric(metric) for metric in canary.metrics),
+            shadow=_shadow(canary.shadow) if canary.shadow else None,
         ),
         with_control=canary.control,
+        is_switched_by_itself=wanted.blue_green.auto_promote,
         previous_kept_s=parse_duration_s(wanted.blue_green.previous_kept),
         max_surge=wanted.rolling.max_surge,
         max_unavailable=wanted.rolling.max_unavailable,
@@ -104,6 +106,10 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
         history=wanted.revision_history_limit,
         evaluation=_evaluation(canary.evaluation) if canary.evaluation else None,
     )
+
+
+def _shadow(wanted: rollout.Shadow) -> ShadowSpec:
+    return ShadowSpec(share=wanted.share, duration_s=parse_duration_s(wanted.duration))
 
 
 def _metric(wanted: gates.Metric) -> MetricGate:

@@ -13,7 +13,7 @@ def install_manifests(
     gateway_port: int,
     host_network: bool,
     replicas: int,
-    metrics_hosts: Sequence[str] = (),
+    operator_args: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """CRDs first, then Penstock itself, in the order to apply."""
     system = system_manifests(
@@ -21,6 +21,6 @@ def install_manifests(
         gateway_port=gateway_port,
         host_network=host_network,
         replicas=replicas,
-        metrics_hosts=metrics_hosts,
+        operator_args=operator_args,
     )
     return [*crds(), *system]

@@ -1,16 +1,20 @@
 """spec.rollout: how a new revision takes over, and what it has to show for that."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from penstock.api.gates import Evaluation, Metric
 from penstock.api.rules import Model, Obeys, Rule, matches
-from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.quantity import DURATION_PATTERN
 from penstock.core.rollout.spec import RolloutSpec
 
-_CANARY, _ROLLOUT = CanarySpec(), RolloutSpec()
+# Never told apart by: their values would be written down.
+SECRET_HEADERS = ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"]
+
+_CANARY, _SHADOW, _ROLLOUT = CanarySpec(), ShadowSpec(), RolloutSpec()
 
 
 def _duration(field: str, example: str) -> Obeys:
@@ -29,6 +33,23 @@ def _at_least(field: str, least: float) -> Obeys:
             lambda value: value >= least,
             f"spec.rollout.canary.{field} must be at least {least}",
         )
+    )
+
+
+class Shadow(Model):
+    """What a new revision is shown before it gets traffic. It is rejected for faults alone: crashes,
+    outputs that are not numbers, errors and empty answers that its control does not give."""
+
+    share: Annotated[float, _at_least("shadow.share", 0.001)] = Field(
+        default=_SHADOW.share,
+        description="The share of requests that is copied to it, and to its control.",
+        ge=0.001,
+        le=1.0,
+    )
+    duration: Annotated[str, _duration("spec.rollout.canary.shadow.duration", "5m")] = Field(
+        default=_seconds(_SHADOW.duration_s),
+        description="For how long. Time without copies is added.",
+        max_length=20,
     )
 
 
@@ -115,6 +136,28 @@ class Canary(Model):
         description="Numbers of your own that must stay within bounds while it is judged.",
         max_length=10,
     )
+    tenant_header: Annotated[
+        str,
+        Obeys(matches(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "a header is named in lower case")),
+        Obeys(
+            Rule(
+                f"!(self in {json.dumps(SECRET_HEADERS)})",
+                lambda name: name not in SECRET_HEADERS,
+                "spec.rollout.canary.tenantHeader must not be a header that holds a secret",
+            )
+        ),
+    ] = Field(
+        default="",
+        description=(
+            "The header that names a request's tenant, such as x-tenant, for `rollout status --by "
+            "tenant`. Its values are kept with the evidence: name none that holds a secret."
+        ),
+        max_length=63,
+    )
+    shadow: Shadow | None = Field(
+        default=None,
+        description="Copies of requests come first, then traffic; without it traffic comes at once.",
+    )
     evaluation: Evaluation | None = Field(
         default=None,
         description="A Job that tries the canary; it is not promoted before the Job has succeeded.",
@@ -122,7 +165,15 @@ class Canary(Model):
 
 
 class BlueGreen(Model):
-    """What happens after the switch."""
+    """When it switches, and what happens after that."""
+
+    auto_promote: bool = Field(
+        default=_ROLLOUT.is_switched_by_itself,
+        description=(
+            "Switch as soon as all pods are ready. Without it a person does: "
+            "`kubectl penstock rollout promote`."
+        ),
+    )
 
     previous_kept: Annotated[str, _duration("spec.rollout.blueGreen.previousKept", "5m")] = Field(
         default=_seconds(_ROLLOUT.previous_kept_s),
@@ -179,7 +230,9 @@ class Rollout(Model):
         ),
     )
     canary: Canary = Field(default=Canary(), description="What a canary has to show.")
-    blue_green: BlueGreen = Field(default=BlueGreen(), description="What happens after the switch.")
+    blue_green: BlueGreen = Field(
+        default=BlueGreen(), description="When it switches, and what then."
+    )
     rolling: Rolling = Field(default=Rolling(), description="How pods are replaced.")
     progress_deadline: Annotated[str, _duration("spec.rollout.progressDeadline", "10m")] = Field(
         default=_seconds(_ROLLOUT.progress_deadline_s),

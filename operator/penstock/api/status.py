@@ -115,6 +115,20 @@ class RolloutStatus(Model):
     )
 
 
+class CopiedSide(Model):
+    """Who gets copies."""
+
+    revision: str = Field(description="The revision.")
+    cohort: str = Field(default="", description="`control` of its control pods; else empty.")
+
+
+class CopiesStatus(Model):
+    """Copies of requests, whose answers are dropped."""
+
+    share: float = Field(description="The share of requests that is copied.")
+    sides: list[CopiedSide] = Field(description="Each gets a copy of each of them.")
+
+
 class InferenceServiceStatus(Model):
     """What is there. Written by the operator."""
 
@@ -144,9 +158,12 @@ class InferenceServiceStatus(Model):
             "x-kubernetes-list-map-keys": ["revision", "cohort"],
         },
     )
+    copies: CopiesStatus | None = Field(
+        default=None, description="What is shown copies of requests. Gateways obey this as well."
+    )
     traffic_generation: int = Field(
         default=0,
-        description="Counts the changes of traffic. Each gateway says which one it obeys.",
+        description="Counts the changes of traffic and copies. Gateways say which one they obey.",
     )
     rollout: RolloutStatus | None = Field(
         default=None, description="How a revision takes over, or took over last."

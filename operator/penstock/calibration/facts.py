@@ -22,7 +22,7 @@ async def facts(client: httpx.AsyncClient) -> Facts:
     try:
         models = (await client.get("/v1/models")).raise_for_status().json()["data"]
         text = (await client.get("/metrics")).raise_for_status().text
-        ((labels, _),) = Samples(text, [CACHE_CONFIG.name]).series[CACHE_CONFIG.name]
+        ((labels, _),) = Samples.read(text, [CACHE_CONFIG.name]).series[CACHE_CONFIG.name]
         block_size = int(label(labels, "block_size"))
         return Facts(
             model=models[0]["id"],

@@ -8,6 +8,13 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.sources import (
+    MetricsHosts,
+    PrometheusCaFile,
+    PrometheusTokenFile,
+    PrometheusUrl,
+    prometheus,
+)
 from penstock.controller.app import Settings
 from penstock.controller.app import run as run_operator
 
@@ -27,12 +34,10 @@ def run(
     lease_namespace: Annotated[
         str, typer.Option(help="The namespace of the leader's Lease, and of gateways.")
     ] = "penstock-system",
-    metrics_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="HOST or HOST:PORT of a Prometheus that metrics of canaries may be asked of."
-        ),
-    ] = None,
+    metrics_host: MetricsHosts = None,
+    prometheus_url: PrometheusUrl = None,
+    prometheus_token_file: PrometheusTokenFile = None,
+    prometheus_ca_file: PrometheusCaFile = None,
 ) -> None:
     """Watch InferenceServices and make the cluster agree with them."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -40,6 +45,12 @@ def run(
         logging.getLogger(chatty).setLevel(logging.WARNING)
     identity = f"{os.environ.get('POD_NAME', socket.gethostname())}-{os.getpid()}"
     settings = Settings(
-        identity, engine_image, lease_namespace, host, port, tuple(metrics_host or ())
+        identity,
+        engine_image,
+        lease_namespace,
+        host,
+        port,
+        tuple(metrics_host or ()),
+        prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file),
     )
     asyncio.run(run_operator(settings))

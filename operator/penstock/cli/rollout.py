@@ -6,12 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from penstock.adapters.clock import wall
 from penstock.adapters.kube import (
-    CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     INFERENCE_SERVICES,
     Kube,
@@ -20,23 +17,18 @@ from penstock.adapters.kube import (
     current_namespace,
 )
 from penstock.api.convert import SHAPING
+from penstock.cli.rollout_evidence import kept_trial, print_by_bin, print_by_tenant
+from penstock.cli.rollout_status import console, follow
 from penstock.core import history
 from penstock.core.history import Revision
-from penstock.core.manifests.kept import TRIAL
 from penstock.core.rollout import commands
-from penstock.core.rollout.by_bin import Pair, by_bin
 from penstock.core.rollout.commands import Action
-from penstock.core.rollout.trial import from_record
 from penstock.core.service import SERVICE_LABEL
-from penstock.core.timestamps import parse_timestamp
-from penstock.errors import KubeError, NotFound
+from penstock.errors import KubeError
 
 app = typer.Typer(no_args_is_help=True)
-console = Console(highlight=False)
 
 MANAGER = "penstock-cli"
-POLL_S = 1.0
-CALM = ("Stable", "Rejected")
 
 Service = Annotated[str, typer.Argument(help="An InferenceService.")]
 Namespace = Annotated[
@@ -69,15 +61,17 @@ def status(
     namespace: Namespace,
     watch: Watch = False,
     by: Annotated[
-        Literal["bin"] | None,
-        typer.Option(help="The last canary's latencies, for prompts of each length."),
+        Literal["bin", "tenant"] | None,
+        typer.Option(
+            help="The last canary's latencies, for prompts of each length or each tenant."
+        ),
     ] = None,
 ) -> None:
     """Where it stands, who has the traffic, and what the tests of a canary hold."""
-    if by == "bin":
-        _run(lambda kube: _by_bin(kube, namespace, service))
+    if by is not None:
+        _run(lambda kube: _evidence(kube, namespace, service, by))
     else:
-        _run(lambda kube: _follow(kube, namespace, service, watch=watch))
+        _run(lambda kube: follow(kube, namespace, service, watch=watch))
 
 
 @app.command("history")
@@ -88,7 +82,7 @@ def show_history(service: Service, namespace: Namespace) -> None:
 
 @app.command()
 def promote(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Let a canary take over now, whatever its tests hold."""
+    """Let a canary take over now, whatever its tests hold, or a blue/green rollout switch."""
     _run(lambda kube: _order(kube, namespace, service, "promote", watch=watch))
 
 
@@ -138,134 +132,17 @@ def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
         raise typer.Exit(1) from error
 
 
-async def _follow(
-    kube: Kube, namespace: str, service: str, *, watch: bool, good: str = "Stable"
-) -> bool:
-    """Print it, and with `watch` again at each change until it has ended. good: the end to hope for."""
-    shown: list[object] = []
-    evidence: list[Object] = []
-    gates: list[Object] = []
-    had_ended = False
-    while True:
-        body = await kube.get(INFERENCE_SERVICES, namespace, service)
-        said = body.get("status", {})
-        rollout = said.get("rollout") or {}
-        telling = [rollout, said.get("traffic"), _awaited(said)]
-        if telling != shown:
-            _print(service, said)
-        if (found := rollout.get("evidence", [])) and found != evidence:
-            _print_evidence(found)
-        if (asked := rollout.get("gates", [])) and asked != gates:
-            _print_gates(asked)
-        shown, evidence, gates = telling, found, asked
-        if not watch:
-            return True
-        # Seen twice: on the way back to the old spec a rollout is Rejected for a moment.
-        has_ended = _has_ended(body)
-        if has_ended and had_ended:
-            return bool(rollout["phase"] == good)
-        had_ended = has_ended
-        await asyncio.sleep(POLL_S)
-
-
-def _has_ended(body: Object) -> bool:
-    """As far as the spec and the last command are known to the operator."""
-    said = body.get("status", {})
-    rollout = said.get("rollout") or {}
-    given = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
-    is_read = commands.read(given) is None or rollout.get("command") == given
-    is_known = said.get("observedGeneration") == body["metadata"]["generation"]
-    return is_known and is_read and rollout.get("phase") in CALM
-
-
-def _awaited(said: Object) -> str:
-    """What holds a rollout up, in words; empty where nothing is known to."""
-    rollout = said.get("rollout") or {}
-    by_type = {c["type"]: c["message"] for c in said.get("conditions", [])}
-    if rollout.get("phase") in ("Starting", "Growing", "Replacing"):
-        return str(by_type.get("Ready", ""))
-    # Of routes: after the reason for the phase.
-    _, _, awaited = str(by_type.get("RolledOut", "")).partition(f"{rollout.get('reason')}; ")
-    return awaited
-
-
-def _print(service: str, said: Object) -> None:
-    rollout = said.get("rollout")
-    if rollout is None:
-        console.print(f"{service}: nothing was rolled out yet")
-        return
-    revision = rollout.get("revision") or said.get("stableRevision")
-    age_s = max(0.0, wall() - parse_timestamp(rollout["since"]))
-    under_way = "" if rollout["phase"] in CALM else f"{rollout['strategy']} of "
-    console.print(
-        f"[bold]{service}[/]: {under_way}revision {revision}: "
-        f"[bold]{rollout['phase']}[/] for {age_s:.0f} s: {rollout['reason']}"
-    )
-    if awaited := _awaited(said):
-        console.print(f"  waits: {awaited}")
-    if rejected := rollout.get("rejected"):
-        console.print(f"rejected {rejected['at']}: {rejected['revision']}: {rejected['reason']}")
-    for share in said.get("traffic", []):
-        cohort = f" ({share['cohort']})" if share.get("cohort") else ""
-        console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
-
-
-def _print_evidence(found: list[Object]) -> None:
-    if not any(each["canarySamples"] for each in found):
-        if found:
-            console.print("  the canary has answered nothing yet")
-        return
-    table = Table("metric", "effect", "at least", "at most", "requests", "odds against", "within")
-    for each in found:
-        table.add_row(
-            each["metric"],
-            _percent(each["effect"] if each["canarySamples"] else None),
-            _percent(each.get("low")),
-            _percent(each.get("high")),
-            f"{each['canarySamples']:,} / {each['controlSamples']:,}",
-            f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "over a million",
-            "yes" if each["isWithin"] else "",
-        )
-    console.print(table)
-
-
-async def _by_bin(kube: Kube, namespace: str, service: str) -> bool:
-    """From what the judge keeps."""
-    body = await kube.get(INFERENCE_SERVICES, namespace, service)
-    try:
-        kept = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
-        trial = from_record(TRIAL.record_of(kept, body["metadata"]["uid"]))
-    except NotFound:
-        trial = None
+async def _evidence(kube: Kube, namespace: str, service: str, by: Literal["bin", "tenant"]) -> bool:
+    trial = await kept_trial(kube, namespace, service)
     if trial is None:
         raise Refused(f"{service} had no canary that was judged")
-    table = Table("prompt tokens", "TTFT", "control", "", "TPOT", "control", "", "requests")
-    for each in by_bin(trial.canary, trial.control):
-        upper = "" if each.high_tokens is None else f" to {each.high_tokens:,}"
-        table.add_row(
-            f"{each.low_tokens:,}{upper}", *_pair(each.ttft), *_pair(each.tpot),
-            f"{each.ttft.canary_n:,} / {each.ttft.control_n:,}",
-        )  # fmt: skip
-    console.print(table)
+    if by == "bin":
+        print_by_bin(trial)
+    elif trial.canary.tenants or trial.control.tenants:
+        print_by_tenant(trial)
+    else:
+        raise Refused(f"no tenant is known: set spec.rollout.canary.tenantHeader of {service}")
     return True
-
-
-def _pair(pair: Pair) -> tuple[str, str, str]:
-    both = ["" if s is None else f"{1000 * s:,.1f} ms" for s in (pair.canary_s, pair.control_s)]
-    return both[0], both[1], _percent(pair.effect)
-
-
-def _print_gates(gates: list[Object]) -> None:
-    if not gates:
-        return
-    table = Table("gate", "", "state", "")
-    for gate in gates:
-        table.add_row(gate["name"], gate["kind"], gate["state"], gate["message"])
-    console.print(table)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:+.1f} %"
 
 
 async def _order(kube: Kube, namespace: str, service: str, action: Action, *, watch: bool) -> bool:
@@ -288,7 +165,7 @@ async def _order(kube: Kube, namespace: str, service: str, action: Action, *, wa
     await kube.merge(INFERENCE_SERVICES, namespace, service, patch, manager=MANAGER)
     console.print(f"{service}: {action} of revision {revision} asked for")
     good = "Rejected" if action == "abort" else "Stable"
-    return not watch or await _follow(kube, namespace, service, watch=True, good=good)
+    return not watch or await follow(kube, namespace, service, watch=True, good=good)
 
 
 async def _revisions(kube: Kube, namespace: str, body: Object) -> list[Revision]:
@@ -337,4 +214,4 @@ async def _undo(kube: Kube, namespace: str, service: str, to: str | None, *, wat
     same = {"op": "test", "path": "/metadata/uid", "value": body["metadata"]["uid"]}
     await kube.patch(INFERENCE_SERVICES, namespace, service, [same, *patch], manager=MANAGER)
     console.print(f"{service}: the spec is that of revision {wanted.revision} again")
-    return not watch or await _follow(kube, namespace, service, watch=True)
+    return not watch or await follow(kube, namespace, service, watch=True)

@@ -15,7 +15,10 @@ def command(
     rate: Annotated[float, typer.Option(help="Requests per second to the canary.", min=0.001)],
     judge: Annotated[JudgeName, typer.Option(help="Who judges.")] = "penstock",
     effect: Annotated[
-        str, typer.Option(help="What the canary does worse: ttft=1.2,tpot=1.1,errors=0.02,output=2")
+        str,
+        typer.Option(
+            help="What the canary does worse: ttft=1.2,tpot=1.1,service=1.2,errors=0.02,output=2"
+        ),
     ] = "",
     baseline_rate: Annotated[
         float | None, typer.Option(help="Requests per second to stable; nine times --rate.")
@@ -23,6 +26,17 @@ def command(
     control: Annotated[
         bool, typer.Option("--control", help="Compare with control pods at the canary's rate.")
     ] = False,
+    grow: Annotated[
+        bool,
+        typer.Option(
+            "--grow",
+            help="Rates are those of the start, of the canary and of its control pods alike, and "
+            "grow with the weight that the judge gives.",
+        ),
+    ] = False,
+    utilization: Annotated[
+        float, typer.Option(help="How busy pods are, with --latency queue.", min=0.01, max=0.95)
+    ] = 0.3,
     hours: Annotated[float, typer.Option(help="How long a canary may take.", min=0.02)] = 1.0,
     runs: Annotated[int, typer.Option(help="How many canaries.", min=1)] = 300,
     latency: Annotated[Latency, typer.Option(help="What latencies are like.")] = "lognormal",
@@ -51,7 +65,7 @@ def command(
         raise typer.BadParameter(str(error)) from error
     scenario = Scenario(
         canary_rate=rate,
-        control_rate=rate if control else baseline_rate or 9 * rate,
+        control_rate=rate if control or grow else baseline_rate or 9 * rate,
         hours=hours,
         latency=latency,
         effect=worse,
@@ -61,6 +75,8 @@ def command(
         length_share=length_share,
         warm_up_s=warm_up_s,
         history_hours=history_hours,
+        utilization=utilization,
+        grows=grow,
     )
     told = json.dumps(summary(simulate(judge, scenario, runs, seed, jobs, alpha)), indent=2)
     typer.echo(told)

@@ -15,7 +15,9 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from penstock.adapters.clock import steady
 from penstock.adapters.kube import PODS, RESOURCE_QUOTAS, Kube, Object, load_configuration
 from penstock.adapters.prometheus import Prometheus
+from penstock.adapters.promql import Server
 from penstock.adapters.scrape import Scraper
+from penstock.adapters.scraped import Scraped
 from penstock.adapters.watch import Mirror
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
 from penstock.controller.fleet import ScaleTarget, scale_targets
@@ -43,7 +45,7 @@ RESYNC_S = 300.0
 class Settings:
     """identity: this replica's name in the Lease. engine_image: what engine pods run.
     namespace: where the Lease is, and the gateways are. metrics_hosts: that canaries' metrics may be
-    asked of."""
+    asked of. prometheus: who is asked for engines that cannot be read."""
 
     identity: str
     engine_image: str
@@ -51,6 +53,7 @@ class Settings:
     host: str
     port: int
     metrics_hosts: tuple[str, ...] = ()
+    prometheus: Server | None = None
 
 
 class LeadershipLost(Exception):
@@ -139,7 +142,9 @@ class Leader:
         )
         self._quotas = Mirror(kube, RESOURCE_QUOTAS, changed=lambda _: None)
         observer = Observer(
-            self._scraper, lambda: self._gateways if self._gateways.synced.is_set() else None
+            self._scraper,
+            lambda: self._gateways if self._gateways.synced.is_set() else None,
+            None if settings.prometheus is None else Scraped(settings.prometheus, steady),
         )
         self._scaler = Scaler(
             observer,

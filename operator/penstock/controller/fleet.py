@@ -20,12 +20,18 @@ Key = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
     """What takes the traffic of one service. provisioned: replicas that are asked for. pods: each
-    with its host:port. reported: what the status says already."""
+    with its host:port. reported: what the status says already. beside: pods of a rollout that are
+    read for faults alone: nobody scales by them."""
 
     service: ServiceSpec
     provisioned: int
     pods: tuple[tuple[PodView, str], ...]
     reported: ScalingReport | None
+    beside: tuple[tuple[PodView, str], ...] = ()
+
+    @property
+    def is_scaled(self) -> bool:
+        return self.provisioned > 0 and self.service.scaling.mode != "External"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,7 @@ class GatewayPod:
 def scale_targets(
     services: Mapping[Key, Object], deployments: Iterable[Object], pods: Iterable[Object]
 ) -> list[ScaleTarget]:
-    """Services with traffic whose replicas Penstock decides."""
+    """Services with traffic whose replicas Penstock decides, and any with a rollout under way."""
     pods_of: dict[Key, list[ObservedPod]] = {}
     for pod in pods:
         pods_of.setdefault(_service_of(pod), []).append(ObservedPod.of(pod))
@@ -57,20 +63,21 @@ def scale_targets(
         status = body.get("status", {})
         sides = {share.side for share in traffic_of(status)}
         asked = sum(d.replicas for d in deployments_of.get(key, []) if d.side in sides)
-        if not asked or spec.scaling.mode == "External":
-            continue
-        targets.append(
-            ScaleTarget(
-                service=spec,
-                provisioned=asked,
-                pods=tuple(
-                    (_view(pod), f"{pod.address}:{ENGINE_PORT}")
-                    for pod in pods_of.get(key, [])
-                    if pod.role == SERVE and pod.side in sides
-                ),
-                reported=ScalingReport.of(status),
+        serving = [pod for pod in pods_of.get(key, []) if pod.role == SERVE]
+        is_scaled = asked > 0 and spec.scaling.mode != "External"
+        scaled = [pod for pod in serving if is_scaled and pod.side in sides]
+        is_rolled = bool(status.get("candidateRevision"))
+        beside = [pod for pod in serving if is_rolled and pod not in scaled]
+        if is_scaled or beside:
+            targets.append(
+                ScaleTarget(
+                    service=spec,
+                    provisioned=asked,
+                    pods=tuple(map(_addressed, scaled)),
+                    reported=ScalingReport.of(status),
+                    beside=tuple(map(_addressed, beside)),
+                )
             )
-        )
     return targets
 
 
@@ -101,6 +108,10 @@ def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
             is_ready = pod.is_ready and not pod.is_ending
             found.append(GatewayPod(pod.name, f"{pod.address}:{port}", is_ready))
     return found
+
+
+def _addressed(pod: ObservedPod) -> tuple[PodView, str]:
+    return _view(pod), f"{pod.address}:{ENGINE_PORT}"
 
 
 def _view(pod: ObservedPod) -> PodView:

@@ -18,6 +18,9 @@ from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Faults
 from penstock.core.canary.gated import gated
 from penstock.core.canary.judge import fault, judge
+from penstock.core.canary.shadow import ShadowState, look
+from penstock.core.canary.shadow import fault as shadow_fault
+from penstock.core.canary.spec import ShadowSpec
 from penstock.core.canary.verdict import Verdict
 from penstock.core.feed import Arms
 from penstock.core.manifests.kept import TRIAL, is_ours
@@ -36,6 +39,7 @@ BLOCK_S = 10.0
 LOOK_S = 2.0
 MANAGER = "penstock-judge"
 JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
+SHADOWED: Phase = "Shadowing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class Judgement:
 @dataclass(frozen=True, slots=True)
 class Case:
     """A service whose canary is judged, as it is just now. deployment: the uid of the canary's.
-    revision: the canary's. stable: the one that it is compared with."""
+    revision: the canary's. stable: the one that it is compared with. is_shadowed: all that reaches
+    the canary is copies."""
 
     service: ServiceSpec
     deployment: str
@@ -59,6 +64,7 @@ class Case:
     stable: str
     sides: Sides
     faults: Faults
+    is_shadowed: bool = False
 
     @property
     def names(self) -> dict[str, str]:
@@ -80,6 +86,16 @@ class _Open:
     before: Arms
     at_s: float
     is_kept: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """As _Open, of a canary that is shown copies. A new operator begins anew: nobody waits for it."""
+
+    deployment: str
+    state: ShadowState
+    before: Arms
+    at_s: float
 
 
 class Sight(Protocol):
@@ -113,6 +129,7 @@ class Judge:
         self._cases = cases
         self._changed = changed
         self._open: dict[Key, _Open] = {}
+        self._shown: dict[Key, _Shown] = {}
         self._said: dict[Key, Judgement] = {}
 
     def judgement(self, key: Key, deployment: str) -> Judgement | None:
@@ -130,14 +147,40 @@ class Judge:
         self._pasts.look(now_s)
         cases = {case.service.key: case for case in self._cases()}
         self._open = {key: each for key, each in self._open.items() if key in cases}
+        shadowed = {key for key, case in cases.items() if case.is_shadowed}
+        self._shown = {key: each for key, each in self._shown.items() if key in shadowed}
         self._said = {key: each for key, each in self._said.items() if key in cases}
         await asyncio.gather(*(self._judge_or_say(*each, now_s) for each in cases.items()))
 
     async def _judge_or_say(self, key: Key, case: Case, now_s: float) -> None:
         try:
-            await self._judge(key, case, now_s)
+            if case.is_shadowed:
+                self._look_at_copies(key, case, now_s)
+            else:
+                await self._judge(key, case, now_s)
         except KubeError as error:
             logger.warning("%s/%s: not judged: %s", *key, error)
+
+    def _look_at_copies(self, key: Key, case: Case, now_s: float) -> None:
+        arms, shadow = self._sight.arms(key), case.service.rollout.canary.shadow
+        shown = self._shown.get(key)
+        if shown is None or shown.deployment != case.deployment:
+            self._shown[key] = _Shown(case.deployment, ShadowState(), arms, now_s)
+            return
+        block = block_of(now_s - shown.at_s, shown.before, arms, case.sides, self._faults(case))
+        has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
+        if not has_ended and shadow_fault(shown.state, block) is None:
+            return
+        # A spec that lost its shadow meanwhile asks for no more copies.
+        verdict, state = look(shadow or ShadowSpec(duration_s=0.0), shown.state, block)
+        self._shown[key] = _Shown(case.deployment, state, arms, now_s)
+        self._say(key, Judgement(case.deployment, verdict, ()))
+
+    def _say(self, key: Key, judgement: Judgement) -> None:
+        self._said[key] = judgement
+        verdict = judgement.verdict
+        logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
+        self._changed(key)
 
     async def _judge(self, key: Key, case: Case, now_s: float) -> None:
         arms = self._sight.arms(key)
@@ -160,19 +203,16 @@ class Judge:
             begun.trial,
             state=state,
             metrics=metrics,
-            canary=begun.trial.canary.plus(block.canary),
-            control=begun.trial.control.plus(block.control),
+            canary=begun.trial.canary.plus(block.canary).of_most_tenants(),
+            control=begun.trial.control.plus(block.control).of_most_tenants(),
         )
         # Kept before it is acted on: the next operator must not know less than this one said.
         if begun.is_kept:
             record = TRIAL.config_map(case.service, to_record(trial))
             await self._kube.apply(record, manager=MANAGER)
         self._open[key] = _Open(trial, arms, now_s, begun.is_kept)
-        self._said[key] = Judgement(
-            case.deployment, verdict, evidence(spec, state), metric_gates(metrics)
-        )
-        logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
-        self._changed(key)
+        said = Judgement(case.deployment, verdict, evidence(spec, state), metric_gates(metrics))
+        self._say(key, said)
 
     def _faults(self, case: Case) -> Faults:
         """A prompt that makes stable overflow as well is not the canary's fault."""
@@ -200,7 +240,7 @@ def cases_of(
     services: Mapping[Key, Object], deployments: Iterable[Object], pods: Iterable[Object]
 ) -> list[Case]:
     """The canaries among these services, from the API server's objects as they are known here."""
-    judged = {k: body for k, body in services.items() if _phase(body) in JUDGED}
+    judged = {k: body for k, body in services.items() if _phase(body) in (*JUDGED, SHADOWED)}
     pods_of: dict[Key, list[ObservedPod]] = {}
     for body in pods:
         if _service_of(body) in judged:
@@ -221,7 +261,8 @@ def cases_of(
             continue
         if uid is not None:
             stable = status.get("stableRevision", "")
-            cases.append(_case(service, revision, stable, uid, pods_of.get(key, [])))
+            case = _case(service, revision, stable, uid, pods_of.get(key, []))
+            cases.append(replace(case, is_shadowed=_phase(body) == SHADOWED))
     return cases
 
 

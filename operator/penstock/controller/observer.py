@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from penstock.adapters.clock import steady
 from penstock.adapters.kube import Object
 from penstock.adapters.scrape import Scraper
+from penstock.adapters.scraped import Scraped
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts
 from penstock.core.feed import Arms, Feed, Gateways
@@ -17,26 +19,43 @@ Key = tuple[str, str]
 
 
 class Observer:
-    """gateways: the pods of the gateway as the API server has them; None while that is not known."""
+    """gateways: the pods of the gateway as the API server has them; None while that is not known.
+    scraped: who is asked for engines that cannot be read."""
 
-    def __init__(self, scraper: Scraper, gateways: Callable[[], Iterable[Object] | None]) -> None:
+    def __init__(
+        self,
+        scraper: Scraper,
+        gateways: Callable[[], Iterable[Object] | None],
+        scraped: Scraped | None = None,
+    ) -> None:
         self._scraper = scraper
+        self._scraped = scraped
         self._pods = gateways
         self._gateways = Gateways()
         self._corrupted: dict[str, int] = {}
+        self._direct_s: dict[str, float] = {}
         self._answers: dict[str, Feed | Missing] | None = None
 
     async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         targets = list(targets)
-        missing, views = await asyncio.gather(
+        missing, views, beside = await asyncio.gather(
             self._read_gateways(),
-            asyncio.gather(*(self._read_engines(target) for target in targets)),
+            asyncio.gather(*(self._read_engines(t.service.namespace, t.pods) for t in targets)),
+            asyncio.gather(*(self._read_engines(t.service.namespace, t.beside) for t in targets)),
         )
+        readings = {
+            f"{target.service.namespace}/{pod.name}": pod.reading
+            for target, *both in zip(targets, views, beside, strict=True)
+            for pod in chain(*both)
+        }
         self._corrupted = {
-            f"{target.service.namespace}/{pod.name}": pod.reading.corrupted
-            for target, pods in zip(targets, views, strict=True)
-            for pod in pods
-            if isinstance(pod.reading, EngineReading)
+            pod: reading.corrupted
+            for pod, reading in readings.items()
+            if isinstance(reading, EngineReading)
+        }
+        self._direct_s = {
+            pod: _direct_s(reading) or self._direct_s.get(pod, 0.0)
+            for pod, reading in readings.items()
         }
         now_s = steady()
         return {
@@ -74,13 +93,34 @@ class Observer:
     def _reading(self, key: Key) -> GatewayReading | None:
         return self._gateways.sums.get("/".join(key))
 
-    async def _read_engines(self, target: ScaleTarget) -> tuple[PodView, ...]:
+    async def _read_engines(
+        self, namespace: str, pods: Iterable[tuple[PodView, str]]
+    ) -> tuple[PodView, ...]:
         async def read(view: PodView, address: str) -> PodView:
             if view.phase != "Ready":
                 return view
             return replace(view, reading=await self._scraper.read(view.name, address))
 
-        return tuple(await asyncio.gather(*(read(*pod) for pod in target.pods)))
+        views = await asyncio.gather(*(read(*pod) for pod in pods))
+        lost = [view.name for view in views if isinstance(view.reading, Missing)]
+        if self._scraped is None or not lost:
+            return tuple(views)
+        told = await self._scraped.read(namespace, lost)
+        return tuple(
+            self._second(namespace, view, told[view.name]) if view.name in told else view
+            for view in views
+        )
+
+    def _second(self, namespace: str, view: PodView, told: EngineReading | Missing) -> PodView:
+        """With what Prometheus tells, unless it is older than what the engine said itself: counters
+        do not go back."""
+        direct = view.reading
+        assert isinstance(direct, Missing)
+        if isinstance(told, Missing):
+            return replace(view, reading=Missing(view.name, f"{direct.reason}; {told.reason}"))
+        if told.at_s < self._direct_s.get(f"{namespace}/{view.name}", 0.0):
+            return view
+        return replace(view, reading=told)
 
     async def _read_gateways(self) -> Missing | None:
         """Add what gateways counted. Missing when one that should answer does not."""
@@ -113,3 +153,10 @@ class Observer:
 
     async def _read_gateway(self, pod: GatewayPod) -> tuple[str, Feed | Missing]:
         return pod.name, await self._scraper.feed(pod.name, pod.address)
+
+
+def _direct_s(reading: EngineReading | Missing | None) -> float | None:
+    """Of when it is, if the engine gave it itself."""
+    if isinstance(reading, EngineReading) and reading.source == "Engine":
+        return reading.at_s
+    return None

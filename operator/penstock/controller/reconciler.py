@@ -144,6 +144,7 @@ class Reconciler:
             history=history,
             rollout=rollout,
             traffic=statuses.traffic_of(status),
+            copies=statuses.copies_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(spec),

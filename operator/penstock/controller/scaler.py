@@ -61,13 +61,14 @@ class Scaler:
 
     async def tick(self) -> None:
         """One look at all, and a decision on each."""
-        targets = self._targets()
+        looked_at = self._targets()
+        targets = [target for target in looked_at if target.is_scaled]
         alive = {target.service.key for target in targets}
         self._states = {k: v for k, v in self._states.items() if k in alive}
         self._reports = {k: v for k, v in self._reports.items() if k in alive}
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
         self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
-        seen = await self._observer.look([self._as_seen(target) for target in targets])
+        seen = await self._observer.look([self._as_seen(target) for target in looked_at])
         decisions = await asyncio.gather(*(self._decided(t, seen[t.service.key]) for t in targets))
         made = [(t, d) for t, d in zip(targets, decisions, strict=True) if d is not None]
         limits = quotas.budgets(self._quotas(), accelerators_held(targets))

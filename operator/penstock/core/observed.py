@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.history import Revision
-from penstock.core.rollout.shares import Share
+from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.routing import Side
 from penstock.core.service import (
     COHORT_LABEL,
     ENGINE_CONTAINER,
-    EVALUATION,
     EVALUATION_CONTAINER,
     PREFLIGHT,
     REVISION_LABEL,
@@ -28,7 +27,8 @@ class ObservedPod:
     itself.
 
     created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
-    restarts: of its container. is_out_of_memory: it was killed for memory, now or last.
+    restarts: of its container. is_out_of_memory: it was killed for memory, now or last. owner: the uid
+    of what made it.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ObservedPod:
     cohort: str = ""
     restarts: int = 0
     is_out_of_memory: bool = False
+    owner: str = ""
 
     @property
     def side(self) -> Side:
@@ -85,6 +86,7 @@ class ObservedPod:
             cohort=labels.get(COHORT_LABEL, ""),
             restarts=engine.get("restartCount", 0),
             is_out_of_memory=_ended_by(engine) == "OOMKilled",
+            owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
         )
 
 
@@ -158,7 +160,7 @@ class ObservedJob:
 class Observed:
     """A service's children and what its status said before.
 
-    traffic: the shares that gateways were told last; traffic_generation: how often they changed.
+    traffic, copies: what gateways were told last; traffic_generation: how often that changed.
     stable_spec: what the stable revision was made of, where that is known.
     """
 
@@ -167,6 +169,7 @@ class Observed:
     history: tuple[Revision, ...] = ()
     rollout: RolloutState | None = None
     traffic: tuple[Share, ...] = ()
+    copies: Copies | None = None
     traffic_generation: int = 0
     stable_spec: ServiceSpec | None = None
     # Another service of the namespace, and older, that serves the same name.
@@ -195,12 +198,12 @@ class Observed:
         )
 
     def evaluation(self, revision: str | None) -> ObservedJob | None:
-        return next((job for job in self.jobs if job.revision == revision), None)
+        """One that goes is of an earlier try, and says nothing of this one."""
+        return next((j for j in self.jobs if j.revision == revision and not j.is_ending), None)
 
     def report(self, job: ObservedJob) -> str:
-        """What an evaluation said at its end."""
-        pods = (p for p in self.pods if p.role == EVALUATION and p.revision == job.revision)
-        said = next((pod.said for pod in pods if pod.said), "")
+        """What an evaluation said at its end; not what an earlier one did, whose pod is still there."""
+        said = next((pod.said for pod in self.pods if pod.owner == job.uid and pod.said), "")
         return said[-500:] or job.reason or "it left no report"
 
     def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:

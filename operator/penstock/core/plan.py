@@ -20,7 +20,7 @@ from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import Seen, awaited
 from penstock.core.rollout.phases import Phase
 from penstock.core.rollout.routes import Obeyed
-from penstock.core.rollout.shares import Share
+from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
@@ -64,13 +64,14 @@ class Told:
 class Plan:
     """Where the rollout stands, and writes to make, in this order; details say the same in words.
 
-    revision: the spec's. generation: of the shares, one more with each change of them. wake_s: when to
-    look again though nothing changes, in seconds from now. awaited: the gateway that is waited for.
+    revision: the spec's. generation: of shares and copies, one more with each change of them. wake_s:
+    when to look again though nothing changes, in seconds from now. awaited: the gateway that is waited for.
     """
 
     revision: str
     rollout: RolloutState
     shares: tuple[Share, ...]
+    copies: Copies | None = None
     generation: int = 0
     wake_s: float | None = None
     awaited: str = ""
@@ -108,7 +109,9 @@ def plan(
         revision=wanted,
         rollout=state,
         shares=aims.shares,
-        generation=observed.traffic_generation + (aims.shares != observed.traffic),
+        copies=aims.copies,
+        generation=observed.traffic_generation
+        + ((aims.shares, aims.copies) != (observed.traffic, observed.copies)),
         wake_s=0.0 if is_new else wake_s(state, seen),
         awaited="" if is_new else awaited(state, seen),
         apply=tuple(steps.apply),
@@ -202,7 +205,8 @@ class _Steps:
         ready = sorted(
             pod.address for pod in self._observed.serving(revision) if pod.is_ready and pod.address
         )
-        if ready and self._observed.evaluation(revision) is None:
+        # One of an earlier try has the name for as long as it goes.
+        if ready and all(job.revision != revision for job in self._observed.jobs):
             stable = state.stable or ""
             self.apply.append(evaluation_job(self._spec, wanted, revision, stable, ready[0]))
             self.details.append(f"evaluate revision {revision}")

@@ -60,16 +60,19 @@ class EngineSample:
 class Observation:
     """samples and missing: one of them for each ready engine.
 
-    provisioned: replicas that were asked for already, ready or not.
+    provisioned: replicas that were asked for already, ready or not. second_hand: a note on whose
+    numbers are not the engines' own.
     """
 
     samples: tuple[EngineSample, ...]
     missing: tuple[Missing, ...]
     provisioned: int
+    second_hand: str | None = None
 
     @classmethod
     def of(cls, seen: signals.Observation) -> "Observation":
         """What of all that is seen counts here."""
+        seen = seen.fresh(signals.STALE_S)
         return cls(
             samples=tuple(
                 EngineSample.of(pod.name, pod.reading)
@@ -78,6 +81,7 @@ class Observation:
             ),
             missing=seen.missing,
             provisioned=seen.provisioned,
+            second_hand=seen.second_hand,
         )
 
     @property
@@ -109,6 +113,8 @@ def decide(
         trail = [_by_kv(spec, observation), _by_queue(spec, observation)]
         need = max(trail, key=lambda entry: entry.replicas)
         trail.append(TrailEntry("need", need.replicas, need.note))
+        if observation.second_hand is not None:
+            trail.insert(0, TrailEntry("source", current, observation.second_hand))
         if need.replicas > current:
             trail.append(_starting(observation, need.replicas))
             trail.append(_up(observation, need.replicas))

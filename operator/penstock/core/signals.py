@@ -11,6 +11,10 @@ from itertools import pairwise
 from typing import Literal, TypeVar
 
 PodPhase = Literal["Starting", "Ready", "Draining"]
+# Who gave an engine's numbers: itself, or a Prometheus that had scraped it.
+Source = Literal["Engine", "Prometheus"]
+# Numbers that are older by so many looks are those of another time, whoever still gives them.
+STALE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class EngineReading:
     ttft_s: Histogram
     itl_s: Histogram
     corrupted: int = 0
+    source: Source = "Engine"
 
     @property
     def kv_tokens(self) -> float:
@@ -164,6 +169,18 @@ class Observation:
     @cached_property
     def missing(self) -> tuple[Missing, ...]:
         return tuple(pod.reading for pod in self.ready if isinstance(pod.reading, Missing))
+
+    @cached_property
+    def second_hand(self) -> str | None:
+        """How many engines are known by Prometheus alone, as a note; None when none is."""
+        told = [reading.at_s for reading in self.readings if reading.source == "Prometheus"]
+        if not told:
+            return None
+        oldest_s = max(0.0, self.now_s - min(told))
+        return (
+            f"numbers of {len(told)} of {len(self.ready)} engines are Prometheus', up to "
+            f"{oldest_s:.0f} s old"
+        )
 
     def fresh(self, most_s: float) -> "Observation":
         """The same, with what is older than that missing: it says how things were."""

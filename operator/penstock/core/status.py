@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from penstock.core.conditions import Condition, conditions
 from penstock.core.observed import Observed
 from penstock.core.plan import Plan
-from penstock.core.rollout.shares import Share
+from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.routing import Side
 from penstock.core.scaling_report import ScalingReport
@@ -43,6 +43,7 @@ def render(
         "stableRevision": state.stable,
         "candidateRevision": state.revision,
         "traffic": as_traffic(plan.shares),
+        "copies": plan.copies and _as_copies(plan.copies),
         "trafficGeneration": plan.generation,
         "rollout": state.as_object()
         | {
@@ -83,6 +84,20 @@ def traffic_of(status: Object) -> tuple[Share, ...]:
         for t in status.get("traffic", [])
         if t["weight"] > 0
     )
+
+
+def _as_copies(copies: Copies) -> Object:
+    sides = [{"revision": side.revision, "cohort": side.cohort} for side in copies.sides]
+    return {"share": copies.share, "sides": sides}
+
+
+def copies_of(status: Object) -> Copies | None:
+    """What a status has gateways copy."""
+    said = status.get("copies")
+    if not said:
+        return None
+    sides = tuple(Side(side["revision"], side.get("cohort", "")) for side in said["sides"])
+    return Copies(sides, said["share"])
 
 
 def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:

@@ -121,7 +121,7 @@ async def _answered(stage: Stage, revision: str) -> int:
     name = "penstock_gateway_responses_total"
     url = f"{stage.cluster.gateway_url}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        samples = Samples(await answer.text(), [name])
+        samples = Samples.read(await answer.text(), [name])
     series = samples.series.get(name, [])
     return round(sum(value for labels, value in series if label(labels, "revision") == revision))
 

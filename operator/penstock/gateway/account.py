@@ -36,6 +36,7 @@ class Account:
         self.queued: set[Asked] = set()
         self.in_flight: set[Asked] = set()
         self._arms: dict[str, ArmCount] = {}
+        self._unanswered: dict[str, int] = {}
         self._known_tokens = FIRST_BELIEF_TOKENS
         self._known_bytes = FIRST_BELIEF_TOKENS * BYTES_PER_TOKEN
 
@@ -49,6 +50,18 @@ class Account:
     def arm(self, pod: str) -> ArmCount:
         """pod: of an engine, "namespace/name"."""
         return self._arms.setdefault(pod, ArmCount())
+
+    def given(self, pod: str) -> int:
+        """A request goes to the pod; how many wait there for their first byte before it."""
+        ahead = self._unanswered.get(pod, 0)
+        self._unanswered[pod] = ahead + 1
+        return ahead
+
+    def answered(self, pod: str) -> None:
+        """A request that was given to the pod waits no more."""
+        self._unanswered[pod] -= 1
+        if not self._unanswered[pod]:
+            del self._unanswered[pod]
 
     def only(self, pods: Container[str]) -> None:
         """pods: all engines that are there; the others are forgotten."""

@@ -15,11 +15,23 @@ class Accounts:
         self._accounts: dict[str, Account] = {}
 
     def arrived(
-        self, service: Service, came_s: float, body_bytes: int, *, is_stream: bool, is_chat: bool
+        self,
+        service: Service,
+        came_s: float,
+        body_bytes: int,
+        *,
+        is_stream: bool,
+        is_chat: bool,
+        tenant: str | None = None,
     ) -> Ticket:
-        account = self._accounts.setdefault(service.key, Account())
+        account = self.of(service.key)
         account.objectives = service.objectives
-        return Ticket(account, came_s, body_bytes, is_stream=is_stream, is_chat=is_chat)
+        return Ticket(
+            account, came_s, body_bytes, is_stream=is_stream, is_chat=is_chat, tenant=tenant
+        )
+
+    def of(self, key: str) -> Account:
+        return self._accounts.setdefault(key, Account())
 
     def feed(self, services: Iterable[Service]) -> Feed:
         """services: all that are served now; the others are forgotten."""

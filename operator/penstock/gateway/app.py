@@ -13,12 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.adapters import feed as feeds
 from penstock.gateway.client import ClientLeft, Reply
-from penstock.gateway.exchange import CHAT_PATH, Exchange
+from penstock.gateway.exchange import Exchange
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Cause, Interrupted, Phase
 from penstock.gateway.load import RetryBudget
 from penstock.gateway.metrics import Metrics
-from penstock.gateway.openai import Refused, error_body, models
+from penstock.gateway.openai import CHAT_PATH, Refused, error_body, models
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.shared import Shared
 from penstock.gateway.upstream import Upstream

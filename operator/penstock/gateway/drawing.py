@@ -10,6 +10,7 @@ from penstock.core.route import Match, RouteRule, Shadow
 from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.core.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
+from penstock.core.status import copies_of
 from penstock.core.stickiness import STICKY_BY, StickyBy
 from penstock.core.timestamps import parse_timestamp
 from penstock.gateway.snapshot import Route, Service, Snapshot
@@ -81,6 +82,8 @@ def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
         sides={_name(pod): _side(pod) for pod in pods},
         sticky_by=_sticky_by(spec.get("rollout", {}).get("canary", {})),
         generation=status.get("trafficGeneration", 0),
+        copies=copies_of(status),
+        tenant_header=spec.get("rollout", {}).get("canary", {}).get("tenantHeader", ""),
     )
 
 

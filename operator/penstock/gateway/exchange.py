@@ -16,14 +16,16 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from penstock.adapters.clock import monotonic
+from penstock.core.canary.tenants import name_of
 from penstock.core.routing import Endpoint
 from penstock.core.stickiness import sticky_key
 from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
-from penstock.gateway.openai import Call, Refused, cut_event, parse
+from penstock.gateway.openai import CHAT_PATH, Call, Refused, cut_event, parse
 from penstock.gateway.search import RETRY_AFTER_S, Search
 from penstock.gateway.shadows import Copy
 from penstock.gateway.shared import Shared
+from penstock.gateway.snapshot import Service
 from penstock.gateway.target import Target, resolve
 from penstock.gateway.ticket import Ticket
 from penstock.gateway.upstream import (
@@ -37,8 +39,6 @@ from penstock.gateway.upstream import (
 from penstock_engine.wire import REQUEST_ID_HEADER
 
 Scope = MutableMapping[str, Any]
-
-CHAT_PATH = "/v1/chat/completions"
 
 
 class Exchange:
@@ -85,6 +85,7 @@ class Exchange:
             len(call.body),
             is_stream=call.is_stream,
             is_chat=self._scope["path"] == CHAT_PATH,
+            tenant=_tenant(service, given),
         )
         body = call.body_for(service.served_name)
         headers = self._upstream_headers()
@@ -102,7 +103,7 @@ class Exchange:
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
                     answer = await self._attempt(endpoint, headers, body, guard)
                 if isinstance(answer, Answer):
-                    if target.shadows:
+                    if target.shadows or target.copies:
                         self._copy(call, target, headers)
                     await self._pass_on(answer, guard, ticket)
                     return
@@ -129,6 +130,10 @@ class Exchange:
         snapshot, namespace = self._shared.fleet.snapshot, target.service.namespace
         for shadow in target.shadows:
             loop.call_soon(self._shared.shadows.send, copy, shadow, snapshot, namespace)
+        if target.copies is not None:
+            account = self._shared.accounts.of(target.service.key)
+            show = self._shared.shadows.show
+            loop.call_soon(show, copy, target.copies, target.service, account)
 
     @contextlib.contextmanager
     def _working_on(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
@@ -228,6 +233,12 @@ class Exchange:
             for name, value in forwarded(self._scope["headers"], NOT_FOR_ENGINES)
         }
         return headers | {REQUEST_ID_HEADER: self._request_id}
+
+
+def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
+    if not service.tenant_header or not service.is_mixed:
+        return None
+    return name_of(headers.get(service.tenant_header.encode(), b"").decode("latin-1"))
 
 
 LAST_WORDS = {

@@ -9,6 +9,7 @@ from penstock.gateway.snapshot import Snapshot
 # Tokens are estimated, not counted: about four bytes of JSON each, and an answer of some length.
 BYTES_PER_TOKEN = 4
 ANSWER_TOKENS = 256
+CHAT_PATH = "/v1/chat/completions"
 
 
 class Refused(Exception):

@@ -1,5 +1,8 @@
 """Copies of requests, to see what another revision or service would do with them.
 
+    a rule of a ModelRoute -> a copy for each of its shadows
+    a rollout that shows its canary copies -> one for each of its sides, counted for its judge
+
 A copy never meets the request that it is of: it has its own connections, there are only so many at
 a time, it begins after the original was answered, and whatever comes of it is counted and dropped.
 """
@@ -12,13 +15,20 @@ from dataclasses import dataclass
 import aiohttp
 
 from penstock.adapters.clock import monotonic
+from penstock.core.rollout.shares import Copies
 from penstock.core.route import Shadow
-from penstock.core.routing import Endpoint, NoEndpoint, pick
+from penstock.core.routing import Endpoint, NoEndpoint, Side, pick
+from penstock.gateway.account import Account
+from penstock.gateway.answer_count import AnswerCount
+from penstock.gateway.events import MAX_HELD_BYTES, EventStream
 from penstock.gateway.metrics import Metrics
-from penstock.gateway.openai import Call
+from penstock.gateway.openai import CHAT_PATH, Call
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.upstream import IDLE_CONNECTION_S
+
+# What a copy without a whole answer is counted as.
+BROKE_OFF = 502
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,11 @@ class Copy:
     call: Call
     path: str
     headers: Mapping[str, str]
+
+    @property
+    def overhead(self) -> int:
+        """Events of its stream that are no tokens."""
+        return 2 if self.path.partition("?")[0] == CHAT_PATH else 1
 
 
 class Shadows:
@@ -44,14 +59,38 @@ class Shadows:
         return len(self._tasks)
 
     def send(self, copy: Copy, shadow: Shadow, snapshot: Snapshot, namespace: str) -> None:
-        """Begin a copy, if there is room and somebody to take it."""
+        """Begin a copy for a shadow of a ModelRoute."""
         key = f"{namespace}/{shadow.service}"
         service = snapshot.get(key)
-        endpoint = None if service is None else _endpoint(service, shadow.revision)
-        if endpoint is None or service is None or self.open >= self._settings.max_shadows:
+        if service is None:
             self._count(key, shadow.revision or "", "dropped")
             return
-        task = asyncio.get_running_loop().create_task(self._run(copy, service, endpoint))
+        weights = service.weights
+        if shadow.revision is not None:
+            weights = {e.side: 1 for e in service.endpoints if e.revision == shadow.revision}
+        self._begin(copy, service, weights, shadow.revision or "")
+
+    def show(self, copy: Copy, copies: Copies, service: Service, account: Account) -> None:
+        """Begin what the rollout of the service has copied. account: where it is counted."""
+        for side in copies.sides:
+            self._begin(copy, service, {side: 1}, side.revision, account)
+
+    def _begin(
+        self,
+        copy: Copy,
+        service: Service,
+        weights: Mapping[Side, int],
+        revision: str,
+        account: Account | None = None,
+    ) -> None:
+        """If there is room, and somebody to take it."""
+        draw = random.random()  # noqa: S311 - spreads load
+        choice = pick(service.endpoints, weights, draw, load={})
+        if isinstance(choice, NoEndpoint) or self.open >= self._settings.max_shadows:
+            self._count(service.key, revision, "dropped")
+            return
+        run = self._run(copy, service, choice.endpoint, account)
+        task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -63,14 +102,29 @@ class Shadows:
         if self._session is not None:
             await self._session.close()
 
-    async def _run(self, copy: Copy, service: Service, endpoint: Endpoint) -> None:
+    async def _run(
+        self, copy: Copy, service: Service, endpoint: Endpoint, account: Account | None
+    ) -> None:
+        is_stream = copy.call.is_stream
+        count = AnswerCount(is_stream=is_stream, overhead=copy.overhead)
         try:
-            status = await self._exchange(copy, service, endpoint)
-            self._count(service.key, endpoint.revision, "ok" if status < 400 else "error")
+            status = await self._exchange(copy, service, endpoint, count)
         except (aiohttp.ClientError, OSError, TimeoutError):
-            self._count(service.key, endpoint.revision, "error")
+            status = BROKE_OFF
+        self._count(service.key, endpoint.revision, "ok" if status < 400 else "error")
+        if account is None:
+            return
+        arm = account.arm(endpoint.pod)
+        if status >= 500 or count.has_failed:
+            arm.failed()
+        elif status < 400:
+            arm.ended(count.output_tokens, is_empty=not count.has_text, violates=False)
 
-    async def _exchange(self, copy: Copy, service: Service, endpoint: Endpoint) -> int:
+    async def _exchange(
+        self, copy: Copy, service: Service, endpoint: Endpoint, count: AnswerCount
+    ) -> int:
+        """The status; BROKE_OFF of a stream that ends before its last word."""
+        events, whole = EventStream(), b""
         began_s = monotonic()
         async with self._connections().post(
             f"http://{endpoint.address}{copy.path}",
@@ -79,12 +133,18 @@ class Shadows:
             allow_redirects=False,
         ) as response:
             has_begun = False
-            while await response.content.readany():
+            while chunk := await response.content.readany():
+                if copy.call.is_stream:
+                    count.feed(events.feed(chunk))
+                elif len(whole) < MAX_HELD_BYTES:
+                    whole += chunk
                 if not has_begun:
                     has_begun = True
                     seconds = self._metrics.shadow_first_byte_s
                     seconds.labels(service.key, endpoint.revision).observe(monotonic() - began_s)
-            return response.status
+            count.feed(whole)
+            is_cut = copy.call.is_stream and not (events.finish() or events.is_done)
+            return BROKE_OFF if is_cut and response.status < 400 else response.status
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -102,12 +162,3 @@ class Shadows:
 
     def _count(self, service: str, revision: str, outcome: str) -> None:
         self._metrics.shadows.labels(service, revision, outcome).inc()
-
-
-def _endpoint(service: Service, revision: str | None) -> Endpoint | None:
-    weights = service.weights
-    if revision is not None:
-        weights = {e.side: 1 for e in service.endpoints if e.revision == revision}
-    draw = random.random()  # noqa: S311 - spreads load
-    choice = pick(service.endpoints, weights, draw, load={})
-    return None if isinstance(choice, NoEndpoint) else choice.endpoint

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.core.rollout.shares import Copies
 from penstock.core.route import RouteRule
 from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
@@ -12,7 +13,8 @@ from penstock.core.stickiness import StickyBy
 @dataclass(frozen=True, slots=True)
 class Service:
     """One InferenceService. weights: the share of each side, from its status, and their generation.
-    sides: of each engine pod that is there, ready or not."""
+    sides: of each engine pod that is there, ready or not. copies: what its rollout has copied.
+    tenant_header: what tells its tenants apart, in lower case; empty where nothing does."""
 
     namespace: str
     name: str
@@ -24,6 +26,8 @@ class Service:
     sides: Mapping[str, Side] = field(default_factory=dict)
     sticky_by: StickyBy = "None"
     generation: int = 0
+    copies: Copies | None = None
+    tenant_header: str = ""
 
     @property
     def is_mixed(self) -> bool:

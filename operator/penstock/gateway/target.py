@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.core.rollout.shares import Copies
 from penstock.core.route import RouteRule, Shadow, matching
 from penstock.core.stickiness import sticky_key
 from penstock.gateway.openai import Call, Refused
@@ -13,17 +14,19 @@ from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unkno
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """shadows: who gets a copy of the request."""
+    """shadows: who gets a copy of the request, by a route. copies: likewise, by the rollout of the
+    service."""
 
     service: Service
     shadows: tuple[Shadow, ...] = ()
+    copies: Copies | None = None
 
 
 def resolve(snapshot: Snapshot, call: Call, headers: Mapping[bytes, bytes]) -> Target:
     """headers: by their names in lower case. Raises Refused."""
     match snapshot.resolve(call.model):
         case Service() as service:
-            return Target(service)
+            return Target(service, copies=_drawn(service))
         case Route() as route:
             return _routed(snapshot, route, call, headers)
         case Ambiguous(choices):
@@ -55,7 +58,15 @@ def _routed(snapshot: Snapshot, route: Route, call: Call, headers: Mapping[bytes
             f"the namespace {route.namespace} does not have: create it, or change the route's backends"
         )
         raise Refused(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
-    return Target(service, rule.copied(random.random()))  # noqa: S311 - samples
+    shadows = rule.copied(random.random())  # noqa: S311 - samples
+    return Target(service, shadows, _drawn(service))
+
+
+def _drawn(service: Service) -> Copies | None:
+    """What the rollout has copied of one request, at random."""
+    copies = service.copies
+    is_copied = copies is not None and random.random() < copies.share  # noqa: S311 - samples
+    return copies if is_copied else None
 
 
 def _key(rule: RouteRule, call: Call, headers: Mapping[str, str]) -> bytes | None:

@@ -13,18 +13,27 @@ class Ticket:
     """came_s: on the monotonic clock."""
 
     def __init__(
-        self, account: Account, came_s: float, body_bytes: int, *, is_stream: bool, is_chat: bool
+        self,
+        account: Account,
+        came_s: float,
+        body_bytes: int,
+        *,
+        is_stream: bool,
+        is_chat: bool,
+        tenant: str | None = None,
     ) -> None:
         self._account = account
         self._body_bytes = body_bytes
         self._is_stream = is_stream
+        self._tenant = tenant
         self._count = AnswerCount(is_stream=is_stream, overhead=2 if is_chat else 1)
         self._pod: str | None = None
         self._seat: Seat | None = None
         self._is_lost = self._is_excused = False
         # From here on it is the engine's time: what another one lost before is not laid to this one.
         self._since_s = came_s
-        self._first_s = self._last_s = came_s
+        self._sent_s = self._first_s = self._last_s = came_s
+        self._ahead = 0
         self.has_begun = False
         self.came_s = came_s
         self.prompt_tokens = account.estimate_tokens(body_bytes)
@@ -46,12 +55,14 @@ class Ticket:
         if seat is not None and not self._is_stream:
             seat.presume()
         self._account.in_flight.add(self)
+        self._ahead, self._sent_s = self._account.given(pod), monotonic()
         try:
             yield
         finally:
             self._account.in_flight.discard(self)
             if not self.has_begun:
                 self._since_s = monotonic()
+                self._account.answered(pod)
             if seat is not None:
                 self._leave(seat)
 
@@ -60,6 +71,8 @@ class Ticket:
         self._last_s = monotonic()
         if not self.has_begun:
             self.has_begun, self._first_s = True, self._last_s
+            if self._pod is not None:
+                self._account.answered(self._pod)
             if self._seat is not None and self._is_stream:
                 self._seat.began(self._first_s)
         self._count.feed(chunk)
@@ -79,7 +92,7 @@ class Ticket:
         if is_lost or (status >= 500 and self._pod is not None):
             account.failed += 1
             if self._pod is not None and not self._is_excused:
-                account.arm(self._pod).failed()
+                account.arm(self._pod).failed(self._tenant)
         elif status >= 500:
             account.shed += 1
         elif status < 400 and self.has_begun:
@@ -108,12 +121,24 @@ class Ticket:
         """What the answer says of its engine."""
         assert self._pod is not None
         arm, count = self._account.arm(self._pod), self._count
-        arm.ended(count.output_tokens, is_empty=not count.has_text, violates=self._violates)
+        arm.ended(
+            count.output_tokens,
+            is_empty=not count.has_text,
+            violates=self._violates,
+            tenant=self._tenant,
+        )
         prompt_tokens = count.prompt_tokens
         if prompt_tokens is not None:
             arm.told(prompt_tokens, count.cached_tokens)
         if self._is_stream:
-            arm.timed(prompt_tokens or self.prompt_tokens, self._ttft_s, self._tpot_s)
+            arm.timed(
+                prompt_tokens or self.prompt_tokens,
+                self._ahead,
+                self._first_s - self._sent_s,
+                self._tpot_s,
+                overall_s=self._ttft_s,
+                tenant=self._tenant,
+            )
 
     @property
     def _ttft_s(self) -> float:

@@ -23,11 +23,30 @@ def ensure_binaries(say: Callable[[str], None]) -> Mapping[str, Path]:
     found = find(cached)
     if len(found) == len(BINARIES):
         return found
+
+    def make(making: Path) -> None:
+        try:
+            download(making, say)
+        except DownloadFailed as error:
+            say(f"{error}; building from source instead, about five minutes")
+            build(cached.with_name(f".build-{os.getpid()}"), making, say)
+
+    return find(kept(cached, make))
+
+
+def kept(cached: Path, make: Callable[[Path], None]) -> Path:
+    """The folder `cached`, filled by `make` where it is not there: by one process, and whole."""
     cached.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(cached.parent / ".lock"):
+    with FileLock(cached.parent / f".{cached.name}.lock"):
         if not cached.is_dir():
-            _make(cached, say)
-    return find(cached)
+            making = cached.with_name(f".{cached.name}-{os.getpid()}")
+            making.mkdir()
+            try:
+                make(making)
+                making.rename(cached)
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
+    return cached
 
 
 def find(cached: Path) -> dict[str, Path]:
@@ -41,17 +60,3 @@ def find(cached: Path) -> dict[str, Path]:
                 found[name] = Path(path)
                 break
     return found
-
-
-def _make(cached: Path, say: Callable[[str], None]) -> None:
-    making = cached.with_name(f".{cached.name}-{os.getpid()}")
-    making.mkdir()
-    try:
-        try:
-            download(making, say)
-        except DownloadFailed as error:
-            say(f"{error}; building from source instead, about five minutes")
-            build(cached.with_name(f".build-{os.getpid()}"), making, say)
-        making.rename(cached)
-    finally:
-        shutil.rmtree(making, ignore_errors=True)

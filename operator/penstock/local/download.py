@@ -39,15 +39,33 @@ def download(destination: Path, say: Callable[[str], None]) -> None:
                 _write(destination / name, content)
             say(f"downloading etcd {ETCD}")
             archive = f"etcd-v{ETCD}-linux-{machine()}.tar.gz"
-            content = _get(client, f"{ETCD_RELEASES}/v{ETCD}/{archive}")
-            sums = _get(client, f"{ETCD_RELEASES}/v{ETCD}/SHA256SUMS").decode()
-            line = next((line for line in sums.splitlines() if line.endswith(archive)), "")
-            verify(content, line, archive)
-            _write(destination / "etcd", member(content, "/etcd"))
+            _unpack(client, f"{ETCD_RELEASES}/v{ETCD}", archive, "SHA256SUMS", destination / "etcd")
     except httpx.HTTPError as error:
-        raise DownloadFailed(
-            f"the release site cannot be reached ({type(error).__name__})"
-        ) from error
+        raise _unreachable(error) from error
+
+
+def download_archived(folder: str, archive: str, sums: str, binary: Path) -> None:
+    """Write the file of this name out of a .tar.gz in a release's folder. Raises DownloadFailed.
+
+    sums: the file beside it with the checksums.
+    """
+    try:
+        with httpx.Client(timeout=TIMEOUT, follow_redirects=True) as client:
+            _unpack(client, folder, archive, sums, binary)
+    except httpx.HTTPError as error:
+        raise _unreachable(error) from error
+
+
+def _unpack(client: httpx.Client, folder: str, archive: str, sums: str, binary: Path) -> None:
+    content = _get(client, f"{folder}/{archive}")
+    published = _get(client, f"{folder}/{sums}").decode()
+    line = next((line for line in published.splitlines() if line.endswith(archive)), "")
+    verify(content, line, archive)
+    _write(binary, member(content, f"/{binary.name}"))
+
+
+def _unreachable(error: httpx.HTTPError) -> DownloadFailed:
+    return DownloadFailed(f"the release site cannot be reached ({type(error).__name__})")
 
 
 def verify(content: bytes, published: str, name: str) -> None:

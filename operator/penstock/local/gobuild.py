@@ -104,6 +104,7 @@ class Go:
             "GOFLAGS": "-modcacherw -buildvcs=false",
             "GOPATH": str(work / "gopath"),
             "GOMODCACHE": str(work / "gopath" / "mod"),
+            "GOWORK": "off",
         }
 
     def __call__(self, cwd: Path, *args: str) -> str:

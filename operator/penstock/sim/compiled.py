@@ -26,7 +26,7 @@ COMPILED = (
         f"penstock_engine.core.{name}"
         for name in (
             "blocks", "cache", "drafts", "ending", "events", "host_tier", "open_steps", "queue", "scheduler",
-            "sequence", "stats", "step",
+            "scheduler_config", "sequence", "stats", "step",
         )
     ),
     *(

@@ -54,6 +54,7 @@ class Gateway:
         self._belief = Pace()  # of an engine when there is no other
         self._endpoints: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
+        self._unanswered: dict[str, int] = {}
         self._sent: dict[str, tuple[Request, Waiting, Place]] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
@@ -108,6 +109,7 @@ class Gateway:
 
     def began(self, request: Request) -> None:
         """An engine gave the first token."""
+        self._unanswered[request.pod] -= 1
         self._ttft_s.add(self._clock.now - request.arrival_s)
         cached_share = request.cached_tokens / request.prompt_tokens
         self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
@@ -204,6 +206,8 @@ class Gateway:
         self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
         request.pod = pod
         request.num_tries += 1
+        request.ahead, request.sent_s = self._unanswered.get(pod, 0), self._clock.now
+        self._unanswered[pod] = request.ahead + 1
         self._sent[request.request_id] = (request, waiting, place)
         if not self._engines[pod].submit(request):
             self._settle(request)
@@ -213,6 +217,8 @@ class Gateway:
         """It is not under way any more: what it added to an engine's load is taken off."""
         _, waiting, place = self._sent.pop(request.request_id)
         self._in_flight[request.pod] -= round(waiting.kv_tokens)
+        if request.first_token_s is None:
+            self._unanswered[request.pod] -= 1
         place.left()
 
     def _await_expiry(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from penstock_engine.core.scheduler import SchedulerConfig
+from penstock_engine.core.scheduler_config import SchedulerConfig
 
 
 class Record(BaseModel):

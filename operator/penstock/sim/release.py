@@ -47,9 +47,11 @@ class Release(Record):
     @model_validator(mode="after")
     def _is_valid(self) -> "Release":
         try:
-            self.service()
+            rollout = self.service().rollout
         except InvalidService as error:
             raise ValueError(str(error)) from error
+        if rollout.canary.shadow is not None or not rollout.is_switched_by_itself:
+            raise ValueError("the simulator copies no requests, and has nobody to say promote")
         return self
 
     def service(self) -> ServiceSpec:
@@ -116,7 +118,10 @@ class Rollout:
         count.ended(request.output_tokens, is_empty=False, violates=violates)
         count.told(request.prompt_tokens, request.cached_tokens)
         tpot_s = request.tpot_s if request.output_tokens > 1 else None
-        count.timed(request.prompt_tokens, request.ttft_s, tpot_s)
+        engine_s = request.ttft_s - (request.sent_s - request.arrival_s)
+        count.timed(
+            request.prompt_tokens, request.ahead, engine_s, tpot_s, overall_s=request.ttft_s
+        )
 
     def _look(self) -> None:
         self._reconcile()

@@ -7,9 +7,11 @@ Outcome = Literal["open", "ended", "shed", "failed"]
 
 class Request:
     """prefix: ids of the shared blocks its prompt begins with; equal ids, equal tokens. user: whose
-    turn it is in a closed loop. Times are on the simulated clock; None while they are to come."""
+    turn it is in a closed loop. ahead: requests that its engine had not begun to answer when it was
+    sent there. Times are on the simulated clock; None while they are to come."""
 
     __slots__ = (
+        "ahead",
         "arrival_s",
         "cached_tokens",
         "end_s",
@@ -21,6 +23,7 @@ class Request:
         "prefix",
         "prompt_tokens",
         "request_id",
+        "sent_s",
         "user",
     )
 
@@ -42,6 +45,8 @@ class Request:
         self.outcome: Outcome = "open"
         self.pod = ""
         self.num_tries = 0
+        self.ahead = 0
+        self.sent_s = arrival_s
         self.cached_tokens = 0
         self.first_token_s: float | None = None
         self.end_s: float | None = None

@@ -13,7 +13,8 @@ import torch
 from triton.runtime.jit import KernelInterface
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler, SchedulerConfig
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.kernels.operations import BY_DEVICE
 from penstock_engine.lora.checkpoint import Adapter, Factors

@@ -2,8 +2,9 @@
 
 import math
 
-from penstock.core.canary.evidence import NUM_BINS, Arm, length_bin
+from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
 from penstock.core.canary.moments import NOTHING, Moments
+from penstock.core.canary.tenants import MAX_TENANTS, NOBODY, OTHERS, Tenant
 
 # Clocks are no finer, and a logarithm needs a number above zero.
 LEAST_S = 1e-6
@@ -17,25 +18,44 @@ class ArmCount:
         self._prompt_tokens = self._cached_tokens = 0
         self._ttft = [NOTHING] * NUM_BINS
         self._tpot = [NOTHING] * NUM_BINS
-        self._output = NOTHING
+        self._overall = self._output = NOTHING
+        self._tenants: dict[str, Tenant] = {}
 
-    def failed(self) -> None:
+    def failed(self, tenant: str | None = None) -> None:
+        """tenant: None where tenants are not told apart."""
+        self._add(tenant, Tenant(requests=1, errors=1))
         self.requests += 1
         self._errors += 1
         self._violations += 1
 
-    def ended(self, output_tokens: int, *, is_empty: bool, violates: bool) -> None:
+    def ended(
+        self, output_tokens: int, *, is_empty: bool, violates: bool, tenant: str | None = None
+    ) -> None:
+        self._add(tenant, Tenant(requests=1))
         self.requests += 1
         self._empty_outputs += is_empty
         self._violations += violates
         self._output = _with(self._output, output_tokens)
 
-    def timed(self, prompt_tokens: int, ttft_s: float, tpot_s: float | None) -> None:
-        """tpot_s: None of an answer with one token."""
-        bin_ = length_bin(prompt_tokens)
+    def timed(
+        self,
+        prompt_tokens: int,
+        ahead: int,
+        ttft_s: float,
+        tpot_s: float | None,
+        *,
+        overall_s: float,
+        tenant: str | None = None,
+    ) -> None:
+        """ahead: requests that the engine had not begun to answer when it was given this one.
+        overall_s: ttft_s and what the request waited before. tpot_s: None of one token."""
+        bin_ = bin_of(prompt_tokens, ahead)
+        self._overall = _with(self._overall, overall_s)
         self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
         if tpot_s is not None:
             self._tpot[bin_] = _with(self._tpot[bin_], tpot_s)
+        tpot = NOTHING if tpot_s is None else _with(NOTHING, tpot_s)
+        self._add(tenant, Tenant(ttft=_with(NOTHING, ttft_s), tpot=tpot))
 
     def told(self, prompt_tokens: int, cached_tokens: int) -> None:
         self._prompt_tokens += prompt_tokens
@@ -49,10 +69,19 @@ class ArmCount:
             empty_outputs=self._empty_outputs,
             ttft=tuple(self._ttft),
             tpot=tuple(self._tpot),
+            overall=self._overall,
             output=self._output,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
+            tenants=dict(self._tenants),
         )
+
+    def _add(self, tenant: str | None, more: Tenant) -> None:
+        if tenant is None:
+            return
+        has_room = tenant in self._tenants or len(self._tenants) < MAX_TENANTS - 1
+        name = tenant if has_room else OTHERS
+        self._tenants[name] = self._tenants.get(name, NOBODY).plus(more)
 
 
 def _with(moments: Moments, value: float) -> Moments:

@@ -13,7 +13,7 @@ SCALES = (1, 2, 4, 8, 16)
 # How strongly an excess is doubted, in units of its own sampling variance. At 0 the noise of the
 # estimate costs a tenth of the information where there is no correlation, at 10 real correlation
 # goes unseen.
-DOUBT = 3.0
+DOUBT = 2.5
 # An excess that is believed, and known from few intervals only, is taken to be larger than it looks:
 # by this many intervals' worth.
 CAUTION = 20.0

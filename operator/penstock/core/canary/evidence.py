@@ -1,14 +1,22 @@
 """What the gateways saw of the canary, and of what it is compared with, in one block of time."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
+from penstock.core.canary import tenants
 from penstock.core.canary.moments import NOTHING, Moments
+from penstock.core.canary.tenants import Tenants
 
 # Upper bounds of the prompt-length bins; the last bin has none. Powers of two leave a bin a
 # twenty-fifth of the variance of log length where lengths spread over a decade.
 LENGTH_BOUNDS_TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192)
-NUM_BINS = len(LENGTH_BOUNDS_TOKENS) + 1
+NUM_LENGTHS = len(LENGTH_BOUNDS_TOKENS) + 1
+# Of the requests that an engine had been given and not begun to answer, when it was given one more.
+# How long a queue is explains most of what it does to a latency; finer bins explain hardly more.
+AHEAD_BOUNDS = (0, 1, 3, 7, 15)
+NUM_AHEADS = len(AHEAD_BOUNDS) + 1
+NUM_BINS = NUM_LENGTHS * NUM_AHEADS
 
 Binned = tuple[Moments, ...]
 EMPTY_BINS: Binned = (NOTHING,) * NUM_BINS
@@ -18,8 +26,16 @@ COUNTERS = (
 )  # fmt: skip
 
 
-def length_bin(prompt_tokens: int) -> int:
-    return bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
+def bin_of(prompt_tokens: int, ahead: int) -> int:
+    """Bins of one prompt length stand together."""
+    length = bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
+    return length * NUM_AHEADS + bisect_left(AHEAD_BOUNDS, ahead)
+
+
+def of_length(bins: "Binned", length: int) -> Moments:
+    """All of one bin of prompt lengths, however many were ahead."""
+    low = length * NUM_AHEADS
+    return reduce(Moments.plus, bins[low : low + NUM_AHEADS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +43,10 @@ class Arm:
     """One side of the comparison.
 
     requests: that ended, failed ones included. violations: that missed an objective, failed ones
-    included. empty_outputs: that succeeded and said nothing. ttft, tpot: log seconds per
-    prompt-length bin. output: log of output tokens. prompt_tokens and cached_tokens: for the
-    prefix-hit rate.
+    included. empty_outputs: that succeeded and said nothing. ttft, tpot: log seconds, since the
+    engine was given the request, per bin of prompt length and of requests ahead. overall: log
+    seconds to the first token since the request came. output: log of output tokens.
+    prompt_tokens and cached_tokens: for the prefix-hit rate. tenants: by name, where they are asked for.
     """
 
     requests: int = 0
@@ -38,15 +55,19 @@ class Arm:
     empty_outputs: int = 0
     ttft: Binned = EMPTY_BINS
     tpot: Binned = EMPTY_BINS
+    overall: Moments = NOTHING
     output: Moments = NOTHING
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    tenants: Tenants = field(default_factory=dict)
 
     def plus(self, other: "Arm") -> "Arm":
         return Arm(
             ttft=tuple(a.plus(b) for a, b in zip(self.ttft, other.ttft, strict=True)),
             tpot=tuple(a.plus(b) for a, b in zip(self.tpot, other.tpot, strict=True)),
+            overall=self.overall.plus(other.overall),
             output=self.output.plus(other.output),
+            tenants=tenants.plus(self.tenants, other.tenants),
             **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
         )
 
@@ -57,14 +78,20 @@ class Arm:
         return Arm(
             ttft=tuple(a.since(b) for a, b in zip(self.ttft, earlier.ttft, strict=True)),
             tpot=tuple(a.since(b) for a, b in zip(self.tpot, earlier.tpot, strict=True)),
+            overall=self.overall.since(earlier.overall),
             output=self.output.since(earlier.output),
+            tenants=tenants.since(self.tenants, earlier.tenants),
             **{name: getattr(self, name) - getattr(earlier, name) for name in COUNTERS},
         )
+
+    def of_most_tenants(self) -> "Arm":
+        """The same, with a bounded number of them."""
+        return replace(self, tenants=tenants.folded(self.tenants))
 
     @property
     def _n(self) -> tuple[int, ...]:
         """All that only grows while the counting goes on."""
-        moments = (*self.ttft, *self.tpot, self.output)
+        moments = (*self.ttft, *self.tpot, self.overall, self.output)
         return *(getattr(self, name) for name in COUNTERS), *(m.n for m in moments)
 
 

@@ -1,19 +1,22 @@
 """Whether log TTFT, log TPOT or log output length moved: differences of means, block by block.
 
-    block -> gathered until both sides have a few requests -> less the level of its length bin
+    block -> gathered until both sides have a few requests -> less the level of its bin
       -> difference of means, weighted by its precision -> variance from the requests, times the
       dispersion of the differences
 
 What both sides share (a slow minute, a shift of the load) cancels in the difference. Prompt length
-cancels with the level of the bin, also where one side has no request of that bin in that block.
+and the requests ahead cancel with the level of the bin, also where one side has no request of that
+bin in that block. How many are ahead is known before the answer, so a canary gains nothing by it; a
+queue that its control never had is not compared: what it does to clients is a test of its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 
 from penstock.core.canary.dispersion import UNDISPERSED, Dispersion
 from penstock.core.canary.estimate import NO_ESTIMATE, Estimate
-from penstock.core.canary.evidence import Binned
-from penstock.core.canary.moments import Moments
+from penstock.core.canary.evidence import NUM_AHEADS, Binned
+from penstock.core.canary.moments import NOTHING, Moments
 
 # An interval ends when there are so many requests, and so many on each side: one of all of them is
 # spent on the level of the interval. After so long it ends with one request on each side.
@@ -23,7 +26,13 @@ INTERVAL_S = 60.0
 # No verdict on less: how alike neighbours are has to show first.
 MIN_INTERVALS = 10
 MIN_REQUESTS = 16
-# Pseudo-requests: a bin's level leans on the overall level, the canary's variance on the control's.
+# Before it shows, what an interval holds beyond a few requests is taken to be alike by so much (their
+# correlation), as strongly as so many intervals would say it: many may be few independent ones.
+ALIKE, ALIKE_INTERVALS = 0.03, 30.0
+# Of the control, before a queue of that length is compared.
+MIN_LEVEL = 4
+# Pseudo-requests: a bin's level leans on that of all lengths with as many ahead, the canary's variance
+# on the control's.
 LEVEL_PRIOR = 2.0
 VARIANCE_PRIOR = 10.0
 
@@ -84,12 +93,15 @@ class Shift:
         return opened
 
     def _closed(self) -> "Shift":
+        seen = _plus(self.levels, self.open_control)
         levels = _levels(self.levels or self.open_control)
         canary = _residual(self.open_canary, levels)
         control = _residual(self.open_control, levels)
+        if not (canary.n and control.n):
+            return replace(self, open_s=0.0, open_canary=(), open_control=(), levels=seen)
         weight = 1 / (1 / canary.n + 1 / control.n)
         return Shift(
-            levels=_plus(self.levels, self.open_control),
+            levels=seen,
             canary=self.canary.add(canary, weight),
             control=self.control.add(control, weight),
             dispersion=self.dispersion.add(weight, canary.mean - control.mean),
@@ -104,9 +116,17 @@ class Shift:
         weight = self.dispersion.weight
         if noise <= 0:  # every request alike: a clock that stands still, not a measurement
             return NO_ESTIMATE
-        factor = self.dispersion.factor(noise / weight)
+        factor = self.dispersion.factor(noise / weight) + self._alike()
         information = weight * weight / (noise * factor)
         return Estimate(self.dispersion.mean, information, self.canary.n, self.control.n)
+
+    def _alike(self) -> float:
+        """What is added to the design effect for what may not have shown yet (Kish 1965)."""
+        n = self.dispersion.n
+        per_interval = self.dispersion.weight / n
+        return (
+            ALIKE * max(0.0, per_interval - SIDE_REQUESTS) * ALIKE_INTERVALS / (n + ALIKE_INTERVALS)
+        )
 
 
 def _plus(left: Binned, right: Binned) -> Binned:
@@ -119,17 +139,32 @@ def _count(bins: Binned) -> int:
     return sum(moments.n for moments in bins)
 
 
-def _levels(seen: Binned) -> list[float]:
-    """The level of each bin, by what the control showed."""
-    n = _count(seen)
-    overall = sum(moments.total for moments in seen) / n if n else 0.0
-    return [(m.total + LEVEL_PRIOR * overall) / (m.n + LEVEL_PRIOR) for m in seen]
+def _levels(seen: Binned) -> list[float | None]:
+    """The level of each bin, by what the control showed; None where it had hardly such a queue."""
+    of_aheads = [
+        reduce(Moments.plus, filter(_n, seen[ahead::NUM_AHEADS]), NOTHING)
+        for ahead in range(NUM_AHEADS)
+    ]
+    return [
+        _leaning(each, of_aheads[index % NUM_AHEADS].mean)
+        if of_aheads[index % NUM_AHEADS].n >= MIN_LEVEL
+        else None
+        for index, each in enumerate(seen)
+    ]
 
 
-def _residual(bins: Binned, levels: list[float]) -> Moments:
+def _n(moments: Moments) -> int:
+    return moments.n
+
+
+def _leaning(moments: Moments, level: float) -> float:
+    return (moments.total + LEVEL_PRIOR * level) / (moments.n + LEVEL_PRIOR)
+
+
+def _residual(bins: Binned, levels: list[float | None]) -> Moments:
     n, total, squares = 0, 0.0, 0.0
     for moments, level in zip(bins, levels, strict=True):
-        if moments.n:
+        if moments.n and level is not None:
             rest = moments.without(level)
             n, total, squares = n + rest.n, total + rest.total, squares + rest.squares
     return Moments(n, total, squares)

@@ -8,12 +8,21 @@ from penstock.core.canary.metric_gate import MetricGate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowSpec:
+    """share: of the requests that are copied. duration_s: of time with copies."""
+
+    share: float = 0.1
+    duration_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CanarySpec:
     """alpha: the chance that a canary equal to stable is ever aborted, all tests together.
 
     tolerance: the relative regression of TTFT and TPOT that a promoted canary does not reach.
     error_tolerance, violation_tolerance: the same for shares of requests, in absolute terms.
-    Weights are shares of traffic. metrics: the user's own, by names of their own.
+    Weights are shares of traffic. metrics: the user's own, by names of their own. shadow: what it is
+    shown before it has traffic, if anything.
     """
 
     alpha: float = 0.01
@@ -25,6 +34,7 @@ class CanarySpec:
     max_duration_s: float = 3600.0
     on_timeout: Literal["Rollback", "Promote"] = "Rollback"
     metrics: tuple[MetricGate, ...] = ()
+    shadow: ShadowSpec | None = None
 
     @property
     def log_tolerance(self) -> float:

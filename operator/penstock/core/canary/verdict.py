@@ -35,4 +35,11 @@ class Extend:
     weight: float
 
 
-Verdict = Accept | Abort | Continue | Extend
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Copies have shown no fault for as long as was asked for: it may meet callers."""
+
+    reason: str
+
+
+Verdict = Accept | Abort | Continue | Extend | Shown

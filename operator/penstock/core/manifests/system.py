@@ -67,12 +67,12 @@ def system_manifests(
     gateway_port: int,
     host_network: bool,
     replicas: int,
-    metrics_hosts: Sequence[str] = (),
+    operator_args: Sequence[str] = (),
 ) -> list[Object]:
     """Everything but the CRDs, in the order to apply.
 
     host_network: the gateway listens on its node's address, for clusters without load balancers.
-    metrics_hosts: that the operator may ask for metrics of canaries.
+    operator_args: more of what the operator is started with.
     """
     return [
         {
@@ -83,7 +83,7 @@ def system_manifests(
         *_account(OPERATOR, OPERATOR_RULES),
         *_account(GATEWAY, GATEWAY_RULES),
         *_lease_rights(),
-        _operator(image, replicas, metrics_hosts),
+        _operator(image, replicas, operator_args),
         _gateway(image, gateway_port, host_network, replicas),
         {
             "apiVersion": "v1",
@@ -145,12 +145,12 @@ def _lease_rights() -> list[Object]:
     ]
 
 
-def _operator(image: str, replicas: int, metrics_hosts: Sequence[str]) -> Object:
+def _operator(image: str, replicas: int, operator_args: Sequence[str]) -> Object:
     container = {
         "command": ["penstock"],
         "args": [
             "operator", "run", f"--engine-image={image}", "--host=$(POD_IP)",
-            f"--port={OPERATOR_PORT}", *(f"--metrics-host={host}" for host in metrics_hosts),
+            f"--port={OPERATOR_PORT}", *operator_args,
         ],
         "ports": [{"name": "http", "containerPort": OPERATOR_PORT, "protocol": "TCP"}],
         "resources": {

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.canary.evidence import LENGTH_BOUNDS_TOKENS, Arm
+from penstock.core.canary.evidence import LENGTH_BOUNDS_TOKENS, Arm, of_length
 from penstock.core.canary.moments import Moments
 
 
@@ -39,12 +39,14 @@ def by_bin(canary: Arm, control: Arm) -> Iterator[Bin]:
     """Those that have requests on either side."""
     lows, highs = (0, *LENGTH_BOUNDS_TOKENS), (*LENGTH_BOUNDS_TOKENS, None)
     for index, (low, high) in enumerate(zip(lows, highs, strict=True)):
-        ttft = _pair(canary.ttft[index], control.ttft[index])
+        ttft = pair(of_length(canary.ttft, index), of_length(control.ttft, index))
         if ttft.canary_n or ttft.control_n:
-            yield Bin(low, high, ttft, _pair(canary.tpot[index], control.tpot[index]))
+            tpot = pair(of_length(canary.tpot, index), of_length(control.tpot, index))
+            yield Bin(low, high, ttft, tpot)
 
 
-def _pair(canary: Moments, control: Moments) -> Pair:
+def pair(canary: Moments, control: Moments) -> Pair:
+    """Of log seconds on both sides."""
     return Pair(_mean_s(canary), _mean_s(control), canary.n, control.n)
 
 

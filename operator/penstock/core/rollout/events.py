@@ -9,7 +9,7 @@ Some of them mean nothing in a phase: the table of phases says which, and they a
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.canary.verdict import Abort, Accept, Verdict
+from penstock.core.canary.verdict import Abort, Accept, Shown, Verdict
 from penstock.core.observed import Observed, ObservedPod, verdict_of
 from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command
@@ -60,6 +60,8 @@ def happenings(state: RolloutState, seen: Seen) -> Iterator[Happening]:
         yield "Accepted", seen.verdict.reason
     if isinstance(seen.verdict, Abort):
         yield "Aborted", seen.verdict.reason
+    if isinstance(seen.verdict, Shown):
+        yield "Shown", seen.verdict.reason
     yield from _progress(state, seen)
 
 
@@ -133,9 +135,11 @@ def _said(pod: ObservedPod) -> str:
 def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
     """What the phase itself waits for."""
     match state.phase:
-        case "Starting" | "Growing" | "Replacing":
+        case "Waiting" if not seen.spec.is_switched_by_itself:
+            pass
+        case "Starting" | "Waiting" | "Growing" | "Replacing":
             if _are_ready(state, seen):
-                yield "PodsReady", f"the pods of revision {state.revision} are ready"
+                yield _readiness(state, seen), f"the pods of revision {state.revision} are ready"
         case "RollingBack" if state.strategy == "Rolling":
             if _has(seen, state.stable, seen.total):
                 yield "PodsReady", f"the pods of revision {state.stable} are back"
@@ -146,8 +150,18 @@ def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
         case "Promoting" | "RollingBack":
             if reason := _routes_moved(state, seen):
                 yield "RoutesMoved", reason
-        case "Stable" | "Judging" | "Paused" | "Rejected":
+        case "Stable" | "Shadowing" | "Judging" | "Paused" | "Rejected":
             pass
+
+
+def _readiness(state: RolloutState, seen: Seen) -> Event:
+    """What comes of pods that are ready."""
+    if state.phase == "Starting":
+        if state.strategy == "Canary" and seen.spec.canary.shadow is not None:
+            return "ReadyForCopies"
+        if state.strategy == "BlueGreen" and not seen.spec.is_switched_by_itself:
+            return "ReadyToSwitch"
+    return "PodsReady"
 
 
 def _routes_moved(state: RolloutState, seen: Seen) -> str | None:

@@ -17,6 +17,8 @@ Phase = Literal[
     "Stable",  # one revision has pods and all of the traffic
     "Stopping",  # Recreate: the old pods drain before new ones start
     "Starting",  # pods of the new revision start; no traffic
+    "Shadowing",  # Canary: the new revision gets copies of requests; no traffic
+    "Waiting",  # BlueGreen: all pods are ready; a person says when to switch
     "Judging",  # Canary: traffic is split, evidence comes in
     "Paused",  # Canary: the split is held, by hand
     "Growing",  # Canary: the new revision gets the pods that all of the traffic needs
@@ -32,8 +34,11 @@ Event = Literal[
     "RevisionChanged",  # the spec asks for a revision that is neither stable nor being rolled out
     "RevisionRestored",  # the spec asks for the stable revision again
     "PodsReady",  # all that the phase starts are ready
+    "ReadyForCopies",  # the same, and it is shown copies before it gets traffic
+    "ReadyToSwitch",  # the same, and a person is asked
     "PodsGone",  # all that the phase drains are gone
     "PodsFailed",  # pods of the new revision cannot start, or crash
+    "Shown",  # copies have shown no fault for as long as was asked for
     "Accepted",  # the judge, or onTimeout: Promote
     "Aborted",  # the judge, a gate, or onTimeout: Rollback
     "PromotedByHand",
@@ -88,6 +93,14 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         **_STARTING,
         ("Starting", "PodsReady"): "Judging",
         ("Starting", "PromotedByHand"): "Growing",
+        ("Starting", "ReadyForCopies"): "Shadowing",
+        ("Shadowing", "Shown"): "Judging",
+        ("Shadowing", "PromotedByHand"): "Growing",
+        ("Shadowing", "Aborted"): "Discarding",
+        ("Shadowing", "AbortedByHand"): "Discarding",
+        ("Shadowing", "PodsFailed"): "Discarding",
+        ("Shadowing", "RevisionChanged"): "Discarding",
+        ("Shadowing", "RevisionRestored"): "Discarding",
         ("Judging", "Accepted"): "Growing",
         ("Judging", "PromotedByHand"): "Growing",
         ("Judging", "Aborted"): "RollingBack",
@@ -116,6 +129,13 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         **_FORWARD,
         **_STARTING,
         ("Starting", "PodsReady"): "Promoting",
+        ("Starting", "ReadyToSwitch"): "Waiting",
+        ("Waiting", "PodsReady"): "Promoting",
+        ("Waiting", "PromotedByHand"): "Promoting",
+        ("Waiting", "AbortedByHand"): "Discarding",
+        ("Waiting", "PodsFailed"): "Discarding",
+        ("Waiting", "RevisionChanged"): "Discarding",
+        ("Waiting", "RevisionRestored"): "Discarding",
         **_PROMOTING,
         **_BACK,
     },

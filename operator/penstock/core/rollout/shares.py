@@ -14,6 +14,14 @@ class Share:
     weight: int
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Of this share of the requests each of the sides gets a copy, whose answer is dropped."""
+
+    sides: tuple[Side, ...]
+    share: float
+
+
 def split(whole: int, by: Mapping[Side, int]) -> tuple[Share, ...]:
     """`whole` percent in proportion to the numbers of `by`; nothing for those with 0.
 

@@ -61,7 +61,7 @@ def _strategy(state: RolloutState, seen: Seen) -> Strategy:
 def _entered(moved: RolloutState, before: RolloutState, seen: Seen) -> RolloutState:
     """What comes with a phase."""
     match moved.phase:
-        case "Judging" if before.phase == "Starting":
+        case "Judging" if before.phase in ("Starting", "Shadowing"):
             weight = percent(seen.spec.canary.min_weight, with_control=seen.spec.with_control)
             return replace(moved, weight=weight)
         case "RollingBack" | "Discarding" if moved.rejected is None and moved.revision is not None:

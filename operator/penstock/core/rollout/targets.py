@@ -7,7 +7,7 @@ pod; the canary's come on top. No side that is judged loses a pod while it is.
 from dataclasses import dataclass
 
 from penstock.core.observed import Observed, verdict_of
-from penstock.core.rollout.shares import Share, split
+from penstock.core.rollout.shares import Copies, Share, split
 from penstock.core.rollout.size import Count, pods_for, replaced
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rollout.state import RolloutState
@@ -21,10 +21,11 @@ MAX_WEIGHT, MAX_WEIGHT_WITH_CONTROL = 50, 49
 @dataclass(frozen=True, slots=True)
 class Targets:
     """pods: of each side that is to be there; None leaves the number as it is. shares: what gateways
-    are to be told."""
+    are to be told; copies: likewise."""
 
     pods: dict[Side, int | None]
     shares: tuple[Share, ...]
+    copies: Copies | None = None
 
 
 def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: int) -> Targets:
@@ -34,8 +35,10 @@ def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: i
             return view.settled()
         case "Stopping":
             return Targets({}, ())
-        case "Starting":
+        case "Starting" | "Waiting":
             return view.starting()
+        case "Shadowing":
+            return view.shadowing()
         case "Judging" | "Paused":
             return view.judged()
         case "Growing":
@@ -80,6 +83,15 @@ class _View:
             if self._has_control and self._is_admitted(self.new.revision):
                 pods[self.control] = least
         return Targets(pods, self._stable_shares(100))
+
+    def shadowing(self) -> Targets:
+        """Copies for the control as well: both have the same cache when they are compared later."""
+        started, shadow = self.starting(), self.spec.canary.shadow
+        if shadow is None:  # the spec has lost it meanwhile; nothing more is shown
+            return started
+        sides = tuple(side for side in (self.new, self.control) if self._ready(side))
+        copies = Copies(sides, shadow.share) if sides else None
+        return Targets(started.pods, started.shares, copies)
 
     def judged(self) -> Targets:
         """The canary's share is what its pods and its control's can carry of what it has earned."""

@@ -15,7 +15,7 @@ from penstock.core.canary.tally import TallyReading
 from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.service import Object
 
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 # More is no news, and no number for JSON.
 MAX_E_VALUE = 1e12
 
@@ -25,7 +25,7 @@ class Trial:
     """deployment: the uid of the canary's. A revision that is tried again is another trial. metrics:
     the user's own, by name. canary, control: all that came since it began, warm-up included."""
 
-    version: Literal[2]
+    version: Literal[3]
     deployment: str
     state: JudgeState
     metrics: Mapping[str, Measured] = field(default_factory=dict)
@@ -70,6 +70,8 @@ def _evidence(spec: CanarySpec, state: JudgeState, finding: Finding) -> Object:
     match finding.metric:
         case "TTFT":
             effect = _of_shift(spec, state.ttft.estimate())
+        case "TTFT with queues":
+            effect = _of_shift(spec, state.overall.estimate())
         case "TPOT":
             effect = _of_shift(spec, state.tpot.estimate())
         case "Output length":

@@ -12,7 +12,7 @@ for some time. Whoever cannot see holds.
 from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import GatewayReading, Missing, Observation
+from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
@@ -31,8 +31,6 @@ HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
 WORTH_ITS_PRICE = 1.45
 # Who needs more than so many times what there is does not wait to be sure.
 FLOOD = 2
-# Numbers that are older by so many looks are those of another time, whoever still gives them.
-STALE_S = 20.0
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -95,6 +93,8 @@ class Sizing:
             return decision, replace(state, calm_s=None)
         need = self._need(objectives, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
+        if seen.second_hand is not None:
+            trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
         state, entries = self._wanted(objectives, bounds, seen, need, state)
         trail += entries
         current, wanted = seen.provisioned, entries[-1].replicas

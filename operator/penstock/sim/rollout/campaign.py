@@ -7,10 +7,14 @@ from functools import partial
 import numpy as np
 
 from penstock.core.canary.spec import CanarySpec
+from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.interval import of_quantile, of_share
 from penstock.sim.rollout.judges import Decided, JudgeName, appoint
 from penstock.sim.rollout.minutes import Objectives, history, live, objectives
 from penstock.sim.rollout.scenario import Scenario
+
+# A control takes as much, and stable keeps a share.
+MAX_WEIGHT = 0.49
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ def simulate(
     name: JudgeName, scenario: Scenario, runs: int, seed: int, jobs: int = 1, alpha: float = 0.01
 ) -> list[Life]:
     """Run i draws the same requests for every judge."""
-    spec = CanarySpec(alpha=alpha, max_duration_s=scenario.hours * 3600)
+    spec = CanarySpec(alpha=alpha, max_duration_s=scenario.hours * 3600, max_weight=MAX_WEIGHT)
     one = partial(_life, name, scenario, spec, objectives(scenario), seed)
     if jobs == 1:
         return [one(index) for index in range(runs)]
@@ -38,11 +42,13 @@ def _life(
 ) -> Life:
     draw = np.random.default_rng([seed, index])
     judge = appoint(name, spec, limits, history(scenario, draw))
-    exposed = 0
-    for minute in live(scenario, limits, draw):
+    exposed, growth = 0, Growth()
+    for minute in live(scenario, limits, draw, growth):
         exposed += minute.canary.requests
         if decided := judge.see(minute):
             return Life(decided, exposed)
+        if scenario.grows:
+            growth.look((minute.index + 1) * 60.0, judge.weight / spec.min_weight)
     return Life(Decided("undecided", scenario.hours * 3600, "the time was up"), exposed)
 
 

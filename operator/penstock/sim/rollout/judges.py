@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.canary.evidence import History
 from penstock.core.canary.judge import JudgeState, begin, judge
 from penstock.core.canary.spec import CanarySpec
-from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
+from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Shown
 from penstock.sim.rollout.minutes import BLOCK_S, Minute, Objectives, SideMinute
 from penstock.sim.rollout.requests import Floats
 
@@ -31,6 +31,11 @@ class Decided:
 
 
 class Judge(Protocol):
+    @property
+    def weight(self) -> float:
+        """The share of traffic that the canary has earned."""
+        ...
+
     def see(self, minute: Minute) -> Decided | None:
         """After each minute, until it has decided."""
         ...
@@ -40,6 +45,10 @@ class Judge(Protocol):
 class Penstock:
     spec: CanarySpec
     state: JudgeState
+
+    @property
+    def weight(self) -> float:
+        return self.state.weight
 
     def see(self, minute: Minute) -> Decided | None:
         for index, block in enumerate(minute.blocks):
@@ -52,7 +61,7 @@ class Penstock:
                     return Decided("promoted", at_s, verdict.reason)
                 case Abort():
                     return Decided("aborted", at_s, verdict.reason)
-                case Continue() | Extend():
+                case Continue() | Extend() | Shown():
                     pass
         return None
 
@@ -83,6 +92,7 @@ class Argo:
     failure_limit: int
     window: list[SideMinute] = field(default_factory=list)
     failed: int = 0
+    weight: float = field(default=CanarySpec().min_weight, init=False)
 
     def see(self, minute: Minute) -> Decided | None:
         self.window = [*self.window, minute.canary][-5:]
@@ -103,6 +113,7 @@ class Flagger:
     minutes: int
     threshold: int = 5
     failed: int = 0
+    weight: float = field(default=CanarySpec().min_weight, init=False)
 
     def see(self, minute: Minute) -> Decided | None:
         at_s = (minute.index + 1) * 60.0
@@ -119,6 +130,7 @@ class Kayenta:
 
     minutes: int
     points: list[tuple[list[float], list[float]]] = field(default_factory=list)
+    weight: float = field(default=CanarySpec().min_weight, init=False)
 
     def see(self, minute: Minute) -> Decided | None:
         self.points.append((_point(minute.canary), _point(minute.control)))

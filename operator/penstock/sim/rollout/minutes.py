@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.canary.evidence import (
+    AHEAD_BOUNDS,
     LENGTH_BOUNDS_TOKENS,
+    NUM_AHEADS,
     NUM_BINS,
     Arm,
     Binned,
@@ -15,6 +17,7 @@ from penstock.core.canary.evidence import (
     History,
 )
 from penstock.core.canary.moments import NOTHING, Moments
+from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.requests import Floats, Requests, Source
 from penstock.sim.rollout.scenario import Scenario
 
@@ -69,14 +72,19 @@ def history(scenario: Scenario, draw: np.random.Generator) -> History:
     return History(requests, int(draw.binomial(requests, scenario.error_share)))
 
 
-def live(scenario: Scenario, limits: Objectives, draw: np.random.Generator) -> Iterator[Minute]:
+def live(
+    scenario: Scenario, limits: Objectives, draw: np.random.Generator, growth: Growth
+) -> Iterator[Minute]:
+    """growth: what is done to it between two minutes is seen from the next one on, if the scenario
+    grows."""
     phase = float(draw.uniform(0, 2 * math.pi))
-    canary = Source.of(scenario, True, phase, draw)
-    control = Source.of(scenario, False, phase, draw)
+    canary = Source.of(scenario, True, phase, draw, growth)
+    control = Source.of(scenario, False, phase, draw, growth)
+    span_s = 60.0 if scenario.grows else SPAN_S
     end_s = scenario.hours * 3600
     start_s = 0.0
     while start_s < end_s:
-        stop_s = min(end_s, start_s + SPAN_S)
+        stop_s = min(end_s, start_s + span_s)
         seen = canary.span(start_s, stop_s), control.span(start_s, stop_s)
         arms = [_arms(side, start_s, stop_s, limits) for side in seen]
         blocks = [Block(length_s=BLOCK_S, canary=a, control=b) for a, b in zip(*arms, strict=True)]
@@ -108,11 +116,13 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
     blocks = round((stop_s - start_s) / BLOCK_S)
     block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
     good = ~side.failed
-    bins = np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
+    bins = NUM_AHEADS * np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
+    bins += np.searchsorted(AHEAD_BOUNDS, side.ahead)
     violated = side.failed | (side.ttft > limits.ttft) | (side.tpot > limits.tpot)
     cell = (block * NUM_BINS + bins)[good]
     ttft = _cells(cell, side.ttft[good], blocks * NUM_BINS)
     tpot = _cells(cell, side.tpot[good], blocks * NUM_BINS)
+    overall = _cells(block[good], side.ttft[good], blocks)
     output = _cells(block[good], side.output[good], blocks)
     requests = np.bincount(block, minlength=blocks).tolist()
     errors = np.bincount(block[side.failed], minlength=blocks).tolist()
@@ -126,6 +136,7 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
             violations=violations[i],
             ttft=ttft[i * NUM_BINS : (i + 1) * NUM_BINS],
             tpot=tpot[i * NUM_BINS : (i + 1) * NUM_BINS],
+            overall=overall[i],
             output=output[i],
             prompt_tokens=round(prompt[i]),
             cached_tokens=round(cached[i]),

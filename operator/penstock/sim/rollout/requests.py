@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.scenario import Scenario
 
 Floats = NDArray[np.float64]
@@ -23,9 +24,10 @@ SLOT_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Requests:
     """Ascending by arrival. Latencies and lengths are natural logs; of failed requests no one sees
-    them."""
+    them. ahead: requests of the same pod that had no first token yet."""
 
     at_s: Floats
+    ahead: NDArray[np.int64]
     ttft: Floats
     tpot: Floats
     prompt_tokens: Floats
@@ -36,24 +38,46 @@ class Requests:
 
 @dataclass(slots=True)
 class Source:
-    """One side; draws spans of time one after the other. waits_s: of each pod's queue."""
+    """One side; draws spans of time one after the other. waits_s: of each pod's queue. open_s: when
+    the requests that are under way at the end of a span get their first token, of each pod.
+    service_s: the mean of one request, in a queue. growth: of the traffic since the start."""
 
     scenario: Scenario
     is_canary: bool
     phase: float
     draw: np.random.Generator
     waits_s: list[float]
+    open_s: list[Floats]
+    service_s: float
+    growth: Growth
 
     @classmethod
     def of(
-        cls, scenario: Scenario, is_canary: bool, phase: float, draw: np.random.Generator
+        cls,
+        scenario: Scenario,
+        is_canary: bool,
+        phase: float,
+        draw: np.random.Generator,
+        growth: Growth | None = None,
     ) -> "Source":
         rate = scenario.canary_rate if is_canary else scenario.control_rate
         # Pods of stable are as loaded as the canary's.
         pods = max(1, round(rate / scenario.canary_rate))
-        return cls(scenario, is_canary, phase, draw, [0.0] * pods)
+        return cls(
+            scenario,
+            is_canary,
+            phase,
+            draw,
+            [0.0] * pods,
+            [np.empty(0)] * pods,
+            scenario.utilization * pods / rate,
+            growth or Growth(),
+        )
 
     def span(self, start_s: float, end_s: float) -> Requests:
+        for _ in range(self.growth.pods - len(self.waits_s)):
+            self.waits_s.append(0.0)
+            self.open_s.append(np.empty(0))
         at_s = self._arrivals(start_s, end_s)
         n, scenario, draw = len(at_s), self.scenario, self.draw
         length = draw.standard_normal(n)
@@ -61,16 +85,19 @@ class Source:
         share = scenario.length_share
         work = scenario.ttft_sigma * (math.sqrt(share) * length + math.sqrt(1 - share) * noise)
         tpot = math.log(MEDIAN_TPOT_S) + scenario.tpot_sigma * self._noise(n)
+        pod_of = draw.integers(len(self.waits_s), size=n)
         if scenario.latency == "queue":
-            ttft, load = self._queued(at_s, work)
+            ttft, load = self._queued(at_s, work, pod_of)
             tpot += TPOT_PER_LOAD * load
         else:
             ttft = math.log(MEDIAN_TTFT_S) + work
         effect = scenario.effect if self.is_canary else type(scenario.effect)()
         missing = self._cold(at_s)
+        ttft = ttft + math.log(effect.ttft) + np.log1p(COLD_COST * missing)
         return Requests(
             at_s=at_s,
-            ttft=ttft + math.log(effect.ttft) + np.log1p(COLD_COST * missing),
+            ahead=self._ahead(at_s, at_s + np.exp(ttft), pod_of),
+            ttft=ttft,
             tpot=tpot + math.log(effect.tpot),
             prompt_tokens=np.maximum(1.0, MEDIAN_PROMPT_TOKENS * np.exp(length)),
             cached_share=HIT_SHARE * (1 - missing),
@@ -88,9 +115,9 @@ class Source:
     def _arrivals(self, start_s: float, end_s: float) -> Floats:
         slots = np.arange(start_s, end_s, SLOT_S)
         rate = self.scenario.canary_rate if self.is_canary else self.scenario.control_rate
-        load = np.ones(len(slots))
+        load = np.full(len(slots), self.growth.factor)
         if self.scenario.latency == "queue":
-            load += LOAD_SWING * np.sin(2 * math.pi * slots / LOAD_PERIOD_S + self.phase)
+            load *= 1 + LOAD_SWING * np.sin(2 * math.pi * slots / LOAD_PERIOD_S + self.phase)
         counts = self.draw.poisson(rate * SLOT_S * load)
         times = np.repeat(slots, counts) + SLOT_S * self.draw.random(counts.sum())
         return np.sort(times)
@@ -101,20 +128,33 @@ class Source:
             return np.zeros(len(at_s))
         return np.clip(1 - at_s / self.scenario.warm_up_s, 0.0, 1.0)
 
-    def _queued(self, at_s: Floats, work: Floats) -> tuple[Floats, Floats]:
+    def _ahead(
+        self, at_s: Floats, first_token_s: Floats, pod_of: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        ahead = np.zeros(len(at_s), dtype=np.int64)
+        for pod, open_s in enumerate(self.open_s):
+            mine = np.flatnonzero(pod_of == pod)
+            answered_s = np.sort(np.concatenate((open_s, first_token_s[mine])))
+            given = len(open_s) + np.arange(len(mine))
+            # Nobody is answered before it came, so whoever is answered by then came before.
+            ahead[mine] = given - np.searchsorted(answered_s, at_s[mine], side="right")
+            if len(mine):
+                self.open_s[pod] = answered_s[answered_s > at_s[mine[-1]]]
+        return ahead
+
+    def _queued(
+        self, at_s: Floats, work: Floats, pod_of: NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
         """Log TTFT as wait plus service in a queue of one server per pod (Lindley 1952), and log of
         one plus the wait in mean services."""
-        pods = len(self.waits_s)
-        rate = self.scenario.canary_rate if self.is_canary else self.scenario.control_rate
-        mean_service_s = self.scenario.utilization * pods / rate
-        service_s = mean_service_s * np.exp(work - self.scenario.ttft_sigma**2 / 2)
+        slower = self.scenario.effect.service if self.is_canary else 1.0
+        service_s = slower * self.service_s * np.exp(work - self.scenario.ttft_sigma**2 / 2)
         wait_s = np.empty(len(at_s))
-        pod_of = self.draw.integers(pods, size=len(at_s))
-        for pod in range(pods):
+        for pod in range(len(self.waits_s)):
             mine = np.flatnonzero(pod_of == pod)
             if len(mine):
                 wait_s[mine] = self._waits(pod, at_s[mine], service_s[mine])
-        return np.log(wait_s + service_s), np.log1p(wait_s / mean_service_s)
+        return np.log(wait_s + service_s), np.log1p(wait_s / self.service_s)
 
     def _waits(self, pod: int, at_s: Floats, service_s: Floats) -> Floats:
         """The backlog is carried from span to span as work left at the last arrival."""

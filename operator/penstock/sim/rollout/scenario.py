@@ -7,13 +7,17 @@ from typing import Literal
 # queue: each pod is a queue under a load that swells and ebbs for all, so neighbours are alike.
 Latency = Literal["lognormal", "heavy", "queue"]
 
+NAMES = ("ttft", "tpot", "service", "errors", "output")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """ttft, tpot, output: factors. errors: added to the share of requests that fail."""
+    """ttft, tpot, output: factors. service: of the time that a request holds its queue up, so that the
+    queue grows as well. errors: added to the share of requests that fail."""
 
     ttft: float = 1.0
     tpot: float = 1.0
+    service: float = 1.0
     errors: float = 0.0
     output: float = 1.0
 
@@ -23,8 +27,8 @@ class Effect:
         values: dict[str, float] = {}
         for part in filter(None, text.split(",")):
             name, found, value = part.partition("=")
-            if not found or name not in ("ttft", "tpot", "errors", "output"):
-                raise ValueError(f"{part!r} is not one of ttft=, tpot=, errors=, output= a number")
+            if not found or name not in NAMES:
+                raise ValueError(f"{part!r} is not one of {'=, '.join(NAMES)}= a number")
             values[name] = float(value)
         return cls(**values)
 
@@ -33,6 +37,9 @@ class Effect:
 class Scenario:
     """Rates in requests per second. *_sigma: standard deviation of log latency (queue: of log
     service time). length_share: the part of the variance of log TTFT that prompt length explains.
+
+    grows: the rates are those of the start, with control pods at the canary's rate, and both grow
+    with the weight that the judge gives.
 
     warm_up_s: how long the canary's prefix cache takes to fill. history_hours: what is known of
     stable's errors before the canary came.
@@ -50,3 +57,4 @@ class Scenario:
     warm_up_s: float = 0.0
     history_hours: float = 1.0
     utilization: float = 0.3
+    grows: bool = False

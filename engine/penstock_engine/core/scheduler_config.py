@@ -1,0 +1,41 @@
+"""What one scheduler may use at once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock_engine.core.speculation import SpeculationConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
+    run at once. adapter_patience_s: how long others may go first because their adapter runs.
+    window_tokens: how far back a token sees, itself included; None: some layer sees all."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    block_size: int
+    num_blocks: int
+    prefix_caching: bool = True
+    max_num_queued_seqs: int = 1024
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    speculation: SpeculationConfig | None = None
+    num_host_blocks: int = 0
+    max_adapters: int = 0
+    adapter_patience_s: float = 1.0
+    window_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "max_num_queued_seqs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.window_tokens is not None and self.window_tokens < 1:
+            raise ValueError("a token sees at least itself")
+        if self.max_num_tokens < 2:
+            raise ValueError("a sequence needs room for a prompt token and a generated one")
+
+    @property
+    def max_num_tokens(self) -> int:
+        """Prompt and output of one sequence together: the model's limit, or the pool's."""
+        return min(self.max_model_len, self.num_blocks * self.block_size)

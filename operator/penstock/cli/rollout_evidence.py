@@ -1,0 +1,55 @@
+"""What the judge keeps of a canary, in tables: for prompts of each length, and for each tenant."""
+
+from rich.table import Table
+
+from penstock.adapters.kube import CONFIG_MAPS, INFERENCE_SERVICES, Kube
+from penstock.cli.rollout_status import console, percent
+from penstock.core.canary.counts import Counts
+from penstock.core.manifests.kept import TRIAL
+from penstock.core.rollout.by_bin import Pair, by_bin
+from penstock.core.rollout.by_tenant import by_tenant
+from penstock.core.rollout.trial import Trial, from_record
+from penstock.errors import NotFound
+
+
+async def kept_trial(kube: Kube, namespace: str, service: str) -> Trial | None:
+    """Of the last canary; None where none was judged."""
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    try:
+        kept = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
+    except NotFound:
+        return None
+    return from_record(TRIAL.record_of(kept, body["metadata"]["uid"]))
+
+
+def print_by_bin(trial: Trial) -> None:
+    table = Table("prompt tokens", "TTFT", "control", "", "TPOT", "control", "", "requests")
+    for each in by_bin(trial.canary, trial.control):
+        upper = "" if each.high_tokens is None else f" to {each.high_tokens:,}"
+        table.add_row(
+            f"{each.low_tokens:,}{upper}", *_pair(each.ttft), *_pair(each.tpot),
+            f"{each.ttft.canary_n:,} / {each.ttft.control_n:,}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def print_by_tenant(trial: Trial) -> None:
+    table = Table(
+        "tenant", "TTFT", "control", "", "TPOT", "control", "", "requests", "failed", "control"
+    )
+    for each in by_tenant(trial.canary, trial.control):
+        table.add_row(
+            each.name or "all others", *_pair(each.ttft), *_pair(each.tpot),
+            f"{each.canary.requests:,} / {each.control.requests:,}",
+            _share(each.canary), _share(each.control),
+        )  # fmt: skip
+    console.print(table)
+
+
+def _pair(pair: Pair) -> tuple[str, str, str]:
+    both = ["" if s is None else f"{1000 * s:,.1f} ms" for s in (pair.canary_s, pair.control_s)]
+    return both[0], both[1], percent(pair.effect)
+
+
+def _share(counts: Counts) -> str:
+    return f"{100 * counts.share:.1f} %" if counts.requests else ""

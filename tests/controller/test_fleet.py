@@ -1,0 +1,63 @@
+"""Which engines are read: to scale by them, or for the faults of a rollout alone."""
+
+import pytest
+
+from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.controller.fleet import scale_targets
+from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ROLE_LABEL, SERVICE_LABEL
+
+KEY = ("default", "chat")
+OLD, NEW = "a" * 8, "b" * 8
+
+
+def body(mode, candidate=None):
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": "chat", "namespace": "default", "uid": "u1", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"model": {"uri": "pvc://models"}, "scaling": {"mode": mode}},
+        "status": {
+            "traffic": [{"revision": OLD, "weight": 100}], "stableRevision": OLD,
+            "candidateRevision": candidate,
+        },
+    }  # fmt: skip
+
+
+def child(name, revision, cohort=""):
+    labels = {
+        SERVICE_LABEL: "chat", REVISION_LABEL: revision, ROLE_LABEL: "serve", COHORT_LABEL: cohort,
+    }  # fmt: skip
+    return {
+        "metadata": {
+            "name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"replicas": 1, "containers": []},
+        "status": {"podIP": "127.0.0.9"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mode", "candidate", "pods", "beside"),
+    [
+        ("Active", None, ["old"], []),
+        ("Active", NEW, ["old"], ["new", "control"]),  # shown copies: no share of the traffic
+        ("Shadow", NEW, ["old"], ["new", "control"]),
+        ("External", NEW, [], ["old", "new", "control"]),
+    ],
+)
+def test_pods_without_traffic_are_read_for_faults_alone(mode, candidate, pods, beside):
+    engines = [child("old", OLD), child("new", NEW), child("control", OLD, "control")]
+    deployments = [child("chat-a", OLD), child("chat-b", NEW)]
+    (target,) = scale_targets({KEY: body(mode, candidate)}, deployments, engines)
+    assert [view.name for view, _ in target.pods] == pods
+    assert [view.name for view, _ in target.beside] == beside
+    assert target.is_scaled == (mode != "External")
+
+
+def test_a_service_that_somebody_else_scales_is_not_read_without_a_rollout():
+    engines, deployments = [child("old", OLD)], [child("chat-a", OLD)]
+    assert scale_targets({KEY: body("External")}, deployments, engines) == []

@@ -1,0 +1,79 @@
+"""Tenants are told apart up to a number, and nothing is counted twice or lost."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.canary import tenants
+from penstock.core.canary.arm_count import ArmCount
+from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, Tenant, name_of
+
+names = st.sampled_from([f"t{i}" for i in range(2 * MAX_TENANTS)])
+counted = st.lists(st.tuples(names, st.booleans()), max_size=200)
+
+
+def arm_of(requests):
+    count = ArmCount()
+    for name, fails in requests:
+        if fails:
+            count.failed(name)
+            continue
+        count.ended(3, is_empty=False, violates=False, tenant=name)
+        count.timed(100, 0, 0.2, 0.01, overall_s=0.2, tenant=name)
+    return count.arm()
+
+
+def total(found):
+    result = Tenant()
+    for each in found.values():
+        result = result.plus(each)
+    return result
+
+
+@given(counted)
+def test_every_request_is_one_tenants_and_there_are_only_so_many(requests):
+    arm = arm_of(requests)
+    assert len(arm.tenants) <= MAX_TENANTS
+    everybody = total(arm.tenants)
+    assert (everybody.requests, everybody.errors) == (arm.requests, arm.errors)
+    assert everybody.ttft.n == sum(m.n for m in arm.ttft)
+
+
+@given(counted, counted)
+def test_what_was_added_is_what_came_since(before, gained):
+    first, more = arm_of(before).tenants, arm_of(gained).tenants
+    both = tenants.plus(first, more)
+    came = tenants.since(both, first)
+    assert {name: each.requests for name, each in came.items()} == {
+        name: each.requests for name, each in more.items()
+    }
+
+
+@given(counted, counted)
+def test_folding_keeps_the_largest_and_loses_nothing(left, right):
+    both = tenants.plus(arm_of(left).tenants, arm_of(right).tenants)
+    folded = tenants.folded(both)
+    assert len(folded) <= MAX_TENANTS
+    assert total(folded).requests == total(both).requests
+    kept = [each.requests for name, each in folded.items() if name != OTHERS]
+    lost = [both[name].requests for name in both.keys() - folded]
+    assert min(kept, default=0) >= max(lost, default=0)
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("acme", "acme"),
+        ("", None),
+        (None, None),
+        ("a\nb", None),
+        ("x" * 63, "x" * 63),
+        ("x" * 64, None),
+    ],
+)
+def test_what_names_a_tenant(header, name):
+    assert name_of(header) == name
+
+
+def test_without_a_tenant_nothing_is_told_apart():
+    assert arm_of([(None, False), (None, True)]).tenants == {}

@@ -1,0 +1,109 @@
+"""Whatever happens in whatever order, invariants hold and the rollout ends."""
+
+from dataclasses import replace
+from typing import get_args
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.canary.spec import ShadowSpec
+from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
+from penstock.core.revision import revision_of
+from penstock.core.rollout.phases import Strategy
+from penstock.core.rollout.spec import RolloutSpec
+
+STRATEGIES = get_args(Strategy)
+ACCEPT = Accept("it is as good")
+SHOWN = Shown("200 copies showed no fault")
+ABORT = Abort("TTFT of the canary is +30 %")
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("rounds"), st.integers(1, 8)),
+    st.tuples(st.just("pods"), st.booleans()),
+    st.tuples(st.just("reconcile"), st.integers(0, 4) | st.just(10**6)),
+    st.tuples(st.just("time"), st.sampled_from([1, 5, 60, 700])),
+    st.tuples(st.just("spec"), st.integers(0, 3)),
+    st.tuples(st.just("scale"), st.integers(1, 12)),
+    st.tuples(st.just("room"), st.sampled_from([2, 5, 9, 1000])),
+    st.tuples(st.just("bad"), st.integers(0, 3)),
+    st.tuples(st.just("refused"), st.integers(0, 3)),
+    st.tuples(st.just("verdict"), st.sampled_from([None, ACCEPT, ABORT, Continue("", 0.3)])),
+    st.tuples(st.just("shown"), st.sampled_from([None, ABORT, SHOWN])),
+    st.tuples(st.just("shadow"), st.sampled_from([None, ShadowSpec()])),
+    st.tuples(st.just("switches"), st.booleans()),
+    st.tuples(st.just("command"), st.sampled_from(["promote", "abort", "pause", "resume"])),
+    st.tuples(st.just("strategy"), st.sampled_from(STRATEGIES)),
+    st.tuples(st.just("follow"), st.just(None)),
+    st.tuples(st.sampled_from(["deaf", "silent"]), st.sampled_from([set(), {"a"}, {"a", "b"}])),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(STRATEGIES), st.lists(ACTIONS, max_size=60))
+def test_whatever_happens_invariants_hold_and_it_comes_to_rest(make_world, strategy, actions):
+    """`World.check` holds at each look; then the world is kind, and the rollout ends."""
+    world = make_world()
+    world.spec = replace(world.spec, rollout=RolloutSpec(strategy=strategy, previous_kept_s=20))
+    for what, value in actions:
+        act(world, what, value)
+    world.bad, world.refused, world.room, world.command = set(), set(), 1000, None
+    world.deaf, world.silent = set(), set()
+    # A crash is forgotten, and whoever put the model where it was missing deletes the preflight.
+    world.pods = {
+        pod.name: replace(pod, trouble=None, restarts=0)
+        for pod in world.pods.values()
+        if pod.phase != "Failed"
+    }
+    world.verdict, world.shown = ACCEPT, SHOWN
+    act(world, "switches", True)
+    if world.rollout is not None and world.rollout.phase == "Paused":
+        world.order("resume")
+    world.run()
+    state = world.rollout
+    assert state.phase in ("Stable", "Rejected")
+    assert world.counts() == {state.stable: world.desired}
+    assert world.weights() == {(state.stable, ""): 100}
+    wanted = revision_of(world.spec)
+    assert wanted == (state.stable if state.phase == "Stable" else state.rejected.revision)
+
+
+def act(world, what, value):
+    match what:
+        case "pods":
+            world.settle_pods(ready=value)
+        case "reconcile":
+            world.reconcile(writes=value)
+        case "rounds":
+            for _ in range(value):
+                world.settle_pods()
+                world.follow()
+                world.reconcile()
+                world.now_s += 2
+        case "follow":
+            world.follow()
+        case "deaf" | "silent":
+            setattr(world, what, value)
+        case "time":
+            world.now_s += value
+        case "spec":
+            world.change(seed=value)
+        case "scale":
+            world.desired = value
+        case "room":
+            world.room = value
+        case "bad" | "refused":
+            getattr(world, what).add(revision_of(replace(world.spec, seed=value)))
+        case "verdict" | "shown":
+            setattr(world, what, value)
+        case "shadow":
+            canary = replace(world.spec.rollout.canary, shadow=value)
+            world.spec = replace(world.spec, rollout=replace(world.spec.rollout, canary=canary))
+        case "switches":
+            rollout = replace(world.spec.rollout, is_switched_by_itself=value)
+            world.spec = replace(world.spec, rollout=rollout)
+        case "command" if world.rollout is not None:
+            world.order(value)
+        case "strategy":
+            rollout = replace(world.spec.rollout, strategy=value)
+            world.spec = replace(world.spec, rollout=rollout)

@@ -1,0 +1,32 @@
+"""What is told of each tenant."""
+
+import pytest
+
+from penstock.core.canary.arm_count import ArmCount
+from penstock.core.canary.tenants import OTHERS
+from penstock.core.rollout.by_tenant import by_tenant
+
+
+def arm(**requests):
+    """Seconds to the first token of each request, by tenant; None of one that failed."""
+    count = ArmCount()
+    for name, seconds in requests.items():
+        tenant = OTHERS if name == "rest" else name
+        for each in seconds:
+            if each is None:
+                count.failed(tenant)
+                continue
+            count.ended(2, is_empty=False, violates=False, tenant=tenant)
+            count.timed(10, 0, each, each / 10, overall_s=each, tenant=tenant)
+    return count.arm()
+
+
+def test_the_largest_first_and_all_others_last():
+    canary = arm(small=[0.1], large=[0.2, 0.8, None], rest=[0.1] * 9)
+    rows = list(by_tenant(canary, arm(large=[0.1, 0.4])))
+    assert [row.name for row in rows] == ["large", "small", OTHERS]
+    large, small, _ = rows
+    assert large.ttft.effect == pytest.approx(1.0)
+    assert large.tpot.effect == pytest.approx(1.0)
+    assert (large.canary.requests, large.canary.events, large.control.events) == (3, 1, 0)
+    assert (small.ttft.effect, small.control.requests) == (None, 0)

@@ -1,0 +1,57 @@
+"""Pods that have no traffic any more go when every gateway knows it."""
+
+import pytest
+
+from penstock.core.canary.verdict import Abort, Accept
+from penstock.core.rollout.routes import LIMIT_S, LOOK_S
+
+ACCEPT = Accept("it is as good")
+ABORT = Abort("TTFT of the canary is +30 %")
+
+
+def test_pods_stay_until_every_gateway_obeys_the_routes(begun):
+    """A canary that is promoted, and one that is rolled back, with a gateway that is late."""
+    for verdict, waiting, after in (
+        (ABORT, "RollingBack", "Discarding"),
+        (ACCEPT, "Promoting", "Draining"),
+    ):
+        world = begun("Canary")
+        world.change()
+        world.until("Judging")
+        world.verdict = verdict
+        world.deaf = {"b"}
+        world.until(waiting)
+        behind = f"gateway b obeys generation {world.gateways['b']} of the traffic"
+        for _ in range(5):
+            world.follow()
+            made = world.reconcile()
+            world.now_s += 2
+            assert made.rollout.phase == waiting
+            assert (behind in made.awaited, made.wake_s) == (True, LOOK_S)
+        world.deaf = set()
+        world.follow()
+        made = world.reconcile()
+        assert made.rollout.phase == after
+        assert made.rollout.reason.startswith("2 of 2 gateways obey generation")
+
+
+@pytest.mark.parametrize("kind", ["deaf", "silent"])
+def test_a_gateway_that_hangs_holds_a_rollback_for_so_long_and_no_longer(begun, kind):
+    world = begun("Canary")
+    world.change()
+    world.until("Judging")
+    setattr(world, kind, {"b"})
+    world.verdict = ABORT
+    world.until("RollingBack")
+    began_s = world.now_s
+    world.until("Discarding")
+    assert LIMIT_S <= world.now_s - began_s + 2 <= LIMIT_S + 4
+    assert "gateway b" in world.rollout.reason
+    assert f"after {LIMIT_S:.0f} s" in world.rollout.reason
+
+
+def test_without_a_gateway_nobody_is_waited_for(begun):
+    world = begun("BlueGreen", previous_kept_s=0)
+    world.gateways = {}
+    world.change()
+    assert world.run() == ["Starting", "Promoting", "Draining", "Stable"]

@@ -1,0 +1,80 @@
+"""Copies before traffic: who gets them, and what ends them."""
+
+import pytest
+
+from penstock.core.canary.spec import CanarySpec, ShadowSpec
+from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
+from penstock.core.rollout.shares import Copies
+from penstock.core.routing import Side
+
+SHOWN = Shown("200 copies showed no fault")
+
+
+@pytest.fixture
+def shadowing(begun):
+    """A canary that is shown copies, with the names of its revision and of stable."""
+    canary = CanarySpec(min_weight=0.2, shadow=ShadowSpec(share=0.5, duration_s=60.0))
+    world = begun("Canary", canary=canary)
+    new, old = world.change()
+    world.until("Shadowing")
+    world.reconcile()
+    return world, new, old
+
+
+def test_copies_go_to_the_canary_and_its_control_and_traffic_to_stable_alone(shadowing):
+    world, new, old = shadowing
+    assert world.copies == Copies((Side(new), Side(old, "control")), 0.5)
+    assert set(world.weights()) <= {(old, ""), (old, "control")}
+    assert sum(world.weights().values()) == 100
+    assert world.generation == max(world.told)
+
+
+@pytest.mark.parametrize("verdict", [None, Continue("not yet", 0.0), Accept("an old word")])
+def test_nothing_but_the_end_of_the_showing_gives_it_traffic(shadowing, verdict):
+    world, new, _ = shadowing
+    world.shown = verdict
+    for _ in range(20):
+        world.settle_pods()
+        world.reconcile()
+        world.now_s += 600
+    assert world.rollout.phase == "Shadowing"
+    assert (new, "") not in world.weights()
+
+
+def test_then_it_is_judged_as_any_canary_and_copied_no_more(shadowing):
+    world, new, old = shadowing
+    world.shown = SHOWN
+    world.reconcile()
+    assert world.rollout.phase == "Judging"
+    world.settle_pods()
+    world.reconcile()
+    assert world.copies is None
+    assert world.weights() == {(old, ""): 60, (old, "control"): 20, (new, ""): 20}
+    world.verdict = Accept("it is as good")
+    assert world.run() == ["Growing", "Promoting", "Draining", "Stable"]
+
+
+def test_a_fault_rejects_it_before_anybody_met_it(shadowing):
+    world, new, old = shadowing
+    generation = world.generation
+    world.shown = Abort("7 of 7 answers of the canary are empty", "Gate")
+    assert world.run() == ["Discarding", "Rejected"]
+    assert world.rollout.rejected.reason == "7 of 7 answers of the canary are empty"
+    assert world.copies is None
+    assert world.generation > generation
+    met = {share.side for shares in world.told.values() for share in shares}
+    assert Side(new) not in met
+    assert world.counts() == {old: 4}
+
+
+@pytest.mark.parametrize(
+    ("action", "phases"),
+    [
+        ("abort", ["Discarding", "Rejected"]),
+        ("promote", ["Growing", "Promoting", "Draining", "Stable"]),
+    ],
+)
+def test_a_person_may_end_it(shadowing, action, phases):
+    world, _, _ = shadowing
+    world.order(action)
+    assert world.run() == phases

@@ -1,0 +1,192 @@
+"""A real Prometheus server that scrapes a real engine."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.adapters.caches import cache_root
+from penstock.demo.model import MODEL_NAME, ensure_model
+from penstock.demo.stage import eventually
+from penstock.local.binaries import kept
+from penstock.local.download import DownloadFailed, download_archived, machine
+from penstock.local.gobuild import Go
+
+ROOT = Path(__file__).parents[2]
+# The release, and the Go module that it was made of.
+RELEASE, MODULE = "3.11.3", "github.com/prometheus/prometheus@v0.311.3"
+RELEASES = f"https://github.com/prometheus/prometheus/releases/download/v{RELEASE}"
+# What asks a cloud's API for targets is most of the whole.
+TAGS = "netgo,remove_all_sd"
+SCRAPE_EVERY = "1s"
+START_TIMEOUT_S = 90
+WAITING = 11
+
+Start = Callable[..., "Prometheus"]
+
+
+def binary() -> Path:
+    """From the cache; else downloaded, or built: five minutes of a processor, once."""
+
+    def make_it(folder: Path) -> None:
+        archive = f"prometheus-{RELEASE}.linux-{machine()}.tar.gz"
+        try:
+            download_archived(RELEASES, archive, "sha256sums.txt", folder / "prometheus")
+        except DownloadFailed:
+            build(folder)
+
+    return kept(cache_root() / "bin" / f"prometheus-{RELEASE}", make_it) / "prometheus"
+
+
+def build(folder: Path) -> None:
+    work = folder.with_name(f".build-prometheus-{os.getpid()}")
+    work.mkdir()
+    try:
+        go = Go(work)
+        # Inside of the module, whose go.mod and go.sum pin all it is made of.
+        source = Path(json.loads(go(work, "mod", "download", "-json", MODULE))["Dir"])
+        go(source, "build", "-trimpath", "-ldflags", "-s -w", "-tags", TAGS,
+           "-o", str(folder / "prometheus"), "./cmd/prometheus")  # fmt: skip
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+class Prometheus:
+    """host: HOST:PORT. Each target has the labels that a PodMonitor gives it."""
+
+    def __init__(self, folder: Path, pods: Mapping[str, str], namespace: str, port: int) -> None:
+        self.host = f"127.0.0.1:{port}"
+        self.url = f"http://{self.host}"
+        targets = [
+            {"targets": [address], "labels": {"namespace": namespace, "pod": pod}}
+            for pod, address in pods.items()
+        ]
+        job = {
+            "job_name": "engines",
+            "scrape_interval": SCRAPE_EVERY,
+            "scrape_timeout": SCRAPE_EVERY,
+            "static_configs": targets,
+        }
+        config = folder / "prometheus.yml"
+        config.write_text(json.dumps({"scrape_configs": [job]}))
+        self.log = folder / "log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [binary(), f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
+                 f"--web.listen-address={self.host}"],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    async def until(self, query: str) -> None:
+        """The query gives something: an alert's condition."""
+
+        async def holds() -> bool:
+            async with httpx.AsyncClient(base_url=self.url) as client:
+                answer = await client.get("/api/v1/query", params={"query": query})
+            return bool(answer.json()["data"]["result"])
+
+        await eventually(holds, within_s=20, what=query)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while True:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline_s, log.read_text()
+        try:
+            if httpx.get(url).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def port() -> int:
+    """Where nobody listens yet."""
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def start_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    started: list[Prometheus] = []
+
+    def start(
+        pods: Mapping[str, str], namespace: str = "default", port: int | None = None
+    ) -> Prometheus:
+        folder = tmp_path_factory.mktemp("prometheus")
+        made = Prometheus(folder, pods, namespace, port or free_port())
+        started.append(made)
+        wait_for(f"{made.url}/-/ready", made.process, made.log)
+        return made
+
+    yield start
+    for made in started:
+        made.process.kill()
+        made.process.wait()
+
+
+@pytest.fixture(scope="session")
+def prometheus(start_prometheus: Start, engine: str) -> Prometheus:
+    """It scrapes the engine as the pod default/chat-b-1."""
+    return start_prometheus({"chat-b-1": engine})
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """HOST:PORT of an engine that runs one request at a time."""
+    model = ensure_model(ROOT / "docs", seconds=60) / MODEL_NAME
+    log_path = tmp_path_factory.mktemp("engine") / "log"
+    address = f"127.0.0.1:{free_port()}"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("penstock-engine"), "serve", model,
+             "--port", address.split(":")[1], "--served-model-name", "tiny",
+             "--max-num-seqs", "1", "--max-model-len", "2048"],
+            stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+        )  # fmt: skip
+    try:
+        wait_for(f"http://{address}/ready", process, log_path)
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+async def waiting(engine: str) -> AsyncIterator[int]:
+    """So many requests wait at the engine behind one that runs, as long as a test takes."""
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 2000, "ignore_eos": True}
+    async with httpx.AsyncClient(base_url=f"http://{engine}", timeout=120) as client:
+
+        async def ask_again_and_again() -> None:
+            while True:
+                await client.post("/v1/completions", json=body)
+
+        asking = [asyncio.create_task(ask_again_and_again()) for _ in range(WAITING + 1)]
+
+        async def all_there() -> bool:
+            metrics = (await client.get("/metrics")).text
+            return f'num_requests_waiting{{engine="0",model_name="tiny"}} {WAITING}.0' in metrics
+
+        await eventually(all_there, within_s=30, what=f"{WAITING} waiting requests")
+        yield WAITING
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)

@@ -1,0 +1,59 @@
+"""A canary's metrics measured with a real Prometheus: what each answer makes of the gate."""
+
+import pytest
+
+from penstock.adapters.prometheus import Prometheus
+from penstock.controller.meter import Meter
+from penstock.core.canary.metric_gate import MetricGate
+
+NAMES = {"namespace": "default", "service": "chat", "revision": "b", "stable": "a"}
+PODS = 'namespace="$namespace",pod=~"$service-$revision-.*"'
+# A scrape may be lost on a busy machine.
+WAITING = f"sum(last_over_time(vllm:num_requests_waiting{{{PODS}}}[30s]))"
+
+
+def gate(server, query, **settings):
+    return MetricGate(
+        name="queue", server=server.url, query=query, interval_s=10.0, maximum=20.0, **settings
+    )
+
+
+async def measured(server, gate, times=1):
+    meter, kept = Meter(Prometheus([server.host])), {}
+    for _ in range(times):
+        kept = await meter.look((gate,), kept, NAMES, 10.0)
+    return kept["queue"]
+
+
+async def test_a_number_of_the_canarys_own_pods(prometheus, waiting):
+    await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
+    found = await measured(prometheus, gate(prometheus, WAITING), times=2)
+    assert (found.state, found.measurements, found.failed) == ("Passing", 2, 0)
+    assert found.said == f"{waiting}"
+    strict = gate(prometheus, f"10 * {WAITING}", failure_limit=1)
+    found = await measured(prometheus, strict)
+    assert (found.state, found.said) == ("Failing", f"{10 * waiting}, above its maximum 20")
+    found = await measured(prometheus, strict, times=2)
+    assert (found.state, found.failed) == ("Failed", 2)
+
+
+@pytest.mark.parametrize(
+    ("no_data", "state"), [("Hold", "NoData"), ("Pass", "Passing"), ("Fail", "Failed")]
+)
+async def test_no_data(prometheus, no_data, state):
+    found = await measured(prometheus, gate(prometheus, "$service:absent", no_data=no_data))
+    assert (found.state, found.is_open) == (state, state != "Passing")
+    assert "no data" in found.said
+
+
+async def test_what_cannot_be_read_counts_for_nothing(prometheus, start_prometheus):
+    away = start_prometheus({})
+    away.process.kill()
+    away.process.wait()
+    for server, query, told in [
+        (prometheus, "sum(", "unclosed left parenthesis"),
+        (away, WAITING, "cannot be asked: ConnectionError"),
+    ]:
+        found = await measured(server, gate(server, query, no_data="Fail"), times=3)
+        assert (found.state, found.measurements, found.failed) == ("Unreadable", 0, 0)
+        assert told in found.said

@@ -1,0 +1,196 @@
+"""Engines' numbers by way of a real Prometheus: the same that the engine says, of the time it did."""
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from penstock.adapters.clock import steady
+from penstock.adapters.promql import Server
+from penstock.adapters.scrape import Scraper
+from penstock.adapters.scraped import PODS_PER_QUERY, Scraped, readings
+from penstock.api.convert import to_core
+from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.controller.fleet import ScaleTarget
+from penstock.controller.observer import Observer
+from penstock.core.signals import STALE_S, EngineReading, Missing, PodView
+from penstock.demo.stage import eventually
+
+POD = "chat-b-1"
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.fixture
+async def scraper():
+    made = Scraper(steady)
+    yield made
+    await made.close()
+
+
+def scraped(prometheus):
+    return Scraped(Server(prometheus.url), steady)
+
+
+async def test_the_same_numbers_with_their_age(prometheus, engine, scraper, waiting):
+    await prometheus.until(f"vllm:num_requests_waiting == {waiting}")
+    told = (await scraped(prometheus).read("default", [POD]))[POD]
+    direct = await scraper.read(POD, engine)
+    assert isinstance(told, EngineReading)
+    assert isinstance(direct, EngineReading)
+    assert (told.source, told.waiting, told.running) == ("Prometheus", waiting, 1)
+    assert told.kv_capacity_tokens == direct.kv_capacity_tokens > 0
+    assert told.ttft_s.bounds == direct.ttft_s.bounds
+    assert 0 < told.output_tokens <= direct.output_tokens
+    # The server's clock is told in whole seconds, and a scrape takes a while.
+    assert -1 <= direct.at_s - told.at_s <= STALE_S
+
+
+async def test_an_engine_at_rest_says_the_same_both_ways(prometheus, engine, scraper):
+    async def is_at_rest():
+        return not (await scraper.read(POD, engine)).running
+
+    await eventually(is_at_rest, within_s=30, what="an engine at rest")
+    direct = await scraper.read(POD, engine)
+    tokens = f"vllm:generation_tokens_total == {direct.output_tokens}"
+    await prometheus.until(f"({tokens}) and (vllm:num_requests_running == 0)")
+    told = (await scraped(prometheus).read("default", [POD]))[POD]
+    assert replace(told, at_s=0.0) == replace(direct, at_s=0.0, source="Prometheus")
+
+
+async def test_what_it_does_not_know(prometheus):
+    pods = [f"p-{number}" for number in range(PODS_PER_QUERY)]
+    found = await scraped(prometheus).read("default", [*pods, POD])
+    assert isinstance(found.pop(POD), EngineReading)
+    assert found == {
+        pod: Missing(pod, "Prometheus has none of it in the last 30 s") for pod in pods
+    }
+    (there,) = (await scraped(prometheus).read("elsewhere", [POD])).values()
+    assert isinstance(there, Missing)
+
+
+async def test_a_server_that_is_away():
+    found = await Scraped(Server(f"http://{NOBODY}"), steady).read("default", [POD])
+    assert found == {POD: Missing(POD, f"{NOBODY} cannot be asked: ConnectionError")}
+
+
+SERIES = {"__name__": "vllm:num_requests_running", "pod": POD}
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [{"metric": {"pod": POD}, "values": [[1.0, "1"]]}],
+        [{"metric": SERIES, "values": [[1.0]]}],
+        [{"metric": SERIES, "values": [[1.0, "many"]]}],
+        [{"values": [[1.0, "1"]]}],
+        ["what"],
+        7,
+    ],
+)
+def test_what_is_no_matrix(result):
+    with pytest.raises((ValueError, KeyError, TypeError, AttributeError, IndexError)):
+        readings([POD], result, 1.0, 1.0)
+
+
+def matrix(text, at_s, **labels):
+    """Lines of name, label and value, as one scrape."""
+    result = []
+    for line in text.split("\n"):
+        name, label, value = line.split(" ")
+        own = {"le": label} if label.startswith(("0", "+")) else {}
+        metric = {"__name__": name, "pod": POD, **own, **labels}
+        result.append({"metric": metric, "values": [[at_s - 15, "0"], [at_s, value]]})
+    return result
+
+
+SCRAPE = """\
+vllm:num_requests_running - 3
+vllm:num_requests_waiting - 2
+vllm:kv_cache_usage_perc - 0.25
+vllm:cache_config_info - 1
+vllm:prompt_tokens_total - 900
+vllm:prompt_tokens_cached_total - 100
+vllm:generation_tokens_total - 60
+vllm:num_preemptions_total - 1
+vllm:iteration_tokens_total_count - 50
+vllm:request_generation_tokens_count - 4
+vllm:request_generation_tokens_sum - 44
+vllm:time_to_first_token_seconds_bucket 0.1 5
+vllm:time_to_first_token_seconds_bucket +Inf 8
+vllm:time_to_first_token_seconds_sum - 4.5
+vllm:inter_token_latency_seconds_bucket 0.01 40
+vllm:inter_token_latency_seconds_bucket +Inf 52
+vllm:inter_token_latency_seconds_sum - 0.9"""
+SIZE = {"num_gpu_blocks": "128", "block_size": "16"}
+
+
+def test_one_scrape_counts_and_the_newest():
+    """Two jobs that scrape one pod, and what was there before it began anew, are not added up."""
+    older = matrix(SCRAPE, 1000.0, job="other", **SIZE)
+    newer = matrix(SCRAPE, 1007.0, job="one", model_name='a",le="9', **SIZE)
+    found = readings([POD], older + newer, 1010.0, 5010.0)[POD]
+    assert isinstance(found, EngineReading)
+    assert (found.at_s, found.running, found.waiting) == (5007.0, 3, 2)
+    assert (found.kv_capacity_tokens, found.ttft_s.counts) == (2048, (5, 3))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("vllm:num_requests_running -", "other -", "vllm:num_requests_running is absent"),
+        ("usage_perc - 0.25", "usage_perc - NaN", "vllm:kv_cache_usage_perc is nan"),
+    ],
+)
+def test_numbers_that_cannot_be_believed(old, new, reason):
+    result = matrix(SCRAPE.replace(old, new), 1000.0, **SIZE)
+    assert readings([POD], result, 1000.0, 1000.0) == {POD: Missing(POD, reason)}
+
+
+def target(address):
+    metadata = {
+        "name": "chat", "namespace": "default", "uid": "u", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    spec = {"model": {"uri": "pvc://models/soup"}}
+    service = to_core({"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec})
+    view = PodView(POD, "Ready", 0.0, 1.0, None)
+    return ScaleTarget(service, 1, ((view, address),), None)
+
+
+async def test_the_engine_itself_is_heard_first(prometheus, engine, scraper):
+    """Prometheus only while it cannot be read, and never with numbers older than its own."""
+    observer = Observer(scraper, list, scraped(prometheus))
+
+    async def look(address):
+        seen = (await observer.look([target(address)]))["default", "chat"]
+        return seen.pods[0].reading, seen.second_hand
+
+    await prometheus.until("up == 1")
+    reading, note = await look(NOBODY)
+    assert reading.source == "Prometheus"
+    assert note.startswith("numbers of 1 of 1 engines are Prometheus', up to ")
+    reading, note = await look(engine)
+    assert (reading.source, note) == ("Engine", None)
+    heard_s = reading.at_s
+    reading, _ = await look(NOBODY)
+    if isinstance(reading, EngineReading):
+        assert reading.at_s >= heard_s
+    else:
+        assert reading == Missing(POD, "ConnectError")
+
+    async def is_known():
+        return isinstance((await look(NOBODY))[0], EngineReading)
+
+    await eventually(is_known, within_s=20, what="a scrape that is newer than the engine's word")
+
+
+async def test_when_both_are_silent(prometheus, scraper):
+    observer = Observer(scraper, list, scraped(prometheus))
+    prometheus.process.send_signal(signal.SIGSTOP)
+    try:
+        (seen,) = (await observer.look([target(NOBODY)])).values()
+    finally:
+        prometheus.process.send_signal(signal.SIGCONT)
+    (missing,) = seen.missing
+    assert missing.reason.startswith("ConnectError; ")
+    assert "cannot be asked" in missing.reason

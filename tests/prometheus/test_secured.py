@@ -1,0 +1,88 @@
+"""A Prometheus behind a door: whose certificate, whose token, and where the token never goes."""
+
+import ssl
+
+import httpx
+import pytest
+import typer
+from aiohttp import web
+
+from penstock.adapters.clock import steady
+from penstock.adapters.promql import Server
+from penstock.adapters.scraped import Scraped
+from penstock.cli.sources import arguments
+from penstock.cli.sources import prometheus as server_of
+from penstock.core.signals import EngineReading
+from penstock.local.pki import Authority
+
+POD, TOKEN = "chat-b-1", "s3cret"
+
+
+@pytest.fixture
+async def door(prometheus, port, tmp_path):
+    """An https URL behind which the Prometheus is, for whoever has the token; and whose words."""
+
+    async def forward(request):
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            raise web.HTTPUnauthorized
+        async with httpx.AsyncClient(base_url=prometheus.url) as client:
+            answer = await client.get(request.path_qs.removeprefix("/behind"))
+        return web.Response(body=answer.content, content_type="application/json")
+
+    Authority(tmp_path).issue("door", "door", addresses=("127.0.0.1",))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "door.crt", tmp_path / "door.key")
+    app = web.Application()
+    app.router.add_get("/behind/{path:.*}", forward)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
+    yield f"https://127.0.0.1:{port}/behind", tmp_path / "ca.crt"
+    await runner.cleanup()
+
+
+async def test_the_token_and_the_certificate(prometheus, door, tmp_path):
+    url, ca_file = door
+    token_file = tmp_path / "token"
+    await prometheus.until("up == 1")
+
+    async def read(server):
+        return (await Scraped(server, steady).read("default", [POD]))[POD]
+
+    token_file.write_text("old\n")
+    scraped = Scraped(Server(url, token_file, ca_file), steady)
+    refused = (await scraped.read("default", [POD]))[POD]
+    assert "HTTP Status Code 401" in refused.reason
+    token_file.write_text(f"{TOKEN}\n")
+    assert isinstance((await scraped.read("default", [POD]))[POD], EngineReading)
+    stranger = await read(Server(url, token_file))
+    assert "cannot be asked: SSLError" in stranger.reason
+    token_file.unlink()
+    nothing = await read(Server(url, token_file, ca_file))
+    assert "cannot be asked: FileNotFoundError" in nothing.reason
+
+
+@pytest.mark.parametrize(
+    ("url", "token_file", "told"),
+    [
+        (None, "/token", "go with --prometheus-url"),
+        ("prometheus:9090", None, "must be http"),
+        ("http://", None, "must be http"),
+        ("https://me:mine@prometheus", None, "no user"),
+        ("http://prometheus:9090", "/token", "with https"),
+    ],
+)
+def test_what_cannot_work_or_gives_secrets_away(url, token_file, told):
+    with pytest.raises(typer.BadParameter, match=told):
+        server_of(url, token_file, None)
+
+
+def test_the_installed_operator_is_told():
+    assert server_of(None, None, None) is None
+    server = server_of("https://prometheus:9091/x", "/token", "/ca.crt")
+    assert arguments(["a:9090"], server) == [
+        "--metrics-host=a:9090",
+        "--prometheus-url=https://prometheus:9091/x",
+        "--prometheus-token-file=/token",
+        "--prometheus-ca-file=/ca.crt",
+    ]
