@@ -86,7 +86,6 @@ OURS = Sizing(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
 def penstock(
     profile: EngineProfile,
     loss: float = OURS.loss,
-    caution: float = OURS.caution,
     calm_s: float = OURS.calm_s,
     backlog: float = OURS.backlog,
     startup_s: float = OURS.startup_s,
@@ -101,7 +100,6 @@ def penstock(
         startup_s=startup_s,
         max_num_seqs=profile.max_sequences,
         loss=loss,
-        caution=caution,
         calm_s=calm_s,
         backlog=backlog,
         patience=patience,

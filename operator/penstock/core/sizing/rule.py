@@ -5,7 +5,7 @@
 Up follows the need when it has lasted for a part of the time that a pod needs to start: a burst that is
 over before a pod could help is worth none. Where requests wait though all replicas are there, arrivals
 say too little (in a closed loop they are what the replicas can take), and the queue itself asks. Down
-needs the same inequality, with a smaller share and to a longer horizon, to hold without one replica,
+needs the same inequality, with whatever headroom and to a longer horizon, to hold without one replica,
 for some time. Whoever cannot see holds.
 """
 
@@ -61,17 +61,15 @@ class Sizing:
     """prior: of the iteration time, from `penstock calibrate` or a table; what engines report
     corrects it. startup_s: believed until the first pod has started. loss: how many times as many
     requests as may fail the objectives may come too early for the replicas there are, by each margin
-    for itself; as replicas are whole and margins add up, fewer do. caution: what part of that a smaller
-    number may lose. calm_s: for how long a smaller number must have been enough. max_num_seqs: of an
-    engine. backlog: the share of waiting work that new pods are to take over; in deadline order what is
-    late already waits for a quieter moment. patience: for what part of a pod's start more must have been
-    needed, unless it is more than twice as many."""
+    for itself; as replicas are whole and margins add up, fewer do. calm_s: for how long a smaller
+    number must have been enough. max_num_seqs: of an engine. backlog: the share of waiting work that new
+    pods are to take over; in deadline order what is late already waits for a quieter moment. patience:
+    for what part of a pod's start more must have been needed, unless it is more than twice as many."""
 
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
     loss: float = 2.0
-    caution: float = 0.5
     calm_s: float = 60.0
     backlog: float = 0.2
     patience: float = 0.1
@@ -105,8 +103,7 @@ class Sizing:
             desired, code = wanted, "ScaleUp"
             state = _grown(seen, state, by_queue=entries[-1].step == "queue")
         else:
-            ahead_s = 2 * need.horizon_s + self.calm_s
-            fewer, note = need.replicas(self.caution * self.loss, ahead_s)
+            fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
             if (
