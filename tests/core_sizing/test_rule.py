@@ -131,6 +131,16 @@ def test_numbers_that_stay_as_they_were_are_no_numbers(whose: str) -> None:
     assert set(world.runs(300, 0.0, **frozen)) == {before}
 
 
+def test_numbers_that_have_just_stopped_shrink_nothing() -> None:
+    """A look that counts nobody new, because nothing was counted, is no sign of a load that goes."""
+    world = World(2, Bounds(1, 20))
+    world.runs(900, 10.0)
+    before = world.runs(56, 5.0)[-1]
+    stopped = world.sight().gateway
+    assert set(world.runs(20, 0.0, gateway=stopped)) == {before}
+    assert world.runs(60, 5.0)[-1] < before
+
+
 def test_a_bound_is_never_crossed_and_told() -> None:
     world = World(2, Bounds(2, 4))
     assert max(world.runs(300, 50.0)) == 4

@@ -40,7 +40,7 @@ class SizingState:
     """All that is remembered. calm_s: since when one replica fewer has been enough, and none
     starts: in a closed loop no more comes until they serve. grew_s: when more were asked for last;
     grew_from: the level before the growth of which that was a part. short_s: since when more have been
-    needed; short_of: the least of them since then."""
+    needed; short_of: the least of them since then. news_s: when arrivals were counted last."""
 
     fit: Fit
     startup: StartUp
@@ -53,6 +53,7 @@ class SizingState:
     grew_from: float = 0.0
     short_s: float | None = None
     short_of: int = 0
+    news_s: float = 0.0
     turn: int = 0
 
 
@@ -138,7 +139,8 @@ class Sizing:
         traffic = state.traffic.after(state.readings, seen, pairs)
         demand = state.demand
         mix = traffic.mix
-        if mix is not None and not isinstance(seen.gateway, Missing):
+        is_new = state.readings.are_older_than(seen)
+        if mix is not None and is_new:
             request_s = request_work_s(fit.model, mix)
             if (before := state.traffic.mix) is not None:
                 believed_s = request_work_s(state.fit.model, before)
@@ -156,6 +158,7 @@ class Sizing:
             readings=state.readings.after(seen),
             traffic=traffic,
             demand=demand,
+            news_s=seen.now_s if is_new else state.news_s,
             turn=state.turn + MAX_FITS,
         )
 
@@ -247,9 +250,11 @@ class Sizing:
     def _may_shrink(
         self, seen: Observation, state: SizingState, too_many: int, calm_s: float
     ) -> bool:
-        """None starts, none is silent, and it has not just grown, unless for a crowd that is over: and the
-        last one goes only when there is nothing to do."""
-        if seen.starting or seen.missing or seen.now_s - calm_s < self.calm_s:
+        """None starts, none is silent, numbers do not stand still, and it has not just grown, unless for a
+        crowd that is over: and the last one goes only when there is nothing to do."""
+        if seen.starting or seen.missing or state.news_s < seen.now_s:
+            return False
+        if seen.now_s - calm_s < self.calm_s:
             return False
         is_held = _is_held(seen, state) and too_many < CROWD
         return not is_held and (seen.provisioned > 1 or _is_idle(seen))

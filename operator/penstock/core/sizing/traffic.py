@@ -1,9 +1,10 @@
 """What one look adds to the last: arrivals, the mix of requests, how often a prompt is cached."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from penstock.core.signals import EngineReading, GatewayReading, Observation
+from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Mix
 
 # Means fade by 63% over so many requests: enough for a mean of heavy-tailed lengths.
@@ -49,6 +50,15 @@ class Readings:
             if known is not None:
                 engines[pod.name] = known
         return Readings(gateway, engines)
+
+    def are_older_than(self, seen: Observation) -> bool:
+        """Whether arrivals were counted since: numbers that stand still are no sign that nobody comes."""
+        if isinstance(seen.gateway, Missing):
+            return False
+        if seen.gateway is not None:
+            return self.gateway is None or self.gateway.at_s < seen.gateway.at_s
+        last_s = max((reading.at_s for reading in self.engines.values()), default=-math.inf)
+        return any(reading.at_s > last_s for reading in seen.readings)
 
     def pairs(self, seen: Observation) -> Iterator[Pair]:
         """The last reading and the present one of each engine that did not begin anew between."""
