@@ -106,7 +106,7 @@ async def test_an_idle_service_is_not_written_to(stage: Stage) -> None:
         SERVICE, within_s=60, what="the last word on a service without requests",
     )  # fmt: skip
     await asyncio.sleep(4)
-    assert await writes_while_quiet(stage, SERVICE, seconds=20) == []
+    assert await writes_while_quiet(stage, SERVICE, seconds=10) == []
 
 
 async def is_begun(stage: Stage) -> bool:

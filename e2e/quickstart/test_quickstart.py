@@ -57,10 +57,10 @@ async def test_applied_answered_deleted(stage: Stage) -> None:
 
 
 async def test_a_converged_service_is_not_written_to(stage: Stage) -> None:
-    """Twenty seconds of `benchmarks/quiet_cluster.py`."""
+    """Ten seconds of `benchmarks/quiet_cluster.py`."""
     stage.kubectl("apply", "-f", str(EXAMPLE))
     await stage.until(
         lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="a decision"
     )
     await asyncio.sleep(4)
-    assert await writes_while_quiet(stage, "chat", seconds=20) == []
+    assert await writes_while_quiet(stage, "chat", seconds=10) == []
