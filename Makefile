@@ -14,7 +14,7 @@ test: install           ## everything CI runs without a GPU; what waits leaves r
 	@$(MAKE) --no-print-directory --jobs 3 lint verify unit
 
 unit: install
-	$(BIN)/pytest --numprocesses 3 --dist loadscope --no-loadscope-reorder --durations 15
+	$(BIN)/pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder --durations 15
 
 lint: install
 	$(BIN)/ruff check .
