@@ -10,7 +10,7 @@ import aiohttp
 from kubernetes.aio.client.rest import RESTClientObject
 
 # Of a moment each, for the event loop to see that they are shut.
-LONGEST_ROUNDS = 100
+MOST_ROUNDS = 100
 
 
 class Connections(RESTClientObject):
@@ -38,7 +38,7 @@ class Connections(RESTClientObject):
         for each in self._sockets:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-        for _ in range(LONGEST_ROUNDS):
+        for _ in range(MOST_ROUNDS):
             if all(each.fileno() < 0 for each in self._sockets):
                 break
             await asyncio.sleep(0.01)
