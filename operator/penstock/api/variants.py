@@ -22,6 +22,11 @@ RULES = (
         "spec.variants are chosen by what holds spec.objectives; set those, or remove the variants",
     ),
     Rule(
+        "self.variants.all(each, self.variants.exists_one(other, other.name == each.name))",
+        lambda spec: len({each.name for each in spec.variants}) == len(spec.variants),
+        "two of spec.variants have the same name; give each its own",
+    ),
+    Rule(
         "self.variants.map(each, each.minReplicas).sum() <= self.scaling.maxReplicas",
         _least_together,
         "minReplicas of all spec.variants together must not be greater than "
