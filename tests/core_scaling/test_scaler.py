@@ -18,6 +18,7 @@ from penstock.core import quotas
 from penstock.core.feed import VERSION, Feed
 from penstock.core.rule import Objectives
 from penstock.core.service import ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
 from penstock.core.signals import GatewayReading, Histogram, PodView
 from penstock.errors import NotFound, Transient
 
@@ -145,6 +146,7 @@ class World:
     def __init__(self, engine_port, scraper):
         self.engine_address = f"127.0.0.1:{engine_port}"
         self.scraper = scraper
+        self.waiting = {}
         self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
         self.gateways, self.changed, self.quotas = [], [], []
         self.begin_anew()
@@ -169,7 +171,12 @@ class World:
             SERVICE, scaling=spec, accelerator=self.accelerator, variants=self.variants
         )
         asked = {first: self.provisioned} if self.variants else {}
-        return [ScaleTarget(service, self.provisioned, pods, self.reported, by_variant=asked)]
+        return [
+            ScaleTarget(
+                service, self.provisioned, pods, self.reported, by_variant=asked,
+                waiting=self.waiting,
+            )
+        ]  # fmt: skip
 
     async def tick(self, times=1):
         for _ in range(times):
@@ -441,3 +448,29 @@ async def test_a_variant_whose_quota_is_used_up_is_not_asked_for(sized):
     report = sized.scaler.report(KEY)
     assert report.by_variant == {"cheap": 2, "dear": 3}
     assert report.reason_code != quotas.OVER_BUDGET
+
+
+async def test_what_no_node_has_room_for_is_another_variants(sized):
+    sized.variants = (
+        VariantSpec("spot", "1", "1Gi", None, 1.0, 0, 5),
+        VariantSpec("sure", "1", "1Gi", None, 3.0, 0, 5),
+    )
+    await serve(sized, 5, arrivals=200)
+    assert sized.scaler.report(KEY).by_variant == {"spot": 5, "sure": 0}
+    for since_s, expected in (
+        (steady() - PATIENCE_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
+        (steady() - PATIENCE_S, {"spot": 2, "sure": 3}),
+        (None, {"spot": 2, "sure": 3}),  # not at once again
+    ):
+        sized.waiting = {"spot": Waiting(since_s, 2)} if since_s else {}
+        await serve(sized, 2, arrivals=200)
+        assert sized.scaler.report(KEY).by_variant == expected
+    assert "spot, at most 2, each 1 an hour" in sized.scaler.report(KEY).trail[0][2]
+
+
+def test_a_variant_is_tried_again_after_a_while():
+    short = Shortages().after(1000.0, {"spot": Waiting(1000.0 - PATIENCE_S, 2)})
+    assert short.within({"spot": 4, "other": 1}) == {"spot": 2, "other": 1}
+    assert short.within({"spot": 1}) == {"spot": 1}
+    assert short.after(999.0 + AVOIDED_S, {}).within({}) == {"spot": 2}
+    assert short.after(1000.0 + AVOIDED_S, {}).within({}) == {}

@@ -10,6 +10,7 @@ from penstock.core.observed import ObservedDeployment, ObservedPod
 from penstock.core.quotas import Pool, pools_of
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
+from penstock.core.shortage import Waiting
 from penstock.core.signals import PodPhase, PodView
 from penstock.core.status import traffic_of
 from penstock.core.timestamps import parse_timestamp
@@ -22,7 +23,8 @@ class ScaleTarget:
     """What takes the traffic of one service. provisioned: replicas that are asked for, of each of the
     spec's variants in by_variant, where it has some. pods: each
     with its host:port. reported: what the status says already. beside: pods of a rollout that are
-    read for faults alone: nobody scales by them."""
+    read for faults alone: nobody scales by them. waiting: variants with pods that no node has room
+    for."""
 
     service: ServiceSpec
     provisioned: int
@@ -30,6 +32,7 @@ class ScaleTarget:
     reported: ScalingReport | None
     beside: tuple[tuple[PodView, str], ...] = ()
     by_variant: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
 
     @property
     def is_scaled(self) -> bool:
@@ -82,9 +85,21 @@ def scale_targets(
                     reported=ScalingReport.of(status),
                     beside=tuple(map(_addressed, beside)),
                     by_variant=asked if spec.variants else {},
+                    waiting=_waiting(scaled) if spec.variants else {},
                 )
             )
     return targets
+
+
+def _waiting(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
+    created: dict[str, list[float]] = {}
+    placed: Counter[str] = Counter()
+    for pod in pods:
+        if pod.is_starved:
+            created.setdefault(pod.variant, []).append(parse_timestamp(pod.created_at))
+        else:
+            placed[pod.variant] += 1
+    return {name: Waiting(min(times), placed[name]) for name, times in created.items()}
 
 
 def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:

@@ -14,6 +14,7 @@ from penstock.core import quotas, scaling
 from penstock.core.quotas import Pool
 from penstock.core.rule import Decision
 from penstock.core.scaling_report import ScalingReport
+from penstock.core.shortage import Shortages
 from penstock.core.signals import Observation
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
@@ -49,6 +50,7 @@ class Scaler:
         self._states: dict[Key, scaling.ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
+        self._shortages: dict[Key, Shortages] = {}
 
     def report(self, key: Key) -> ScalingReport | None:
         return self._reports.get(key)
@@ -68,6 +70,7 @@ class Scaler:
         self._states = {k: v for k, v in self._states.items() if k in alive}
         self._reports = {k: v for k, v in self._reports.items() if k in alive}
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
+        self._shortages = {k: v for k, v in self._shortages.items() if k in alive}
         self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
         seen = await self._observer.look([self._as_seen(target) for target in looked_at])
         limits = quotas.budgets(self._quotas(), accelerators_held(targets))
@@ -93,7 +96,9 @@ class Scaler:
     ) -> Decision:
         key, spec = target.service.key, target.service.scaling
         if spec.objectives is not None:
-            most = quotas.most_by_variant(target.service, limits)
+            short = self._shortages.get(key, Shortages()).after(seen.now_s, target.waiting)
+            self._shortages[key] = short
+            most = short.within(quotas.most_by_variant(target.service, limits))
             return await self._sizer.decide(target.service, seen, most)
         state = self._states.get(key, scaling.ScalingState())
         decision, self._states[key] = scaling.decide(

@@ -127,7 +127,8 @@ class MixedNeed:
     def capacity_note(self) -> str:
         pairs = zip(self._variants, self._needs, strict=True)
         return "; ".join(
-            f"{variant.name} at {variant.price_per_hour:g} an hour: {need.capacity_note}"
+            f"{variant.name}, at most {variant.max_replicas}, each {variant.price_per_hour:g} an hour: "
+            f"{need.capacity_note}"
             for variant, need in pairs
         )
 
