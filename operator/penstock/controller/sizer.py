@@ -55,15 +55,14 @@ def settings_of(service: ServiceSpec, most: Mapping[str, int] = NO_LIMITS) -> Se
     """Of a service with objectives."""
     scaling = service.scaling
     assert scaling.objectives is not None
-    placed = service.placed
     rule = Sizing(
-        prior=prior(next(iter(placed.values())).accelerator),
+        prior=prior(next(iter(service.placed.values())).accelerator),
         max_num_seqs=service.max_num_seqs,
         calm_s=scaling.scale_down_delay_s,
         variants=tuple(
             Variant(
                 each.name,
-                prior(each.accelerator),
+                prior(each.accelerator, each.node_selector),
                 each.price_per_hour,
                 each.min_replicas,
                 each.max_replicas,
