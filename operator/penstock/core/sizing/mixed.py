@@ -205,8 +205,8 @@ class MixedNeed:
         swap = choose(self._offers, least, most)
         if swap.move == "Swap" and swap.total == total:
             return swap.counts
-        if is_held and total > sum(self._replicas) > 0:
-            need = taken(self._offers, bounded) * total / sum(self._replicas)
+        if is_held and total > sum(bounded) > 0:
+            need = taken(self._offers, bounded) * total / sum(bounded)
             return choose(self._offers, least, most, need).counts
         if total >= sum(bounded):
             within_total = max(least, min(most, total))

@@ -40,10 +40,10 @@ class Need:
         *,
         horizon_s: float,
         backlog: float,
-        unit: IterationModel | None = None,
+        unit: IterationModel,
     ) -> None:
         """horizon_s: until a pod that is asked for now is ready. backlog: the share of waiting work that
-        it is to take over. unit: whose engine time demand is counted in; None: the model's."""
+        it is to take over. unit: whose engine time demand is counted in."""
         self._mix, self._demand, self._now_s = mix, demand, seen.now_s
         self._may_fail = 1 - objectives.attainment
         self._burst_s = burst_s(model, mix, objectives)
@@ -52,7 +52,7 @@ class Need:
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
         self._slack_s = max(0.1 * objectives.ttft_s, objectives.ttft_s - own_s)
         self.horizon_s = horizon_s
-        self._request_s = self.capacity.work_s if unit is None else request_work_s(unit, mix)
+        self._request_s = request_work_s(unit, mix)
         self._backlog_s = backlog * self._waiting_s(seen)
 
     @property

@@ -166,7 +166,7 @@ class Sizing:
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
             )
-            felt_s = burst_s(fit.model, mix, objectives)
+            felt_s = burst_s(mean_model(self.variants, known, seen) or fit.model, mix, objectives)
             demand = demand.after(seen.now_s, arrived_s, request_s, felt_s)
         return replace(
             state,
@@ -186,58 +186,46 @@ class Sizing:
         """With what engines did since the last look, each variant's by itself."""
         fit, prompt_tokens = state.fit, state.traffic.prompt.value
         if self.variants:
-            known = self._known(state)
             return fit, {
-                name: each.after(state.readings, seen.of_variant(name), prompt_tokens, MAX_FITS)
-                for name, each in known.items()
+                variant.name: (
+                    state.known.get(variant.name) or Known.initial(variant, self.startup_s)
+                ).after(state.readings, seen.of_variant(variant.name), prompt_tokens, MAX_FITS)
+                for variant in self.variants
             }
         for index in range(min(MAX_FITS, len(pairs))):
             window = Window.between(*pairs[(state.turn + index) % len(pairs)], prompt_tokens)
             fit = fit if window is None else fit.after(window)
         return fit, {}
 
-    def _known(self, state: SizingState) -> dict[str, Known]:
-        return {
-            variant.name: state.known.get(variant.name) or Known.initial(variant, self.startup_s)
-            for variant in self.variants
-        }
-
     def _need(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> Need | MixedNeed:
         mix = state.traffic.mix
         assert mix is not None
+
+        def need(model: IterationModel, kv_tokens: int | None, startup: StartUp) -> Need:
+            return Need(
+                objectives,
+                seen,
+                mix,
+                model,
+                Room(kv_tokens or UNKNOWN_KV_TOKENS, self.max_num_seqs),
+                state.demand,
+                horizon_s=startup.expected_s + 2 * self.period_s,
+                backlog=self.backlog,
+                unit=state.fit.model,
+            )
+
         if self.variants:
-            models = believed(self.variants, known := self._known(state))
+            models = believed(self.variants, state.known)
             needs = (
-                Need(
-                    objectives,
-                    seen,
-                    mix,
-                    model,
-                    Room(each.kv_tokens or UNKNOWN_KV_TOKENS, self.max_num_seqs),
-                    state.demand,
-                    horizon_s=each.startup.expected_s + 2 * self.period_s,
-                    backlog=self.backlog,
-                    unit=state.fit.model,
-                )
-                for model, each in zip(models, known.values(), strict=True)
+                need(model, known.kv_tokens, known.startup)
+                for model, known in zip(models, state.known.values(), strict=True)
             )
             return MixedNeed(self.variants, tuple(needs), seen.by_variant, bounds)
-        kv_tokens = min(
-            (reading.kv_capacity_tokens for reading in state.readings.engines.values()),
-            default=UNKNOWN_KV_TOKENS,
-        )
-        return Need(
-            objectives,
-            seen,
-            mix,
-            state.fit.model,
-            Room(kv_tokens, self.max_num_seqs),
-            state.demand,
-            horizon_s=state.startup.expected_s + 2 * self.period_s,
-            backlog=self.backlog,
-        )
+        engines = state.readings.engines.values()
+        kv_tokens = min((reading.kv_capacity_tokens for reading in engines), default=None)
+        return need(state.fit.model, kv_tokens, state.startup)
 
     def _blindness(self, seen: Observation, state: SizingState) -> str | None:
         if isinstance(seen.gateway, Missing):
@@ -278,7 +266,7 @@ class Sizing:
         mix, now_s, ttft_s = state.traffic.mix, seen.now_s, objectives.ttft_s
         if mix is None:
             return state, None
-        model = mean_model(self.variants, self._known(state), seen) or state.fit.model
+        model = mean_model(self.variants, state.known, seen) or state.fit.model
         queue = Queue.seen(seen, model, mix, self.max_num_seqs)
         is_starting = bool(seen.starting) or not seen.readings
         pressure = state.pressure.after(queue, now_s, is_starting=is_starting)
