@@ -7,6 +7,7 @@ Work is counted in engine time of the first variant as it was believed to be at 
 not change while engines are learned of.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -98,10 +99,11 @@ def mean_model(
 ) -> IterationModel | None:
     """Of the engines that are ready; None where there are none, or no variants."""
     models = dict(zip((v.name for v in variants), believed(variants, known), strict=True))
-    ready = [models[pod.variant].terms for pod in seen.ready if pod.variant in models]
+    ready = Counter(pod.variant for pod in seen.ready if pod.variant in models)
     if not ready:
         return None
-    return IterationModel(*(sum(terms) / len(ready) for terms in zip(*ready, strict=True)))
+    shares = [models[name].times(count / ready.total()).terms for name, count in ready.items()]
+    return IterationModel(*map(sum, zip(*shares, strict=True)))
 
 
 class MixedNeed:
