@@ -19,6 +19,7 @@ from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.surprise import HEADROOMS
 from penstock.core.sizing.traffic import Readings
 from penstock.core.sizing.variants import (
+    Choice,
     Counts,
     Offer,
     choose,
@@ -122,6 +123,7 @@ class MixedNeed:
         self._replicas = tuple(counts.get(variant.name, 0) for variant in variants)
         self._bounds = bounds.min_replicas, bounds.max_replicas
         self._offers: tuple[Offer, ...] = ()
+        self._choice = Choice((), "Keep", ())
         # The slowest start: what is asked for is there by then, whichever it is.
         self.horizon_s = max(need.horizon_s for need in needs)
 
@@ -161,26 +163,23 @@ class MixedNeed:
                 )
             )
         self._offers = tuple(offers)
-        choice = choose(self._offers, *self._bounds)
+        choice = self._choice = choose(self._offers, *self._bounds)
         counts = self._replicas if choice.move == "Swap" else choice.counts
         best = min(range(len(offers)), key=lambda i: offers[i].dearness)
         return sum(counts), f"{notes[best]} of {offers[best].name}: {self.told(counts)}"
 
     def swapped(self) -> int:
         """Of the last question: replicas with those that are to replace others; 0 of no swap."""
-        choice = choose(self._offers, *self._bounds)
-        return choice.total if choice.move == "Swap" else 0
+        return self._choice.total if self._choice.move == "Swap" else 0
 
     @property
     def why_swapped(self) -> str:
-        after = choose(self._offers, *self._bounds).target
-        return f"{self.told(after)} hold it as well: they come before the others go"
+        return f"{self.told(self._choice.target)} hold it as well: they come before the others go"
 
     @property
     def is_replacing(self) -> bool:
         """Whether some of what runs is to go when what is asked for is there."""
-        choice = choose(self._offers, *self._bounds)
-        return choice.target != choice.counts
+        return self._choice.target != self._choice.counts
 
     def decided(self, decision: Decision) -> Decision:
         """With the mix."""
@@ -204,16 +203,15 @@ class MixedNeed:
         least, most = self._bounds
         bounded = within(self._offers, least, most)
         is_held = holds(self._offers, bounded)
-        swap = choose(self._offers, least, most)
-        if swap.move == "Swap" and swap.total == total:
-            return swap.counts
+        if self._choice.move == "Swap" and total == self._choice.total:
+            return self._choice.counts
         if is_held and total > sum(bounded) > 0:
             need = taken(self._offers, bounded) * total / sum(bounded)
             return choose(self._offers, least, most, need).counts
         if total >= sum(bounded):
             within_total = max(least, min(most, total))
             return bounded if is_held else choose(self._offers, least, within_total).counts
-        target = choose(self._offers, least, most).counts
+        target = self._choice.counts
         while sum(bounded) > total:
             target = target if any(map(int.__gt__, bounded, target)) else (0,) * len(bounded)
             bounded = fewer(self._offers, bounded, target)
