@@ -390,6 +390,9 @@ REQUEST_ID_HEADER = "x-request-id"
 TIMEOUT_HEADER = "x-request-timeout-s"
 # The same as Envoy, and the gateways built on it, tell it: in milliseconds.
 ENVOY_TIMEOUT_HEADER = "x-envoy-expected-rq-timeout-ms"
+# How long the tokens of the answer may be apart while others' prompts are computed, in seconds: a gateway
+# tells engines the service's objective.
+TPOT_HEADER = "x-penstock-tpot-s"
 
 SSE_PREFIX = b"data: "
 SSE_END = b"\n\n"

@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from penstock.core.admission import Admission, AdmissionSpec, retry_after_s
 from penstock.core.engine_load import KV_LIMIT, EngineLoad, Place, Waiting
 from penstock.core.pace import Pace
-from penstock.core.step_times import StepTimes
 
 # 1,000 prompt tokens a second.
 PACE = Pace(1000.0, 1.0)
@@ -88,25 +87,6 @@ def test_engines_without_room_are_not_asked():
     assert order(line(request("a")), 0.0, full) == []
 
 
-def test_an_engine_in_debt_to_those_that_decode_gets_no_prompt():
-    spec = replace(SPEC, tpot_s=0.1)
-    admission = Admission(spec)
-    load = engine()
-    load.pace = replace(
-        PACE, steps=StepTimes(100.0, 0.0, 4.0)
-    )  # 40 ms a step: half of the time is free
-    Place(load, request("old", 0.0, 1), 0.0).computed()
-    load.look(0.001, 0.1)  # its prompt is paid for
-    load.credit_s = 0.0
-    for name in "abc":
-        admission.add(request(name, 0.0, 200))
-    assert [name for name, _ in order(admission, 0.001, load)] == ["a"]
-    assert load.delay_s == pytest.approx(0.4, abs=0.01)
-    assert order(admission, 0.2, load) == []
-    assert [name for name, _ in order(admission, 0.5, load)] == ["b"]
-    assert [name for name, _ in order(admission, 0.5, load, engine("idle"))] == ["c"]
-
-
 def test_without_engines_everybody_waits():
     admission = line(request("a"))
     assert order(admission, 0.0) == []
@@ -150,13 +130,13 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.admission = Admission(replace(SPEC, tpot_s=0.1))
+        self.admission = Admission(SPEC)
         self.engines = {}
         self.now = 0.0
         self.waiting, self.sent, self.came = set(), {}, 0
 
-    @rule(tokens=st.integers(1, 3000), tpot=st.booleans())
-    def arrive(self, tokens, tpot):
+    @rule(tokens=st.integers(1, 3000))
+    def arrive(self, tokens):
         name = str(self.came)
         self.came += 1
         is_in = self.admission.add(request(name, self.now, float(tokens)))
@@ -169,7 +149,6 @@ class Machine(RuleBasedStateMachine):
         pod = f"p{number}"
         if self.engines.pop(pod, None) is None:
             self.engines[pod] = engine(pod)
-            self.engines[pod].pace = replace(PACE, steps=StepTimes(100.0, 0.0, 5.0))
             self.admission.renew()
 
     @rule(seconds=st.floats(0.01, 30))
@@ -195,13 +174,12 @@ class Machine(RuleBasedStateMachine):
         loads = list(self.engines.values())
         found = self.admission.next(loads, self.now)
         if found is None:
-            idle = [e for e in loads if not e.prefill_tokens and not e.kv_tokens and not e.delay_s]
+            idle = [e for e in loads if not e.prefill_tokens and not e.kv_tokens]
             assert not (idle and self.waiting), "an engine that does nothing takes whatever waits"
             return
         waiting, fitting = found
         self.waiting.remove(waiting.request_id)
         for load in fitting:
-            assert load.delay_s == 0
             assert not load.kv_tokens or load.kv_tokens + waiting.kv_tokens <= KV_LIMIT * 10_000
         self.sent[waiting.request_id] = Place(draw.choice(fitting), waiting, self.now)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.rule import Objectives
-from penstock.core.sizing.capacity import Mix, Room, capacity, settling_s
+from penstock.core.sizing.capacity import Mix, Room, capacity
 from penstock.core.sizing.iteration import IterationModel
 
 # 20 ms for any iteration; 0.1 ms a prompt token; nothing for a sequence, 0.1 us a KV token.
@@ -36,12 +36,3 @@ def test_each_limit(tpot_s: float, kv_tokens: float, seqs: float, limit: str, ra
 def test_an_objective_that_no_engine_meets_leaves_a_sliver() -> None:
     found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.010))
     assert 0 < found.rate < 0.1 / WORK_S
-
-
-def test_a_batch_settles_the_faster_the_tighter_its_objective() -> None:
-    """200 tokens, 0.1 s apart, an iteration of 20 ms; 0.8 of 0.122 s a request are 0.656 for prompts."""
-    assert settling_s(MODEL, MIX, Objectives(3.0, 0.1)) == pytest.approx(
-        200 * 0.1**2 / 0.02 * (1 - 0.8 * 0.1 / 0.122)
-    )
-    tight, loose = (settling_s(MODEL, MIX, Objectives(3.0, tpot_s)) for tpot_s in (0.05, 0.2))
-    assert tight < loose

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.sizing.demand import Demand
 
-REQUEST_S, BURST_S = 0.5, 20.0
+REQUEST_S = 0.5
 
 
 def watched(rates: list[tuple[float, float]], seed: int, period_s: float = 2.0) -> Demand:
@@ -17,7 +17,7 @@ def watched(rates: list[tuple[float, float]], seed: int, period_s: float = 2.0) 
         for _ in range(round(duration_s / period_s)):
             now_s += period_s
             arrivals = sum(1 for _ in range(1000) if draw.random() < rate * period_s / 1000)
-            demand = demand.after(now_s, arrivals * REQUEST_S, REQUEST_S, BURST_S)
+            demand = demand.after(now_s, arrivals * REQUEST_S, REQUEST_S)
     return demand
 
 
@@ -37,23 +37,13 @@ def test_more_is_provided_for_after_surprises() -> None:
     calm = watched([(3600, 4.0)], 1)
     wild = watched([(300, 2.0), (300, 8.0)] * 6, 1)
     assert wild.headroom(120, 0.01, REQUEST_S) > 1.1 * calm.headroom(120, 0.01, REQUEST_S)
-    bursts = [d.burst_headroom(120, 0.01, REQUEST_S, BURST_S) for d in (calm, wild)]
-    assert bursts[1] > 1.1 * bursts[0]
-
-
-def test_a_burst_counts_all_that_comes_in_it() -> None:
-    """More must be kept ready for bursts, of which all is late, than where only the excess is."""
-    seen = watched([(900, 4.0), (300, 6.0), (900, 4.0)], 3)
-    for loss in (0.005, 0.02, 0.1):
-        bursts = seen.burst_headroom(120, loss, REQUEST_S, BURST_S)
-        assert bursts > seen.headroom(120, loss, REQUEST_S)
 
 
 def test_a_level_is_believed_to_move_before_it_was_watched() -> None:
     """A minute of data says little about the next ten."""
     seen = watched([(60, 40.0)], 4)
-    near, far = (seen.burst_headroom(h, 0.01, REQUEST_S, 60.0) for h in (20.0, 600.0))
-    assert far > near + 0.15
+    near, far = (seen.headroom(h, 0.01, REQUEST_S) for h in (20.0, 600.0))
+    assert far > near + 0.05
 
 
 def test_the_first_minute_is_no_surprise() -> None:
@@ -89,7 +79,7 @@ def test_what_is_learned_of_requests_in_the_first_minute_holds_for_those_that_ca
     young, old = watched([(30, 4.0)], 1), watched([(90, 4.0)], 1)
     restated = young.restated(32, factor)
     assert restated.level == pytest.approx(factor * young.level)
-    again = restated.after(32, 8 * factor * REQUEST_S, factor * REQUEST_S, BURST_S)
-    alike = young.after(32, 8 * REQUEST_S, REQUEST_S, BURST_S)
+    again = restated.after(32, 8 * factor * REQUEST_S, factor * REQUEST_S)
+    alike = young.after(32, 8 * REQUEST_S, REQUEST_S)
     assert again.level == pytest.approx(factor * alike.level)
     assert old.restated(92, factor) == old

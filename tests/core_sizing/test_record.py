@@ -25,7 +25,7 @@ def test_a_new_operator_goes_on_from_it(live: Any, learned: Learned) -> None:
     assert restored.startup == last.state.startup
     assert restored.traffic.mix == last.state.traffic.mix
     # The demand goes on from it too: its first look keeps what was learned of surprises.
-    surprises = restored.demand.after(1.0, 0.0, 1.0, 10.0).surprises
+    surprises = restored.demand.after(1.0, 0.0, 1.0).surprises
     for kept, known in zip(surprises, last.state.demand.surprises, strict=True):
         assert kept == replace(known, at_s=kept.at_s)
 

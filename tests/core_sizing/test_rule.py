@@ -88,7 +88,7 @@ def test_less_load_is_followed_down_after_a_while() -> None:
     assert world.runs(600, 2.0)[-1] <= high // 2
 
 
-@pytest.mark.parametrize(("crowd_s", "is_waited_for"), [(240, False), (520, True)])
+@pytest.mark.parametrize(("crowd_s", "is_waited_for"), [(240, False), (580, True)])
 def test_a_crowd_that_is_over_goes_unless_ten_minutes_are_almost_over(
     crowd_s: float, is_waited_for: bool
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_crowd_that_is_over_goes_unless_ten_minutes_are_almost_over(
     grew_s = RULE.period_s * asked.index(high)
     kept_s = RULE.period_s * asked.count(high)
     assert high > low
-    assert grew_s < 60
+    assert grew_s < 100
     assert kept_s > 600 if is_waited_for else kept_s < 540
     assert asked[-1] < high
 

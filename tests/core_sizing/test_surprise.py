@@ -7,27 +7,26 @@ from hypothesis import strategies as st
 from penstock.core.sizing.surprise import (
     HEADROOMS,
     Surprise,
-    normal_bursts,
     normal_excess,
     smallest,
 )
 
 
-def test_what_came_over_a_headroom_is_counted_by_its_excess_and_as_a_whole() -> None:
+def test_what_came_over_a_headroom_is_counted_by_its_excess() -> None:
     """Half of the time nothing unusual, half of the time 1.5 times the level of 2."""
     seen = Surprise()
     for now in range(0, 1000, 20):
         came = 2.0 if now % 40 else 3.0
-        seen = seen.after(float(now), 20.0, 2.0, came, came)
+        seen = seen.after(float(now), 20.0, 2.0, came)
     assert seen.came == pytest.approx(2.5)
-    by_headroom = dict(zip(HEADROOMS, zip(seen.beyond, seen.bursts, strict=True), strict=True))
-    assert by_headroom[1.0] == pytest.approx((0.5, 1.5))
-    assert by_headroom[1.2] == pytest.approx((0.3, 1.5))
-    assert by_headroom[1.6] == pytest.approx((0.0, 0.0))
+    by_headroom = dict(zip(HEADROOMS, seen.beyond, strict=True))
+    assert by_headroom[1.0] == pytest.approx(0.5)
+    assert by_headroom[1.2] == pytest.approx(0.3)
+    assert by_headroom[1.6] == pytest.approx(0.0)
 
 
 def test_a_horizon_is_looked_at_ten_times_while_it_passes() -> None:
-    seen = Surprise().after(100.0, 2.0, 1.0, 1.0, 1.0)
+    seen = Surprise().after(100.0, 2.0, 1.0, 1.0)
     assert seen.is_due(102.0, 5.0)
     assert not seen.is_due(102.0, 160.0)
     assert seen.is_due(116.0, 160.0)
@@ -49,5 +48,4 @@ def test_the_smallest_headroom_is_where_the_share_falls_below(
 
 def test_normal_loads_lose_what_theory_says() -> None:
     assert normal_excess(1.0, 0.5) == pytest.approx(0.5 * 0.3989, rel=1e-3)  # spread / sqrt(2 pi)
-    assert normal_bursts(1.0, 0.5) == pytest.approx(0.5 + 0.5 * 0.3989, rel=1e-3)
-    assert normal_bursts(2.0, 0.1) < 1e-9
+    assert normal_excess(2.0, 0.1) < 1e-9

@@ -10,10 +10,11 @@ import httpx
 import pytest
 
 from penstock_engine.core.step import Sampled, Step
-from penstock_engine.server.deadlines import deadline_s
+from penstock_engine.server.deadlines import deadline_s, tpot_s
 from penstock_engine.server.errors import RequestError
 
 OWN, ENVOY = "x-request-timeout-s", "x-envoy-expected-rq-timeout-ms"
+TPOT = "x-penstock-tpot-s"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,18 @@ def test_what_is_no_time(header: str, text: str) -> None:
     with pytest.raises(RequestError) as refused:
         deadline_s({header: text}, 0.0, None)
     assert (refused.value.status, refused.value.param) == (400, header)
+
+
+@pytest.mark.parametrize(("headers", "expected"), [({}, None), ({TPOT: "0.05"}, 0.05)])
+def test_how_far_tokens_may_be_apart(headers: dict[str, str], expected: float | None) -> None:
+    assert tpot_s(headers) == expected
+
+
+@pytest.mark.parametrize("text", ["", "fast", "-1", "nan"])
+def test_what_is_no_distance(text: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        tpot_s({TPOT: text})
+    assert (refused.value.status, refused.value.param) == (400, TPOT)
 
 
 class Slow:

@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from penstock.core.rule import Objectives
+
 CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
 DONE = b"data: [DONE]\n\n"
 ROUTES = ["/v1/chat/completions", "/v1/completions"]
@@ -71,6 +73,24 @@ async def test_keys_cookies_and_hop_by_hop_headers_stay_here(start_engine, start
     assert "te" not in seen
     assert "accept-encoding" not in seen
     assert (seen["x-custom"], seen["traceparent"]) == ("kept", "00-abc")
+
+
+@pytest.mark.parametrize(("objectives", "told"), [(Objectives(30.0, 0.05), "0.05"), (None, None)])
+async def test_engines_are_told_by_the_gateway_alone_how_far_tokens_may_be_apart(
+    start_engine, start_gateway, make_service, objectives, told
+):
+    engine = await start_engine()
+    front = await start_gateway()
+    front.show(make_service(engine, objectives=objectives))
+
+    async with front.client.post(
+        front.url + "/v1/completions",
+        json={"model": "chat"},
+        headers={"X-Penstock-TPOT-S": "0.001"},
+    ) as got:
+        await got.read()
+
+    assert engine.requests[0].headers.get("x-penstock-tpot-s") == told
 
 
 async def test_response_headers_pass_but_for_those_of_the_hop(start_engine, start_gateway):

@@ -27,8 +27,15 @@ from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.speculation import Speculation
 from penstock_engine.core.stats import Counters, SchedulerStats
 from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
+from penstock_engine.core.step_pace import StepPace
 
 NOTHING = Sampled()
+
+# Of the time between tokens that a sequence is willing to wait, what a step may take: the rest is for
+# what its prediction does not know.
+TPOT_SHARE = 0.9
+# Prompts get at least so small a part of the configured budget, however slow steps are.
+LEAST_PART = 16
 
 
 # A sequence, the position it begins at, and how many tokens it has. A plain tuple, as there is one
@@ -45,9 +52,18 @@ class Scheduler:
     passed over; its blocks go to later steps only.
     """
 
-    def __init__(self, config: SchedulerConfig, speculation: Speculation | None = None) -> None:
-        """speculation: instead of the configured one."""
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        speculation: Speculation | None = None,
+        pace: StepPace | None = None,
+    ) -> None:
+        """speculation: instead of the configured one. pace: that somebody else learns; None: this
+        one learns it of its steps."""
         self.config = config
+        self._learns_pace = pace is None
+        self._pace = pace or StepPace()
+        self._tpots: dict[float, int] = {}
         self._max_num_tokens = config.max_num_tokens
         self._has_window = config.window_tokens is not None
         self._cache = KVCache(
@@ -69,6 +85,18 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self._sequences)
+
+    @property
+    def token_budget(self) -> int:
+        """Of the next step: less than the configured one where prompts would keep those that decode
+        waiting for longer than they are willing to."""
+        most = self.config.max_num_batched_tokens
+        if not self._tpots:
+            return most
+        prompts = self._pace.prompt_tokens(TPOT_SHARE * min(self._tpots))
+        if prompts is None:
+            return most
+        return min(most, len(self._running) + max(prompts, most // LEAST_PART))
 
     @property
     def num_free_blocks(self) -> int:
@@ -145,6 +173,8 @@ class Scheduler:
         """
         duration_s = self._open.close(step, now)
         self._drafts.timed(step, duration_s)
+        if self._learns_pace:
+            self._pace.timed(step.num_prompt_tokens, duration_s)
         if self.config.num_host_blocks:
             self._cache.timed(step, duration_s)
         events: list[TokenEvent] = []
@@ -230,7 +260,7 @@ class Scheduler:
         ahead_of: what the open step has of them. None: it may set free the blocks that are missing;
         without an open step, the last sequences give theirs.
         """
-        budget = self.config.max_num_batched_tokens
+        budget = self.token_budget
         block_size = self.config.block_size
         chunks: list[Chunk] = []
         index = 0
@@ -355,6 +385,8 @@ class Scheduler:
         is_first = sequence.first_token_s is None
         if is_first:
             sequence.first_token_s = now
+            if sequence.tpot_s is not None:
+                self._tpots[sequence.tpot_s] = self._tpots.get(sequence.tpot_s, 0) + 1
             num_cached_tokens = sequence.num_cached_tokens
             self._counters.prompt_tokens_cached += num_cached_tokens
             self._counters.prompt_tokens_from_host += sequence.num_host_tokens
@@ -397,6 +429,10 @@ class Scheduler:
         del self._sequences[sequence.request_id]
         self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
         self._cache.release(sequence)
+        if sequence.tpot_s is not None and sequence.first_token_s is not None:
+            self._tpots[sequence.tpot_s] -= 1
+            if not self._tpots[sequence.tpot_s]:
+                del self._tpots[sequence.tpot_s]
         sequence.status = Status.FINISHED
 
     def _set_num_computed(self, sequence: Sequence, num_computed_tokens: int) -> None:

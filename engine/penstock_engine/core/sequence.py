@@ -29,7 +29,8 @@ class Sequence:
     sets num_computed_tokens back to 0 and keeps the tokens. Lower priorities come first; order is
     unique among the sequences of a scheduler. ending_token_ids: that end it when drawn. adapter:
     the identity of loaded LoRA weights, or "". fork_of: a sequence with the same prompt, whose
-    blocks this one can share as soon as they are filled. Written by the scheduler only.
+    blocks this one can share as soon as they are filled. tpot_s: how long its tokens may be apart
+    while others' prompts are computed; None: as long as it takes. Written by the scheduler only.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class Sequence:
         "sampling",
         "status",
         "tokens",
+        "tpot_s",
     )
 
     def __init__(
@@ -74,6 +76,7 @@ class Sequence:
         priority: int = 0,
         adapter: str = "",
         fork_of: str = "",
+        tpot_s: float | None = None,
     ) -> None:
         if not prompt:
             raise ValueError("a sequence needs at least one prompt token")
@@ -88,6 +91,7 @@ class Sequence:
         self.priority = priority
         self.adapter = adapter
         self.fork_of = fork_of
+        self.tpot_s = tpot_s
         self.root_hash = root_hash(cache_salt, adapter)
         self.order = (priority, 0)
         self.drafter: Drafter | None = None

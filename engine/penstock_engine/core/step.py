@@ -107,6 +107,11 @@ class Step:
     def num_tokens(self) -> int:
         return sum(len(sequence.token_ids) for sequence in self.sequences)
 
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Of prompts, and of what preempted sequences compute once more."""
+        return sum(len(s.token_ids) for s in self.sequences if s.start < s.num_prompt_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:

@@ -155,7 +155,7 @@ class Bridge:
         self._engine.submit(
             Sequence(
                 sequence_id, prompt, sampling, self._eos_token_ids, now_s(), cache_salt,
-                constraint, priority, adapter, fork_of,
+                constraint, priority, adapter, fork_of, record.tpot_s,
             )
         )  # fmt: skip
         late = None

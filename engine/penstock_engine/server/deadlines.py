@@ -1,11 +1,11 @@
-"""When a request is too late to be of use, and how far it was then."""
+"""When a request is too late to be of use, how far it was then, and how fast its tokens are wanted."""
 
 from collections.abc import Mapping
 from typing import Literal
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.server.errors import RequestError
-from penstock_engine.wire import ENVOY_TIMEOUT_HEADER, TIMEOUT_HEADER
+from penstock_engine.wire import ENVOY_TIMEOUT_HEADER, TIMEOUT_HEADER, TPOT_HEADER
 
 Phase = Literal["queued", "prefill", "decode"]
 
@@ -28,6 +28,12 @@ def deadline_s(headers: Mapping[str, str], arrival_s: float, most_s: float | Non
     limits.append(_seconds(ENVOY_TIMEOUT_HEADER, envoy) / 1000 or None)
     shortest = min((limit for limit in limits if limit is not None), default=None)
     return None if shortest is None else arrival_s + shortest
+
+
+def tpot_s(headers: Mapping[str, str]) -> float | None:
+    """How far tokens may be apart; None: nobody minds. Raises RequestError."""
+    told = headers.get(TPOT_HEADER)
+    return None if told is None else _seconds(TPOT_HEADER, told)
 
 
 def phase_of(event: TokenEvent) -> Phase:

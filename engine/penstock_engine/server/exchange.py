@@ -11,7 +11,7 @@ from penstock_engine.server.answer_form import constrain
 from penstock_engine.server.answers import Answer
 from penstock_engine.server.bridge import now_s
 from penstock_engine.server.chat_request import ChatCompletionRequest
-from penstock_engine.server.deadlines import deadline_s
+from penstock_engine.server.deadlines import deadline_s, tpot_s
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator
@@ -28,8 +28,9 @@ async def exchange(served: Served, http: Request, dialect: Dialect) -> Response:
     try:
         served.admit()
         late_s = deadline_s(http.headers, arrival_s, served.options.request_timeout_s)
+        apart_s = tpot_s(http.headers)
         raw = await read_body(http)
-        work = _respond(served, http, dialect, raw, arrival_s, late_s)
+        work = _respond(served, http, dialect, raw, arrival_s, late_s, apart_s)
         return await unless_gone(http.receive, work)
     except RequestError as error:
         return dialect.refusal(error)
@@ -42,9 +43,10 @@ async def _respond(
     raw: bytes,
     arrival_s: float,
     late_s: float | None,
+    apart_s: float | None,
 ) -> Response:
     request, choices, form = await asyncio.to_thread(
-        take_in, served, dialect, raw, arrival_s, late_s
+        take_in, served, dialect, raw, arrival_s, late_s, apart_s
     )
     served.admit_tokens(sum(len(choice.prompt) for choice in choices))
     await constrain(choices, form, served.grammars)

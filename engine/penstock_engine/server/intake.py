@@ -47,7 +47,12 @@ async def read_body(http: Request) -> bytes:
 
 
 def take_in(
-    served: Served, dialect: Dialect, raw: bytes, arrival_s: float, deadline_s: float | None
+    served: Served,
+    dialect: Dialect,
+    raw: bytes,
+    arrival_s: float,
+    deadline_s: float | None,
+    tpot_s: float | None,
 ) -> tuple[GenerationRequest, list[Choice], AnswerForm]:
     """Pure CPU work, to be done off the event loop. Raises RequestError."""
     request = dialect.read(raw, served.defaults.parameters)
@@ -79,7 +84,7 @@ def take_in(
                 max_tokens=max_tokens, seed=(seed + number) % MAX_SEED, vocab_size=vocab_size,
             )  # fmt: skip
             adapter = served.adapters.label(request.model)
-            record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s, adapter)
+            record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s, adapter, tpot_s)
             choice = Choice(len(choices), number, prompt, sampling, record, fork_of=first)
             # Those that tell of the prompt's probabilities all have to compute it.
             first = first or ("" if sampling.prompt_logprobs is not None else choice.sequence_id)

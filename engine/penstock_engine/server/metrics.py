@@ -59,7 +59,8 @@ REJECTED = {"queue_full": "max_num_queued_reqs"}
 class RequestRecord:
     """What the engine does not know of a request. arrival_s: at the server, before tokenising.
 
-    is_stopped: a stop string ended it; the engine sees an abort. late_phase: how far it was at its
+    tpot_s: how far its tokens may be apart, as in `Sequence`. is_stopped: a stop string ended it; the
+    engine sees an abort. late_phase: how far it was at its
     deadline, which ended it.
     """
 
@@ -68,6 +69,7 @@ class RequestRecord:
     num_choices: int = 1
     deadline_s: float | None = None
     adapter: str = ""
+    tpot_s: float | None = None
     last_token_s: float | None = None
     is_stopped: bool = False
     late_phase: Phase | None = None

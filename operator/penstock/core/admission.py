@@ -2,10 +2,9 @@
 
     fits an engine -> it goes     waits too long, or too many wait -> shed
 
-An engine takes a request while the first token is predicted in time, its KV cache is predicted to
-stay below KV_LIMIT, and prompts have not taken more of its time than those that decode can spare.
-Whoever waits at the gateway can still go to a pod that becomes ready; whoever
-was sent too early waits where it is. Policies:
+An engine takes a request while the first token is predicted in time, and its KV cache is predicted to
+stay below KV_LIMIT; what decodes there the engine itself keeps in time. Whoever waits at the gateway can
+still go to a pod that becomes ready; whoever was sent too early waits where it is. Policies:
 
     fcfs       in order of arrival; in time: within the objective from now
     deadline   in order of deadline, which is arrival plus objective. Who cannot make it any more goes
@@ -33,14 +32,12 @@ LATE_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSpec:
-    """max_queued, max_wait_s: beyond them a request is shed. tpot_s: None: prompts may take all of an
-    engine's time."""
+    """max_queued, max_wait_s: beyond them a request is shed."""
 
     policy: Policy = "deadline"
     ttft_s: float = 1.0
     max_queued: int = 1024
     max_wait_s: float = 60.0
-    tpot_s: float | None = None
 
 
 class Admission:
@@ -73,8 +70,6 @@ class Admission:
         """The request that goes next, out of the line now, and the engines that may take it."""
         if not engines or not self._all:
             return None
-        for engine in engines:
-            engine.look(now, self.spec.tpot_s)
         margin_s = self.spec.ttft_s * MARGIN
         if (head := self._first_able()) is None:
             return self._next_late(engines)
@@ -157,7 +152,6 @@ def _fitting(engines: Iterable[EngineLoad], waiting: Waiting, within_s: float) -
         engine
         for engine in engines
         if engine.has_kv_for(waiting.kv_tokens)
-        and not engine.delay_s
         and engine.is_sure()
         and (not engine.prefill_tokens or engine.ttft_s(waiting.prefill_tokens) <= within_s)
     ]

@@ -36,7 +36,7 @@ from penstock.gateway.upstream import (
     Failure,
     forwarded,
 )
-from penstock_engine.wire import REQUEST_ID_HEADER
+from penstock_engine.wire import REQUEST_ID_HEADER, TPOT_HEADER
 
 Scope = MutableMapping[str, Any]
 
@@ -88,7 +88,7 @@ class Exchange:
             tenant=_tenant(service, given),
         )
         body = call.body_for(service.served_name)
-        headers = self._upstream_headers()
+        headers = self._upstream_headers(service)
         key = sticky_key(service.sticky_by, call.fields)
         search = Search(self._shared, service.key, ticket, guard, key=key, tokens=call.tokens)
         failure: Failure | None = None
@@ -227,12 +227,16 @@ class Exchange:
         path, query = self._scope["path"], self._scope.get("query_string", b"")
         return f"{path}?{query.decode('latin-1')}" if query else path
 
-    def _upstream_headers(self) -> dict[str, str]:
+    def _upstream_headers(self, service: Service) -> dict[str, str]:
+        """The client's, and what only the gateway may say."""
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in forwarded(self._scope["headers"], NOT_FOR_ENGINES)
         }
-        return headers | {REQUEST_ID_HEADER: self._request_id}
+        headers[REQUEST_ID_HEADER] = self._request_id
+        if service.objectives is not None:
+            headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"
+        return headers
 
 
 def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:

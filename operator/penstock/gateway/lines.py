@@ -41,5 +41,4 @@ class Lines:
             service.objectives.ttft_s,
             self._settings.max_waiting,
             self._settings.wait_for_endpoint_s,
-            service.objectives.tpot_s,
         )

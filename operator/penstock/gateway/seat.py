@@ -28,9 +28,6 @@ class Seat:
         self._place.began(now)
         self._freed()
 
-    def answered(self, steps: int, took_s: float) -> None:
-        self._place.answered(steps, took_s)
-
     def left(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -64,7 +64,7 @@ class Ticket:
                 self._since_s = monotonic()
                 self._account.answered(pod)
             if seat is not None:
-                self._leave(seat)
+                seat.left()
 
     def answered(self, chunk: bytes) -> None:
         """More of the answer came from the engine."""
@@ -102,12 +102,6 @@ class Ticket:
                 account.told(self._body_bytes, self._count.prompt_tokens)
             self._time()
             self._judge()
-
-    def _leave(self, seat: Seat) -> None:
-        steps = self._count.output_tokens - 1
-        if self._is_stream and self.has_begun and steps > 0:
-            seat.answered(steps, self._last_s - self._first_s)
-        seat.left()
 
     def _time(self) -> None:
         """Of streams alone: the first byte of a whole answer is its last."""

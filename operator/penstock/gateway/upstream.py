@@ -11,6 +11,7 @@ import aiohttp
 from penstock.gateway.events import EventStream
 from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.settings import GatewaySettings
+from penstock_engine.wire import TPOT_HEADER
 
 # Engines close an idle connection after 5 s (uvicorn's default): ours must be older sooner.
 IDLE_CONNECTION_S = 4.0
@@ -25,6 +26,7 @@ HOP_BY_HOP = frozenset(
 NOT_FOR_ENGINES = HOP_BY_HOP | {
     b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
     b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
+    TPOT_HEADER.encode(),
 }  # fmt: skip
 NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
 

@@ -26,12 +26,12 @@ COMPILED = (
         f"penstock_engine.core.{name}"
         for name in (
             "blocks", "cache", "drafts", "ending", "events", "host_tier", "open_steps", "queue", "scheduler",
-            "scheduler_config", "sequence", "stats", "step",
+            "scheduler_config", "sequence", "stats", "step", "step_pace",
         )
     ),
     *(
         f"penstock.core.{name}"
-        for name in ("admission", "engine_load", "pace", "routing", "step_times", "tally", "weights")
+        for name in ("admission", "engine_load", "pace", "routing", "tally", "weights")
     ),
     *(f"penstock.sim.{name}" for name in ("batch", "clock", "engine", "gateway", "leap", "request")),
 )  # fmt: skip

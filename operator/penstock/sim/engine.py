@@ -25,6 +25,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled, ScheduledSequence, Step
+from penstock_engine.core.step_pace import StepPace
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 NO_TOKEN_IDS: frozenset[int] = frozenset()
@@ -86,7 +87,10 @@ class Engine:
         self._random = random
         self._prefix_block_tokens = prefix_block_tokens
         self._governor = LeapGovernor()
-        self.scheduler = Scheduler(profile.scheduler(prefix_block_tokens), leaping(self._governor))
+        self._pace = StepPace()
+        self.scheduler = Scheduler(
+            profile.scheduler(prefix_block_tokens), leaping(self._governor), self._pace
+        )
         self._jobs: dict[str, Job] = {}  # all that have not ended
         self._batch = Batch()
         self._pending: dict[str, Job] = {}  # of these, whose first token is to be computed
@@ -110,15 +114,20 @@ class Engine:
     def kv_tokens(self) -> int:
         return self._batch.kv
 
-    def submit(self, request: Request) -> bool:
-        """False when the request can never fit."""
+    def submit(self, request: Request, tpot_s: float | None = None) -> bool:
+        """tpot_s: as in `Sequence`. False when the request can never fit."""
         room = self.scheduler.config.max_num_tokens - request.prompt_tokens
         if room < 1:
             return False
         prompt = prompt_of(request, self._prefix_block_tokens)
         max_tokens = min(request.output_tokens, room)
         sequence = Sequence(
-            request.request_id, prompt, sampling(max_tokens), NO_TOKEN_IDS, self._clock.now
+            request.request_id,
+            prompt,
+            sampling(max_tokens),
+            NO_TOKEN_IDS,
+            self._clock.now,
+            tpot_s=tpot_s,
         )
         self.scheduler.add(sequence)
         self._jobs[request.request_id] = self._pending[request.request_id] = Job(request, sequence)
@@ -193,7 +202,7 @@ class Engine:
         """How many iterations the next step may have beyond its first, which computes all prompts."""
         config = self.scheduler.config
         block_size = config.block_size
-        budget = config.max_num_batched_tokens
+        budget = self.scheduler.token_budget
         free_blocks = self.scheduler.num_free_blocks
         num_sequences = len(self._batch)
         if not self._is_blocked:
@@ -261,6 +270,9 @@ class Engine:
         batch = self._batch
         begun: list[str] = []
         if self._stretch is None:
+            self._pace.timed(
+                sum(len(s.token_ids) for s in self._chunks), self._clock.now - self._begin_s
+            )
             if batch:
                 self._itl_s.add(self._clock.now - self._begin_s, len(batch))
             self._leap_tokens += len(batch)
@@ -287,6 +299,7 @@ class Engine:
         end_s = stretch.end_s(iterations)
         tokens = iterations * stretch.sequences
         self._itl_s.add((end_s - stretch.begin_s) / iterations, tokens)
+        self._pace.timed(0, (end_s - stretch.begin_s) / iterations)
         self._leap_tokens += tokens
         ended = self._batch.advance(iterations)
         self._stretch = Stretch(

@@ -41,12 +41,15 @@ class Gateway:
         clock: Clock,
         random: Random,
         finished: Callable[[Request], None] = lambda request: None,
+        tpot_s: float | None = None,
     ) -> None:
+        """tpot_s: that engines are told with each request."""
         self.requests: list[Request] = []
         self._finished = finished
         self._clock = clock
         self._random = random
         self._spec = spec
+        self._engine_tpot_s = tpot_s
         self._lines = {STABLE: _Line(spec)}
         self.weights: Mapping[Side, int] = {STABLE: 100}
         self.sides: dict[str, Side] = {}
@@ -122,9 +125,6 @@ class Gateway:
         self._ended_tokens += request.output_tokens
         self._output_tokens += (1 - MEMORY) * (request.output_tokens - self._output_tokens)
         self._tpot_s.add(request.tpot_s or 0.0)
-        if request.output_tokens > 1 and request.tpot_s is not None:
-            steps = request.output_tokens - 1
-            self._sent[request.request_id][2].answered(steps, steps * request.tpot_s)
         self._settle(request)
         self._finished(request)
         self._dispatch()
@@ -209,7 +209,7 @@ class Gateway:
         request.ahead, request.sent_s = self._unanswered.get(pod, 0), self._clock.now
         self._unanswered[pod] = request.ahead + 1
         self._sent[request.request_id] = (request, waiting, place)
-        if not self._engines[pod].submit(request):
+        if not self._engines[pod].submit(request, self._engine_tpot_s):
             self._settle(request)
             self._fail(request)
 

@@ -126,9 +126,12 @@ class Service(Record):
 
     @property
     def admission_spec(self) -> AdmissionSpec:
-        return AdmissionSpec(
-            self.admission, self.ttft_s, self.max_queued, self.max_wait_s, self.tpot_s
-        )
+        return AdmissionSpec(self.admission, self.ttft_s, self.max_queued, self.max_wait_s)
+
+    @property
+    def engine_tpot_s(self) -> float | None:
+        """That the gateway tells engines with each request: a plain one does not."""
+        return None if self.admission == "none" else self.tpot_s
 
 
 class Scenario(Record):

@@ -59,7 +59,9 @@ class Service:
         if not isinstance(spec.workload, Trace) and has_prefixes(spec.workload):
             block_tokens = PREFIX_BLOCK_TOKENS
         self._planned: Sequence[Request] = planned
-        self.gateway = Gateway(spec.admission_spec, clock, random("routing"), self._finished)
+        self.gateway = Gateway(
+            spec.admission_spec, clock, random("routing"), self._finished, spec.engine_tpot_s
+        )
         self.fleet = Fleet(
             spec.name,
             spec.engines,

@@ -51,17 +51,12 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Of one replica, in requests/s. kept_up: beyond, a queue grows. in_time: beyond, tokens come
-    further apart than TPOT allows. work_s: engine time of one request. limit: what binds."""
+    """Of one replica. rate: requests/s beyond which a queue grows, as engines let prompts wait before
+    what they decode is late. work_s: engine time of one request. limit: what binds."""
 
-    kept_up: float
-    in_time: float
+    rate: float
     work_s: float
     limit: str
-
-    @property
-    def rate(self) -> float:
-        return min(self.kept_up, self.in_time)
 
     @property
     def busy(self) -> float:
@@ -84,24 +79,12 @@ def capacity(model: IterationModel, mix: Mix, room: Room, objectives: Objectives
     decode = mix.output_tokens * base
     limits = {
         "engine time": MAX_BUSY / work,
+        "TPOT": _busy_in_time(model, objectives) / work,
         "KV cache": kv / (decode * mix.held_tokens + kv * work),
         "batch size": room.max_num_seqs / (decode + room.max_num_seqs * work),
     }
     limit = min(limits, key=lambda name: limits[name])
-    kept_up, in_time = limits[limit], _busy_in_time(model, objectives) / work
-    return Capacity(kept_up, in_time, work, "TPOT" if in_time < kept_up else limit)
-
-
-def settling_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
-    """How long too much must come until tokens are as far apart as TPOT allows.
-
-    With x between tokens and a share p of the time for prompts, B sequences end at B / (output * x)
-    a second, where x * (1 - p) = c0 + B * (the rest). One more of them changes that by
-    c0 / (output * x^2 * (1 - p)): the inverse is the time in which a batch settles.
-    """
-    busy, x_s = _busy_in_time(model, objectives), objectives.tpot_s
-    prompts = busy * model.prefill_token_s * mix.uncached_tokens / request_work_s(model, mix)
-    return mix.output_tokens * x_s * x_s * (1 - prompts) / max(1e-9, model.base_s)
+    return Capacity(limits[limit], work, limit)
 
 
 def request_work_s(model: IterationModel, mix: Mix) -> float:

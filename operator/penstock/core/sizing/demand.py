@@ -9,7 +9,6 @@ for horizons below an hour.
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from penstock.core.sizing.surprise import (
@@ -17,7 +16,6 @@ from penstock.core.sizing.surprise import (
     HORIZONS_S,
     Surprise,
     index_of,
-    normal_bursts,
     normal_excess,
     smallest,
 )
@@ -65,9 +63,8 @@ class Demand:
         """That was believed then, or as far back as is known."""
         return _at(self.history, at_s).level if self.history else 0.0
 
-    def after(self, now_s: float, work_s: float, request_s: float, burst_s: float) -> "Demand":
-        """work_s: that arrived since the last look. request_s: the mean work of a request. burst_s: how
-        long a burst must last to be felt."""
+    def after(self, now_s: float, work_s: float, request_s: float) -> "Demand":
+        """work_s: that arrived since the last look. request_s: the mean work of a request."""
         if not self.history:
             return replace(self, history=(Moment(now_s, 0.0, 0.0),), since_s=now_s)
         last = self.history[-1]
@@ -75,10 +72,8 @@ class Demand:
         history = (*self._kept(now_s), Moment(now_s, total, 0.0))
         noise = self._noise(history, request_s, now_s - last.at_s)
         history = (*history[:-1], Moment(now_s, total, _level(history, request_s, noise)))
-        before = _at(history, now_s - burst_s)
-        burst = (total - before.work_s) / max(now_s - before.at_s, 1e-9)
         surprises = tuple(
-            self._surprised(seen, horizon_s, history, burst)
+            self._surprised(seen, horizon_s, history)
             for horizon_s, seen in zip(HORIZONS_S, self.surprises, strict=True)
         )
         return replace(self, history=history, noise=noise, surprises=surprises)
@@ -118,33 +113,13 @@ class Demand:
         drift = self._drift(horizon_s) / math.sqrt(3)  # of its mean from 0 to horizon_s
         spread = math.hypot(self._grain(horizon_s, request_s), drift)
         seen = self.surprises[index_of(horizon_s)]
-        return self._smallest(horizon_s, loss, seen, seen.beyond, spread, normal_excess)
-
-    def burst_headroom(
-        self, horizon_s: float, loss: float, request_s: float, burst_s: float
-    ) -> float:
-        """The smallest multiple of the level such that at most the share `loss` of the work came, or
-        will come horizon_s from now, in bursts beyond it."""
-        spread = math.hypot(self._grain(burst_s, request_s), self._drift(horizon_s))
-        seen = self.surprises[index_of(horizon_s)]
-        return self._smallest(horizon_s, loss, seen, seen.bursts, spread, normal_bursts)
-
-    def _smallest(
-        self,
-        horizon_s: float,
-        loss: float,
-        seen: Surprise,
-        row: tuple[float, ...],
-        spread: float,
-        normal: Callable[[float, float], float],
-    ) -> float:
-        """By what was seen and what was believed before, as much as either weighs."""
         # Longer horizons hold fewer independent looks, so the belief weighs as many of them.
         mine = seen.watched_s / (seen.watched_s + PRIOR_S + 2 * horizon_s)
         came = max(seen.came, 1e-12)
 
         def share(index: int) -> float:
-            return mine * row[index] / came + (1 - mine) * normal(HEADROOMS[index], spread)
+            believed = normal_excess(HEADROOMS[index], spread)
+            return mine * seen.beyond[index] / came + (1 - mine) * believed
 
         return smallest(share, loss)
 
@@ -156,9 +131,7 @@ class Demand:
         """By how much the level itself moves in that time."""
         return PRIOR_DRIFT * math.sqrt(horizon_s / PRIOR_DRIFT_S)
 
-    def _surprised(
-        self, seen: Surprise, horizon_s: float, history: tuple[Moment, ...], burst: float
-    ) -> Surprise:
+    def _surprised(self, seen: Surprise, horizon_s: float, history: tuple[Moment, ...]) -> Surprise:
         now = history[-1]
         if not seen.is_due(now.at_s, horizon_s):
             return seen
@@ -169,7 +142,7 @@ class Demand:
             return seen
         came = (now.work_s - then.work_s) / elapsed_s
         since_s = min(now.at_s - seen.at_s, horizon_s)  # the first look stands for one horizon
-        return seen.after(now.at_s, since_s, then.level, came, burst)
+        return seen.after(now.at_s, since_s, then.level, came)
 
     def _noise(self, history: tuple[Moment, ...], request_s: float, elapsed_s: float) -> float:
         """From the difference of two neighbouring blocks: a step of the level shows only once."""

@@ -1,11 +1,9 @@
 """How many replicas it takes, by what was learned.
 
 The smallest number that takes in, at every horizon up to the time a new pod needs, all work but a small
-share, when requests may wait as long as their TTFT allows; and that keeps the tokens of all but a small
-share as close together as TPOT asks, whatever bursts there are by then:
+share, when requests may wait as long as their TTFT allows:
 
     replicas >= (level * headroom(T) * T + backlog) / (busy * (T + slack))      for all T
-    replicas >= level * headroom of bursts / busy in time
 """
 
 from penstock.core.rule import Objectives
@@ -16,14 +14,10 @@ from penstock.core.sizing.capacity import (
     Room,
     capacity,
     request_work_s,
-    settling_s,
 )
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import IterationModel
 from penstock.core.sizing.surprise import HEADROOMS, HORIZONS_S
-
-# Shorter bursts are lost among the iterations; what lasts longer is a new level.
-SHORTEST_BURST_S, LONGEST_BURST_S = 10.0, 320.0
 
 
 class Need:
@@ -46,7 +40,6 @@ class Need:
         it is to take over. unit: whose engine time demand is counted in."""
         self._mix, self._demand, self._now_s = mix, demand, seen.now_s
         self._may_fail = 1 - objectives.attainment
-        self._burst_s = burst_s(model, mix, objectives)
         self.capacity: Capacity = capacity(model, mix, room, objectives)
         # A request is also computed while the clock of its TTFT runs, beside what decodes.
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
@@ -94,16 +87,13 @@ class Need:
         if is_sure:
             level *= self._demand.sure_share(self._now_s, request_s)
             most_headroom = 1 + (most_headroom - 1) * self._demand.known_share(self._now_s)
-        headroom = self._demand.burst_headroom(longest_s, loss, request_s, self._burst_s)
-        headroom = min(headroom, most_headroom)
-        most = level * headroom / (found.in_time * request_s)
-        why = f"bursts {headroom - 1:.0%} above it in {longest_s:.0f} s"
+        most, why = 0.0, "nothing more"
         for horizon_s in (*(h for h in HORIZONS_S if h < longest_s), longest_s):
             headroom = min(most_headroom, self._demand.headroom(horizon_s, loss, request_s))
             work = level * headroom * horizon_s
             if horizon_s >= min(longest_s, self.horizon_s):
                 work += self._backlog_s
-            needed = work / (found.kept_up * request_s * (horizon_s + self._slack_s))
+            needed = work / (found.rate * request_s * (horizon_s + self._slack_s))
             if needed > most:
                 most = needed
                 why = f"{headroom - 1:.0%} more within {horizon_s:.0f} s"
@@ -116,12 +106,6 @@ class Need:
             pending += seen.gateway.queued_prompt_tokens
         share = _waiting(seen) + pending / max(1.0, self._mix.prompt_tokens)
         return share / 2 * self._request_s
-
-
-def burst_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:
-    """How long too much must come to be felt."""
-    settled_s = settling_s(model, mix, objectives)
-    return min(max(settled_s, SHORTEST_BURST_S), LONGEST_BURST_S)
 
 
 def _waiting(seen: Observation) -> int:

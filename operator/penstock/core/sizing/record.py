@@ -14,7 +14,7 @@ from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.rule import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 
-VERSION: Literal[3] = 3
+VERSION: Literal[4] = 4
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
 # Windows before an iteration model is more than its prior.
@@ -27,7 +27,7 @@ class Learned:
     are there. prompt, output, miss, held: means of the requests. demand: without its history. known: of
     each variant, where there are some."""
 
-    version: Literal[3]
+    version: Literal[4]
     fit: Fit
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]

@@ -19,7 +19,7 @@ from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
-from penstock.core.sizing.need import Need, burst_s
+from penstock.core.sizing.need import Need
 from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.traffic import Pair, Readings, Traffic
@@ -166,8 +166,7 @@ class Sizing:
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
             )
-            felt_s = burst_s(mean_model(self.variants, known, seen) or fit.model, mix, objectives)
-            demand = demand.after(seen.now_s, arrived_s, request_s, felt_s)
+            demand = demand.after(seen.now_s, arrived_s, request_s)
         return replace(
             state,
             fit=fit,

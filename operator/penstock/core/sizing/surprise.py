@@ -1,11 +1,8 @@
 """What came, beside the level that was believed a while ago: how much more may come next time.
 
-Two questions, each for every horizon and headroom:
-
-    beyond   how much of the work came over level * headroom, by the mean from then till now? What waits
-             for its first token can wait a little: only the excess is late.
-    bursts   how much of the work came while the last seconds had more than level * headroom? What is
-             decoded has no slack: while it lasts all are slow, not only the excess.
+For each horizon and headroom: how much of the work came over level * headroom, by the mean from then
+till now? What waits for its first token can wait a little, and engines keep what they decode in time: so
+only the excess is late.
 """
 
 import math
@@ -29,33 +26,26 @@ Row = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """At one horizon. came: the mean rate of work. beyond, bursts: for each headroom, of that rate what
-    came over it. watched_s: over how long. at_s: the last look."""
+    """At one horizon. came: the mean rate of work. beyond: for each headroom, of that rate what came
+    over it. watched_s: over how long. at_s: the last look."""
 
     came: float = 0.0
     beyond: Row = NOTHING
-    bursts: Row = NOTHING
     watched_s: float = 0.0
     at_s: float = NEVER_S
 
     def is_due(self, now_s: float, horizon_s: float) -> bool:
         return now_s - self.at_s >= STRIDE * horizon_s
 
-    def after(
-        self, now_s: float, elapsed_s: float, level: float, came: float, burst: float
-    ) -> "Surprise":
-        """level: that was believed. came: the mean rate since then. burst: of the last seconds."""
+    def after(self, now_s: float, elapsed_s: float, level: float, came: float) -> "Surprise":
+        """level: that was believed. came: the mean rate since then."""
         weight = elapsed_s / (self.watched_s + elapsed_s)
         beyond = tuple(
             x + weight * (max(0.0, came - level * h) - x)
             for x, h in zip(self.beyond, HEADROOMS, strict=True)
         )
-        bursts = tuple(
-            x + weight * ((burst if burst > level * h else 0.0) - x)
-            for x, h in zip(self.bursts, HEADROOMS, strict=True)
-        )
         mean = self.came + weight * (came - self.came)
-        return Surprise(mean, beyond, bursts, min(self.watched_s + elapsed_s, MEMORY_S), now_s)
+        return Surprise(mean, beyond, min(self.watched_s + elapsed_s, MEMORY_S), now_s)
 
     def forgetting_when(self) -> "Surprise":
         return replace(self, at_s=NEVER_S)
@@ -65,7 +55,6 @@ class Surprise:
         return Surprise(
             factor * self.came,
             tuple(factor * x for x in self.beyond),
-            tuple(factor * x for x in self.bursts),
             self.watched_s,
             self.at_s,
         )
@@ -97,13 +86,6 @@ def normal_excess(headroom: float, spread: float) -> float:
     k = (headroom - 1) / spread
     density = math.exp(-k * k / 2) / math.sqrt(2 * math.pi)
     return spread * (density - k * 0.5 * math.erfc(k / math.sqrt(2)))
-
-
-def normal_bursts(headroom: float, spread: float) -> float:
-    """E[x; x > headroom], the share of the work that comes then."""
-    k = (headroom - 1) / spread
-    density = math.exp(-k * k / 2) / math.sqrt(2 * math.pi)
-    return 0.5 * math.erfc(k / math.sqrt(2)) + spread * density
 
 
 def index_of(horizon_s: float) -> int:

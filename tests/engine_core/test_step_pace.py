@@ -1,0 +1,122 @@
+"""Prompts in steps that are short enough for those that decode."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import LEAST_PART, TPOT_SHARE, Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step_pace import StepPace
+
+# Seconds of a step, and of one of its prompt tokens.
+STEP_S, TOKEN_S = 0.02, 1e-4
+BUDGET = 4096
+
+
+def test_nothing_is_said_before_a_prompt_was_seen() -> None:
+    pace = StepPace()
+    pace.timed(0, STEP_S)
+    assert pace.prompt_tokens(0.1) is None
+
+
+def test_what_fits_is_learned_of_steps_of_both_kinds() -> None:
+    pace = StepPace()
+    for prompt_tokens in (0, 4000, 0, 500, 0, 1000):
+        pace.timed(prompt_tokens, STEP_S + TOKEN_S * prompt_tokens)
+    assert pace.prompt_tokens(0.1) == pytest.approx(800, abs=1)
+    assert pace.prompt_tokens(0.01) == 0
+
+
+def test_a_device_that_slows_down_is_followed_within_a_few_steps() -> None:
+    pace = StepPace()
+    for _ in range(200):
+        pace.timed(800, STEP_S + TOKEN_S * 800)
+    for _ in range(25):
+        pace.timed(800, 4 * (STEP_S + TOKEN_S * 800))
+    assert pace.prompt_tokens(0.4) == pytest.approx(800, rel=0.1)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(0, 10)), max_size=30), st.floats(0, 10))
+def test_never_less_than_nothing_whatever_was_timed(
+    steps: list[tuple[int, float]], within_s: float
+) -> None:
+    pace = StepPace()
+    for prompt_tokens, duration_s in steps:
+        pace.timed(prompt_tokens, duration_s)
+    fitting = pace.prompt_tokens(within_s)
+    assert fitting is None or fitting >= 0
+
+
+class Device:
+    """Computes the steps of a scheduler, each in the time that it should take."""
+
+    def __init__(self) -> None:
+        config = SchedulerConfig(
+            max_num_seqs=64, max_num_batched_tokens=BUDGET, max_model_len=100_000, block_size=16,
+            num_blocks=50_000, prefix_caching=False,
+        )  # fmt: skip
+        self.scheduler = Scheduler(config)
+        self.now_s = 0.0
+
+    def add(self, name: str, prompt_tokens: int, max_tokens: int, tpot_s: float | None) -> None:
+        sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        self.scheduler.add(
+            Sequence(name, [1] * prompt_tokens, sampling, frozenset(), self.now_s, tpot_s=tpot_s)
+        )
+
+    def step(self) -> tuple[Step, float]:
+        step = self.scheduler.schedule(self.now_s)
+        assert step is not None
+        took_s = STEP_S + TOKEN_S * step.num_prompt_tokens
+        self.now_s += took_s
+        sampled = {s.request_id: Sampled((7,)) for s in step.sequences if s.is_sampled}
+        self.scheduler.complete(step, sampled, self.now_s)
+        self.scheduler.check()
+        return step, took_s
+
+
+def loaded(tpot_s: float | None) -> Device:
+    """Eight sequences decode, and prompts of 20,000 tokens wait."""
+    device = Device()
+    for index in range(8):
+        device.add(f"decode-{index}", 50, 10_000, tpot_s)
+    for _ in range(5):
+        device.step()
+    for index in range(4):
+        device.add(f"prompt-{index}", 20_000, 5, None)
+    return device
+
+
+@pytest.mark.parametrize("tpot_s", [0.05, 0.1, 0.3])
+def test_who_decodes_has_its_tokens_in_time_while_prompts_are_computed(tpot_s: float) -> None:
+    device = loaded(tpot_s)
+    steps = [device.step() for _ in range(400)]
+    assert max(took_s for _, took_s in steps) <= tpot_s
+    # And no shorter than need be: all prompts are computed in about as many steps as they fit into.
+    fitting = (TPOT_SHARE * tpot_s - STEP_S) / TOKEN_S
+    with_prompts = [step for step, _ in steps if step.num_prompt_tokens]
+    assert sum(step.num_prompt_tokens for step in with_prompts) == 4 * 20_000
+    assert len(with_prompts) <= 1.1 * 4 * 20_000 / fitting + 2
+
+
+def test_without_an_objective_prompts_take_the_whole_budget() -> None:
+    device = loaded(None)
+    assert device.step()[0].num_tokens == BUDGET
+
+
+def test_prompts_come_on_however_little_time_there_is() -> None:
+    device = loaded(0.001)
+    device.step()
+    assert device.step()[0].num_prompt_tokens >= BUDGET // LEAST_PART
+
+
+def test_when_those_that_mind_have_ended_the_budget_is_whole_again() -> None:
+    device = loaded(0.1)
+    device.step()
+    for index in range(8):
+        assert device.scheduler.token_budget < BUDGET
+        device.scheduler.abort(f"decode-{index}", device.now_s)
+    assert device.scheduler.token_budget == BUDGET
