@@ -1,6 +1,7 @@
 """A real cluster for every test that asks for one: one for the whole run, a namespace for each test."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,6 +22,13 @@ from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[1]
+# Two workers share the machine, and threads that wait for each other's cores spin: a model trained
+# by two of them took four times the processor's time. Before torch and numpy are imported.
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "PENSTOCK_CPU_LIMIT": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 # Begun first, so that no worker ends a minute after the other: what waits and what computes in turns.
 LONGEST = (
     "e2e/objectives",

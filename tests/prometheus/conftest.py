@@ -159,7 +159,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [Path(sys.executable).with_name("penstock-engine"), "serve", model,
              "--port", address.split(":")[1], "--served-model-name", "tiny",
              "--max-num-seqs", "1", "--max-model-len", "2048"],
-            stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+            stdout=log, stderr=log,
         )  # fmt: skip
     try:
         wait_for(f"http://{address}/ready", process, log_path)
