@@ -127,7 +127,9 @@ async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
     patch(stage, {"rollout": evaluated(needed=7)})
     resume = commands.write("resume", failed["rejected"]["revision"], "again")
     stage.kubectl("annotate", "isvc", NAME, f"{commands.ANNOTATION}={resume}")
-    async with Load(stage.cluster.gateway_url, replace(workload, max_tokens=8)) as load:
+    async with Load(
+        stage.cluster.gateway_url, replace(workload, max_tokens=8, think_s=0.3)
+    ) as load:
         load.set_clients(3)
         passed = await until_it_is(stage, "Stable")
         await load.finish()
