@@ -26,7 +26,8 @@ from pathlib import Path
 import aiohttp
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object, Resource, connect
+from penstock.adapters.kube import Kube, Object, connect
+from penstock.adapters.resources import INFERENCE_SERVICES, PODS, Resource
 from penstock.core.observed import ObservedPod
 from penstock.core.rollout import commands
 from penstock.core.status import traffic_of

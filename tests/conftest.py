@@ -10,12 +10,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from penstock.adapters.kube import (
-    NAMESPACES,
-    SERVICE_ACCOUNTS,
-    Kube,
-    connect,
-)
+from penstock.adapters.kube import Kube, connect
+from penstock.adapters.resources import NAMESPACES, SERVICE_ACCOUNTS
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import DEPLOYMENTS, connect
+from penstock.adapters.kube import connect
+from penstock.adapters.resources import DEPLOYMENTS
 from penstock.core.manifests import system
 from penstock.core.rollout import commands
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object

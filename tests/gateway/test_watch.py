@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from penstock.adapters.kube import INFERENCE_SERVICES, MODEL_ROUTES, NAMESPACES, PODS, connect
+from penstock.adapters.kube import connect
+from penstock.adapters.resources import INFERENCE_SERVICES, MODEL_ROUTES, NAMESPACES, PODS
 from penstock.api.crdgen import crds
 from penstock.core.routing import Side
 from penstock.errors import NotFound, Transient
