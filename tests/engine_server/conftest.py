@@ -1,6 +1,5 @@
 """A model made in seconds, and real engine processes over real sockets."""
 
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 import httpx
 import pytest
+from aiohttp.test_utils import unused_port
 
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.scheduler import Scheduler
@@ -77,9 +77,7 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     launched: list[Launched] = []
 
     def start(*flags: str) -> Launched:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = unused_port()
         log_path = tmp_path_factory.mktemp("engine") / "log"
         with log_path.open("wb") as log:
             process = subprocess.Popen(
