@@ -200,8 +200,7 @@ async def measure(stage: Stage, options: argparse.Namespace) -> bool:
 
 async def run(options: argparse.Namespace) -> bool:
     models = ensure_model(ROOT / "docs", seconds=60)
-    made = clusters.up("blue-green", say=lambda _: None)
-    try:
+    with clusters.temporary("blue-green", say=lambda _: None) as made:
         await install(made, say=lambda _: None)
         async with await connect(made.kubeconfig) as kube:
             stage = Stage(made, kube)
@@ -210,8 +209,6 @@ async def run(options: argparse.Namespace) -> bool:
                 return await measure(stage, options)
             finally:
                 await stage.close()
-    finally:
-        clusters.down("blue-green")
 
 
 if __name__ == "__main__":

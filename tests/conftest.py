@@ -68,13 +68,10 @@ def room(nodeid: str) -> str:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A bare cluster with the CRDs: the control plane and the node agent, without Penstock in it."""
-    name = f"test-{secrets.token_hex(3)}"
-    made = clusters.up(name, say=lambda _: None, allocatable={"nvidia.com/gpu": "2"})
-    try:
+    gpus = {"nvidia.com/gpu": "2"}
+    with clusters.temporary("test", say=lambda _: None, allocatable=gpus) as made:
         asyncio.run(_apply_crds(made))
         yield made
-    finally:
-        clusters.down(name)
 
 
 async def _apply_crds(made: Cluster) -> None:
