@@ -9,6 +9,7 @@ needs the same inequality, with whatever headroom and to a longer horizon, to ho
 for some time. Whoever cannot see holds.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
@@ -23,8 +24,8 @@ from penstock.core.sizing.traffic import Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
-# A growth is not taken back so soon, unless the load is down to what it was so long before, or there
-# are so many too many.
+# A growth is not taken back so soon, unless it was for a crowd that is over: the load is down to what it
+# was so long before, or there are so many too many.
 HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
@@ -256,7 +257,10 @@ class Sizing:
             return False
         if seen.now_s - calm_s < self.calm_s:
             return False
-        is_held = _is_held(seen, state) and too_many < CROWD
+        left_s = _held_s(seen, state)
+        is_over = too_many >= CROWD or state.demand.level <= state.grew_from
+        # What is left of it is waited for when it is no longer than another calm: more may come back.
+        is_held = left_s >= 0 and (left_s <= self.calm_s or not is_over)
         return not is_held and (seen.provisioned > 1 or _is_idle(seen))
 
 
@@ -268,11 +272,9 @@ def _grown(seen: Observation, state: SizingState, *, by_queue: bool) -> SizingSt
     return replace(state, grew_s=seen.now_s, grew_from=0.0 if by_queue else before)
 
 
-def _is_held(seen: Observation, state: SizingState) -> bool:
-    """It has grown not long ago, and what it grew for is still there: no crowd that came and went."""
-    if state.grew_s is None or seen.now_s - state.grew_s >= HOLD_S:
-        return False
-    return state.demand.level > state.grew_from
+def _held_s(seen: Observation, state: SizingState) -> float:
+    """For how long yet the last growth is not taken back; below 0: it may be."""
+    return -math.inf if state.grew_s is None else state.grew_s + HOLD_S - seen.now_s
 
 
 def _is_idle(seen: Observation) -> bool:
