@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Of every clone: mypy goes by the contents of files, and 45 s of a processor are 2 with it.
 export MYPY_CACHE_DIR ?= $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)/mypy
+# Where it is set, each of some hundred processes would compile what it imports: 2 s for torch alone.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test unit lint generate verify install requirements clean
 .DEFAULT_GOAL := test

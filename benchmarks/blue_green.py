@@ -26,7 +26,8 @@ from pathlib import Path
 import aiohttp
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import INFERENCE_SERVICES, PODS, Kube, Object, Resource, connect
+from penstock.adapters.kube import Kube, Object, connect
+from penstock.adapters.resources import INFERENCE_SERVICES, PODS, Resource
 from penstock.core.observed import ObservedPod
 from penstock.core.rollout import commands
 from penstock.core.status import traffic_of
@@ -199,8 +200,7 @@ async def measure(stage: Stage, options: argparse.Namespace) -> bool:
 
 async def run(options: argparse.Namespace) -> bool:
     models = ensure_model(ROOT / "docs", seconds=60)
-    made = clusters.up("blue-green", say=lambda _: None)
-    try:
+    with clusters.temporary("blue-green", say=lambda _: None) as made:
         await install(made, say=lambda _: None)
         async with await connect(made.kubeconfig) as kube:
             stage = Stage(made, kube)
@@ -209,8 +209,6 @@ async def run(options: argparse.Namespace) -> bool:
                 return await measure(stage, options)
             finally:
                 await stage.close()
-    finally:
-        clusters.down("blue-green")
 
 
 if __name__ == "__main__":

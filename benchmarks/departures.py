@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import httpx
 import psutil
+from aiohttp.test_utils import unused_port
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock_engine.make_model.make import make
@@ -114,9 +114,7 @@ class Engine:
 
 @asynccontextmanager
 async def engine() -> AsyncIterator[Engine]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = unused_port()
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)

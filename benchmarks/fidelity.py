@@ -171,8 +171,7 @@ async def measured(stage: Stage, prober: Prober) -> tuple[Facts, Fit]:
 
 async def campaign(options: argparse.Namespace) -> bool:
     models = ensure_model(ROOT / "docs", seconds=60)
-    cluster = clusters.up("fidelity", say=print)
-    try:
+    with clusters.temporary("fidelity", say=print) as cluster:
         await install(cluster, say=print)
         async with (
             await connect(cluster.kubeconfig) as kube,
@@ -201,8 +200,6 @@ async def campaign(options: argparse.Namespace) -> bool:
             requests = planned(options, said.max_model_len)
             real = await sent(prober, requests)
             await stage.close()
-    finally:
-        clusters.down(cluster.name)
     ttft, e2e = compare(real, simulated(profile, requests, options))
     print(
         f"seed {options.seed}, {len(real)} requests, {options.replicas} engines: "

@@ -10,7 +10,6 @@ the level of its first tenth.
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import malformed_requests
 import psutil
 import requests
 import schemathesis
+from aiohttp.test_utils import unused_port
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis.strategies import booleans
@@ -51,10 +51,8 @@ SHARE_WITH_BODY, SHARE_WITHOUT = 10, 1
 @contextmanager
 def engine(*flags: str) -> Iterator[tuple[str, psutil.Process]]:
     """(URL, process) of an engine with a model that is made for it."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
+    port = unused_port()
+    with tempfile.TemporaryDirectory() as folder:
         model, log_path = Path(folder) / "model", Path(folder) / "log"
         make = [COMMAND, "make-model", model, "--docs", ROOT / "README.md", "--steps", "3"]
         subprocess.run(make, check=True, capture_output=True)

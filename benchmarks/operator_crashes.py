@@ -44,8 +44,7 @@ async def one(
 
 async def campaign(strategies: Sequence[Strategy], endings: Sequence[Ending]) -> bool:
     model_uri = f"file://{ensure_model(ROOT / 'docs', seconds=60)}/penstock-tiny"
-    cluster = clusters.up("operator-crashes", say=lambda _: None)
-    try:
+    with clusters.temporary("operator-crashes", say=lambda _: None) as cluster:
         async with await connect(cluster.kubeconfig) as kube:
             await install_crds(kube)
             ends = [
@@ -53,8 +52,6 @@ async def campaign(strategies: Sequence[Strategy], endings: Sequence[Ending]) ->
                 for strategy in strategies
                 for ending in endings
             ]
-    finally:
-        clusters.down(cluster.name)
     kills, same = sum(killed for killed, _ in ends), sum(is_same for _, is_same in ends)
     print(f"killed {kills} times; {same} of {len(ends)} lives ended the same")
     return same == len(ends)

@@ -23,8 +23,7 @@ ROOT = Path(__file__).parents[1]
 
 async def campaign(minutes: float) -> bool:
     models = ensure_model(ROOT / "docs", seconds=60)
-    cluster = clusters.up("quiet-cluster", say=print)
-    try:
+    with clusters.temporary("quiet-cluster", say=print) as cluster:
         await install(cluster, say=print)
         async with await connect(cluster.kubeconfig) as kube:
             stage = Stage(cluster, kube)
@@ -36,8 +35,6 @@ async def campaign(minutes: float) -> bool:
             await asyncio.sleep(5)
             writes = await writes_while_quiet(stage, "chat", seconds=60 * minutes)
             await stage.close()
-    finally:
-        clusters.down(cluster.name)
     for write in writes:
         print(write)
     print(f"{len(writes)} writes in {minutes:g} minutes")

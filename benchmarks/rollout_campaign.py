@@ -89,8 +89,7 @@ def silent(model: Path, copy: Path) -> Path:
 
 async def run(names: list[str], clients: int, within_s: float) -> None:
     models = ensure_model(ROOT / "docs", seconds=60)
-    made = clusters.up("rollouts", say=lambda _: None)
-    try:
+    with clusters.temporary("rollouts", say=lambda _: None) as made:
         await install(made, say=lambda _: None)
         with tempfile.TemporaryDirectory() as folder:
             made_releases = releases(Path(folder), models)
@@ -112,8 +111,6 @@ async def run(names: list[str], clients: int, within_s: float) -> None:
                 finally:
                     await stage.close()
             tell(endings, expected)
-    finally:
-        clusters.down("rollouts")
 
 
 def tell(endings: list[rollouts.Ending], expected: dict[str, str]) -> None:

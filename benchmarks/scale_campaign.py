@@ -23,9 +23,8 @@ ROOT = Path(__file__).parents[1]
 
 async def campaign(requests: int, seed: int) -> bool:
     models = ensure_model(ROOT / "docs", seconds=60)
-    cluster = clusters.up("scale-campaign", say=print)
     passed = True
-    try:
+    with clusters.temporary("scale-campaign", say=print) as cluster:
         await install(cluster, say=print)
         async with await connect(cluster.kubeconfig) as kube:
             stage = Stage(cluster, kube)
@@ -42,8 +41,6 @@ async def campaign(requests: int, seed: int) -> bool:
                 stage.kubectl("delete", "isvc", "chat")
                 await stage.gone("chat", within_s=60)
             await stage.close()
-    finally:
-        clusters.down(cluster.name)
     return passed
 
 

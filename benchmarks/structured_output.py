@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -31,6 +30,7 @@ from typing import Any
 
 import httpx
 import jsonschema
+from aiohttp.test_utils import unused_port
 from structured_cases import hostile, schemas
 
 from penstock_engine.make_model.make import make
@@ -62,9 +62,7 @@ def engine() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "soup"
         make(directory, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = unused_port()
         command = [
             Path(sys.executable).with_name("penstock-engine"), "serve", directory,
             "--port", str(port), "--dtype", "float32", "--num-gpu-blocks-override", "1000",

@@ -1,7 +1,6 @@
 """The whole product on a real cluster, once for all scenarios."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -25,13 +24,10 @@ def models() -> Path:
 
 @pytest.fixture(scope="session")
 def penstock_cluster() -> Iterator[Cluster]:
-    name = f"e2e-{secrets.token_hex(3)}"
-    made = clusters.up(name, say=lambda _: None, allocatable={"nvidia.com/gpu": "2"})
-    try:
+    gpus = {"nvidia.com/gpu": "2"}
+    with clusters.temporary("e2e", say=lambda _: None, allocatable=gpus) as made:
         asyncio.run(install(made, say=lambda _: None))
         yield made
-    finally:
-        clusters.down(name)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A real cluster for every test that asks for one: one for the whole run, a namespace for each test."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,18 +10,21 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from penstock.adapters.kube import (
-    NAMESPACES,
-    SERVICE_ACCOUNTS,
-    Kube,
-    connect,
-)
+from penstock.adapters.kube import Kube, connect
+from penstock.adapters.resources import NAMESPACES, SERVICE_ACCOUNTS
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install_crds
 
 ROOT = Path(__file__).parents[1]
+# Two workers share the machine, and threads that wait for each other's cores spin: a model trained
+# by two of them took four times the processor's time. Before torch and numpy are imported.
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "PENSTOCK_CPU_LIMIT": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 # Begun first, so that no worker ends a minute after the other: what waits and what computes in turns.
 LONGEST = (
     "e2e/objectives",
@@ -64,13 +68,10 @@ def room(nodeid: str) -> str:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A bare cluster with the CRDs: the control plane and the node agent, without Penstock in it."""
-    name = f"test-{secrets.token_hex(3)}"
-    made = clusters.up(name, say=lambda _: None, allocatable={"nvidia.com/gpu": "2"})
-    try:
+    gpus = {"nvidia.com/gpu": "2"}
+    with clusters.temporary("test", say=lambda _: None, allocatable=gpus) as made:
         asyncio.run(_apply_crds(made))
         yield made
-    finally:
-        clusters.down(name)
 
 
 async def _apply_crds(made: Cluster) -> None:

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import DEPLOYMENTS, connect
+from penstock.adapters.kube import connect
+from penstock.adapters.resources import DEPLOYMENTS
 from penstock.core.manifests import system
 from penstock.core.rollout import commands
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object
@@ -127,7 +128,9 @@ async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
     patch(stage, {"rollout": evaluated(needed=7)})
     resume = commands.write("resume", failed["rejected"]["revision"], "again")
     stage.kubectl("annotate", "isvc", NAME, f"{commands.ANNOTATION}={resume}")
-    async with Load(stage.cluster.gateway_url, replace(workload, max_tokens=8)) as load:
+    async with Load(
+        stage.cluster.gateway_url, replace(workload, max_tokens=8, think_s=0.3)
+    ) as load:
         load.set_clients(3)
         passed = await until_it_is(stage, "Stable")
         await load.finish()

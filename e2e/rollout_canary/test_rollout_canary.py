@@ -19,6 +19,8 @@ from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]
 NAME = "released"
+# Engines that are never idle would leave the next ones little of the machine to start with.
+THINK_S = 0.3
 CANARY = {"strategy": "Canary", "canary": {"minWeight": 0.3, "maxWeight": 0.4}}
 SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}
 
@@ -39,7 +41,7 @@ async def penstock(stage: Stage, *args: str) -> tuple[int, str]:
 async def test_bad_goes_back_good_goes_on_and_no_request_is_lost(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, CANARY)))
     await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
-    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1)
+    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S)
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(3)
         ending = await rollouts.release(
@@ -82,7 +84,7 @@ async def test_copies_reject_what_says_nothing_before_anybody_meets_it(
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, shown)))
     await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
     quiet = rollouts.other_model(silent(models / "penstock-tiny", tmp_path / "silent"))
-    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1)
+    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=16, seed=1, think_s=THINK_S)
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(3)
         title = "answers without text"

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.adapters.kube import MODEL_ROUTES, Kube
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import MODEL_ROUTES
 from penstock.api.modelroute import ModelRouteSpec
 from penstock.api.v1alpha1 import API_VERSION
 from penstock.errors import Rejected

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from penstock.adapters.kube import INFERENCE_SERVICES, Kube
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.api.crdgen import Unsupported, inference_service_crd, schema_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.errors import NotFound, Rejected

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.adapters.kube import CONTROLLER_REVISIONS, INFERENCE_SERVICES, PODS, Kube
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES, PODS
 from penstock.api.convert import to_core
 from penstock.controller.reconciler import Reconciler
 from penstock.core.history import Revision

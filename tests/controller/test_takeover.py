@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.kube import (
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import (
     CLUSTER_ROLE_BINDINGS,
     INFERENCE_SERVICES,
     LEASES,
     SERVICE_ACCOUNTS,
-    Kube,
 )
 from penstock.demo.stage import eventually
 from penstock.errors import NotFound

@@ -1,35 +1,42 @@
 """Tours that run as programs of their own: litellm in its own environment, OpenAI's on Node."""
 
-import os
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.adapters.caches import cache_root
+from penstock.local.binaries import kept
+
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+LITELLM = HERE.parents[1] / "requirements" / "litellm.txt"
 TIMEOUT_S = 240
 
 
 def run(*command: str | Path, cwd: Path = HERE) -> str:
     done = subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        command, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_litellm(engine: Any, tmp_path: Path) -> None:
-    """Exactly the pinned files, and never in the environment of everything else."""
+def install_litellm(environment: Path) -> None:
     uv = Path(sys.executable).with_name("uv")
-    run(uv, "venv", "--quiet", tmp_path / "env", "--python", sys.executable)
-    python = tmp_path / "env" / "bin" / "python"
-    pins = ROOT / "requirements" / "litellm.txt"
-    run(uv, "pip", "sync", "--quiet", "--require-hashes", "--python", python, pins)
+    run(uv, "venv", "--quiet", environment, "--python", sys.executable)
+    python = environment / "bin" / "python"
+    run(uv, "pip", "sync", "--quiet", "--require-hashes", "--python", python, LITELLM)
+
+
+def test_litellm(engine: Any) -> None:
+    """Exactly the pinned files, and never in the environment of everything else."""
+    digest = sha256(LITELLM.read_bytes() + sys.version.encode()).hexdigest()[:16]
+    environment = kept(cache_root() / "litellm" / digest, install_litellm)
+    python = environment / "bin" / "python"
     told = run(python, HERE / "tour_litellm.py", engine.url, engine.key)
     assert len(told.splitlines()) == 8
 

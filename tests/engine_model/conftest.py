@@ -1,4 +1,4 @@
-"""Tiny models made on the spot, and one thread, so that tests leave the machine to others."""
+"""Tiny models made on the spot."""
 
 import importlib.util
 import sys
@@ -24,12 +24,6 @@ def greedy_equality() -> ModuleType:
         patch.setitem(sys.modules, "greedy_equality", module)
         spec.loader.exec_module(module)
     return module
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-    transformers.utils.logging.disable_progress_bar()
 
 
 @pytest.fixture(scope="session")

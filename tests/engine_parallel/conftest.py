@@ -1,4 +1,4 @@
-"""Small models of every family, and one thread for each rank, so that tests leave the machine to others."""
+"""Small models of every family."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -6,17 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from greedy_equality import FAMILIES
 
 from penstock_engine.lora.checkpoint import Adapter, Factors
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-    transformers.utils.logging.disable_progress_bar()
-
 
 Targets = Mapping[str, tuple[int, int]]
 

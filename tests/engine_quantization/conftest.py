@@ -2,14 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from greedy_equality import FAMILIES
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-    transformers.utils.logging.disable_progress_bar()
 
 
 @pytest.fixture(scope="session")

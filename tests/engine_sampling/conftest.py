@@ -3,17 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-import torch
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
 
 About = Callable[..., ScheduledSequence]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

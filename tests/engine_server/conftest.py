@@ -1,11 +1,10 @@
 """A model made in seconds, and real engine processes over real sockets."""
 
-import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,8 +12,7 @@ from typing import Any, Protocol
 
 import httpx
 import pytest
-import torch
-import transformers
+from aiohttp.test_utils import unused_port
 
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.core.scheduler import Scheduler
@@ -68,15 +66,9 @@ class UnderWay:
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Qwen3-shaped, with a real tokenizer and hardly any training: its answers are soup."""
-    transformers.utils.logging.disable_progress_bar()
     directory = tmp_path_factory.mktemp("models") / "soup"
     make(directory, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
     return directory
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -85,15 +77,13 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     launched: list[Launched] = []
 
     def start(*flags: str) -> Launched:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = unused_port()
         log_path = tmp_path_factory.mktemp("engine") / "log"
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [COMMAND, "serve", model_dir, "--port", str(port), "--served-model-name", "soup",
                  "--dtype", "float32", "--num-gpu-blocks-override", "400", *flags],
-                stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+                stdout=log, stderr=log,
             )  # fmt: skip
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
         launched.append((client, process))
@@ -101,11 +91,10 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         while True:
             assert process.poll() is None, log_path.read_text()
             assert time.monotonic() < deadline_s, log_path.read_text()
-            try:
+            with suppress(httpx.TransportError):
                 if client.get("/ready").status_code == 200:
                     return client, process
-            except httpx.TransportError:
-                time.sleep(0.05)
+            time.sleep(0.05)
 
     yield start
     for client, process in launched:

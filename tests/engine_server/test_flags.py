@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import ssl
 import subprocess
 import sys
@@ -265,7 +264,7 @@ def test_tls_on_a_unix_socket_with_a_context_that_fits(model_dir: Path, tmp_path
             [COMMAND, "serve", model_dir, "--uds", socket, "--ssl-keyfile", key,
              "--ssl-certfile", cert, "--max-model-len", "auto", "--num-gpu-blocks-override", "9",
              "--no-enable-log-requests"],
-            stdout=output, stderr=output, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+            stdout=output, stderr=output,
         )  # fmt: skip
     try:
         transport = httpx.HTTPTransport(

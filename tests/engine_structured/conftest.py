@@ -23,7 +23,6 @@ _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 
 model_dir = _module.model_dir
-one_thread = _module.one_thread
 launch = _module.launch
 
 

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from penstock.adapters import watch
-from penstock.adapters.kube import PODS
+from penstock.adapters.resources import PODS
 from penstock.adapters.watch import Mirror
 from penstock.errors import NotFound, Transient
 

@@ -2,12 +2,12 @@
 
 import asyncio
 import signal
-import socket
 import sys
 from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import unused_port
 
 KUBECONFIG = """
 apiVersion: v1
@@ -26,12 +26,6 @@ def environment(tmp_path, monkeypatch):
     return {"KUBECONFIG": str(path), "PENSTOCK_SERVICE_ACCOUNT_DIR": str(tmp_path / "none")}
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 async def start(environment, *options):
     penstock = Path(sys.executable).parent / "penstock"
     return await asyncio.create_subprocess_exec(
@@ -42,7 +36,7 @@ async def start(environment, *options):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_is_alive_and_unready_without_an_api_server_and_ends_with_0(environment, number):
-    port = free_port()
+    port = unused_port()
     process = await start(environment, f"--port={port}", "--drain-delay-s=0.1")
     url = f"http://127.0.0.1:{port}"
     async with aiohttp.ClientSession() as client, asyncio.timeout(60):

@@ -1,19 +1,15 @@
 """The fleet as the real API server tells it."""
 
 import asyncio
-import contextlib
 import copy
 import time
 
 import pytest
 
-from penstock.adapters.kube import INFERENCE_SERVICES, MODEL_ROUTES, NAMESPACES, PODS, connect
-from penstock.api.crdgen import crds
+from penstock.adapters.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.core.routing import Side
-from penstock.errors import NotFound, Transient
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.snapshot import Route, Unknown
-from penstock.local import cluster as clusters
 
 pytestmark = pytest.mark.cluster
 
@@ -52,39 +48,6 @@ def pod_status(ready, ip="127.0.0.9"):
     return {"status": {"phase": "Running", "podIP": ip, "conditions": conditions}}
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    """A control plane of its own, with our kinds."""
-    cluster = clusters.up("test-gateway-watch", say=lambda _: None)
-    try:
-        asyncio.run(install_kind(cluster))
-        yield cluster
-    finally:
-        clusters.down(cluster.name)
-
-
-async def install_kind(cluster):
-    async with await connect(cluster.kubeconfig) as kube, asyncio.timeout(30):
-        for crd in crds():
-            await kube.apply(crd, manager="test")
-        while True:
-            with contextlib.suppress(NotFound, Transient):
-                await kube.list(INFERENCE_SERVICES)
-                await kube.list(MODEL_ROUTES)
-                return
-            await asyncio.sleep(0.1)
-
-
-async def create_pod(kube, namespace, body=POD):
-    """The namespace's default ServiceAccount comes a moment after the namespace."""
-    for _ in range(100):
-        try:
-            await kube.create(PODS, namespace, copy.deepcopy(body))
-            return
-        except Transient:
-            await asyncio.sleep(0.1)
-
-
 def pod_of(engine):
     """The pod of an engine that really listens."""
     pod = copy.deepcopy(POD)
@@ -101,9 +64,10 @@ async def ask_on(front):
         assert (await front.ask(stream=False))[0] == 200
 
 
-async def test_two_gateways_obey_new_weights(cluster, start_engine, start_gateway, until, capsys):
+async def test_two_gateways_obey_new_weights(
+    kube, namespace, start_engine, start_gateway, until, capsys
+):
     """Each asked for one answer after the other while the traffic is switched, there and back."""
-    namespace = "gateway-weights"
     served = []
 
     def serving(revision):
@@ -119,86 +83,79 @@ async def test_two_gateways_obey_new_weights(cluster, start_engine, start_gatewa
             INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
         )
 
-    async with await connect(cluster.kubeconfig) as kube:
-        await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
-        await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
-        for revision in ("r1", "r2"):
-            engine = await start_engine(serving(revision), revision)
-            await create_pod(kube, namespace, pod_of(engine))
-            status = pod_status("True", "127.0.0.1")
-            await kube.merge(PODS, namespace, engine.name, status, manager="test", sub="status")
-        await give(kube, "r1")
-        fronts = [await start_gateway(synced=False) for _ in range(2)]
-        tasks = [
-            asyncio.create_task(work)
-            for front in fronts
-            for work in (front.fleet.follow(kube, namespace), ask_on(front))
-        ]
-        took_s = []
-        try:
-            await until(lambda: len(served) > 50)
-            for revision in ("r2", "r1"):
-                patched_s = time.monotonic()
-                await give(kube, revision)
-                await until(lambda to=revision: {r for _, r in served[-100:]} == {to})
-                took_s.append(max(at_s for at_s, r in served if r != revision) - patched_s)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await kube.delete(NAMESPACES, None, namespace)
+    await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
+    for revision in ("r1", "r2"):
+        engine = await start_engine(serving(revision), revision)
+        await kube.create(PODS, namespace, pod_of(engine))
+        status = pod_status("True", "127.0.0.1")
+        await kube.merge(PODS, namespace, engine.name, status, manager="test", sub="status")
+    await give(kube, "r1")
+    fronts = [await start_gateway(synced=False) for _ in range(2)]
+    tasks = [
+        asyncio.create_task(work)
+        for front in fronts
+        for work in (front.fleet.follow(kube, namespace), ask_on(front))
+    ]
+    took_s = []
+    try:
+        await until(lambda: len(served) > 50)
+        for revision in ("r2", "r1"):
+            patched_s = time.monotonic()
+            await give(kube, revision)
+            await until(lambda to=revision: {r for _, r in served[-100:]} == {to})
+            took_s.append(max(at_s for at_s, r in served if r != revision) - patched_s)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     with capsys.disabled():
         told = " and ".join(f"{1000 * each_s:.0f} ms" for each_s in took_s)
         print(f"\nfrom the patch to the last request on the old side: {told}")
 
 
-async def test_pods_and_traffic_are_followed(cluster):
-    namespace = "gateway-watch"
-    async with await connect(cluster.kubeconfig) as kube:
-        await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
-        fleet = Fleet()
-        following = asyncio.create_task(fleet.follow(kube, namespace))
+async def test_pods_and_traffic_are_followed(kube, namespace):
+    fleet = Fleet()
+    following = asyncio.create_task(fleet.follow(kube, namespace))
 
-        async def until(condition):
-            async with asyncio.timeout(20):
-                while not condition():
-                    await fleet.wait(0.1)
+    async def until(condition):
+        async with asyncio.timeout(20):
+            while not condition():
+                await fleet.wait(0.1)
 
-        def addresses():
-            service = fleet.snapshot.get(f"{namespace}/chat")
-            return None if service is None else [e.address for e in service.endpoints]
+    def addresses():
+        service = fleet.snapshot.get(f"{namespace}/chat")
+        return None if service is None else [e.address for e in service.endpoints]
 
-        try:
-            await until(lambda: fleet.is_synced)
-            assert fleet.snapshot.services == ()
-            await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
-            await until(lambda: addresses() == [])
-            traffic = {"status": {"traffic": [{"revision": "r1", "weight": 100}]}}
+    try:
+        await until(lambda: fleet.is_synced)
+        assert fleet.snapshot.services == ()
+        await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
+        await until(lambda: addresses() == [])
+        traffic = {"status": {"traffic": [{"revision": "r1", "weight": 100}]}}
+        await kube.merge(
+            INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
+        )
+        await until(lambda: fleet.snapshot.services[0].weights == {Side("r1"): 100})
+        await kube.create(PODS, namespace, copy.deepcopy(POD))
+        for ready, expected in [
+            ("True", ["127.0.0.9:8000"]),
+            ("False", []),
+            ("True", ["127.0.0.9:8000"]),
+        ]:
             await kube.merge(
-                INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
+                PODS, namespace, "chat-0", pod_status(ready), manager="test", sub="status"
             )
-            await until(lambda: fleet.snapshot.services[0].weights == {Side("r1"): 100})
-            await create_pod(kube, namespace)
-            for ready, expected in [
-                ("True", ["127.0.0.9:8000"]),
-                ("False", []),
-                ("True", ["127.0.0.9:8000"]),
-            ]:
-                await kube.merge(
-                    PODS, namespace, "chat-0", pod_status(ready), manager="test", sub="status"
-                )
-                await until(lambda expected=expected: addresses() == expected)
-            await kube.delete(PODS, namespace, "chat-0", grace_s=30)
-            await until(lambda: addresses() == [])  # terminating is enough
-            route = copy.deepcopy(ROUTE)
-            await kube.create(MODEL_ROUTES, namespace, route)
-            await until(lambda: isinstance(fleet.snapshot.resolve("chat-any"), Route))
-            await kube.delete(MODEL_ROUTES, namespace, "any")
-            await until(lambda: fleet.snapshot.resolve("chat-any") == Unknown())
-            await kube.delete(INFERENCE_SERVICES, namespace, "chat")
-            await until(lambda: addresses() is None)
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-            await kube.delete(PODS, namespace, "chat-0", grace_s=0)
-            await kube.delete(NAMESPACES, None, namespace)
+            await until(lambda expected=expected: addresses() == expected)
+        await kube.delete(PODS, namespace, "chat-0", grace_s=30)
+        await until(lambda: addresses() == [])  # terminating is enough
+        route = copy.deepcopy(ROUTE)
+        await kube.create(MODEL_ROUTES, namespace, route)
+        await until(lambda: isinstance(fleet.snapshot.resolve("chat-any"), Route))
+        await kube.delete(MODEL_ROUTES, namespace, "any")
+        await until(lambda: fleet.snapshot.resolve("chat-any") == Unknown())
+        await kube.delete(INFERENCE_SERVICES, namespace, "chat")
+        await until(lambda: addresses() is None)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await kube.delete(PODS, namespace, "chat-0", grace_s=0)

@@ -19,6 +19,7 @@ def name() -> str:
 
 
 def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
+    """Also one whose components were killed."""
     first, second = name(), name()
     try:
         one = clusters.up(first, say=lambda _: None)
@@ -27,26 +28,18 @@ def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
         assert clusters.dead_components(one) == clusters.dead_components(two) == []
         assert one.kubeconfig.stat().st_mode & 0o777 == 0o600
         assert one.folder.stat().st_mode & 0o777 == 0o700
+        for component in ("node-agent", "apiserver"):
+            for process in processes.find(two.cluster_id, component):
+                process.kill()
+        time.sleep(0.3)
+        assert set(clusters.dead_components(two)) >= {"apiserver", "node-agent"}
+        assert clusters.dead_components(one) == []
     finally:
         clusters.down(first)
         clusters.down(second)
     for each in (one, two):
         assert processes.find(each.cluster_id) == []
         assert not each.folder.exists()
-
-
-def test_down_after_components_were_killed() -> None:
-    made = clusters.up(name(), say=lambda _: None)
-    try:
-        for component in ("node-agent", "apiserver"):
-            for process in processes.find(made.cluster_id, component):
-                process.kill()
-        time.sleep(0.3)
-        assert set(clusters.dead_components(made)) >= {"apiserver", "node-agent"}
-    finally:
-        clusters.down(made.name)
-    assert processes.find(made.cluster_id) == []
-    assert not made.folder.exists()
 
 
 def test_an_interrupt_during_up_takes_everything_back() -> None:

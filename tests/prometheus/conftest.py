@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from aiohttp.test_utils import unused_port
 
 from penstock.adapters.caches import cache_root
 from penstock.demo.model import MODEL_NAME, ensure_model
@@ -97,13 +97,6 @@ class Prometheus:
         await eventually(holds, within_s=20, what=query)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while True:
@@ -120,7 +113,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 @pytest.fixture
 def port() -> int:
     """Where nobody listens yet."""
-    return free_port()
+    return unused_port()
 
 
 @pytest.fixture(scope="session")
@@ -131,7 +124,7 @@ def start_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start
         pods: Mapping[str, str], namespace: str = "default", port: int | None = None
     ) -> Prometheus:
         folder = tmp_path_factory.mktemp("prometheus")
-        made = Prometheus(folder, pods, namespace, port or free_port())
+        made = Prometheus(folder, pods, namespace, port or unused_port())
         started.append(made)
         wait_for(f"{made.url}/-/ready", made.process, made.log)
         return made
@@ -153,13 +146,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of an engine that runs one request at a time."""
     model = ensure_model(ROOT / "docs", seconds=60) / MODEL_NAME
     log_path = tmp_path_factory.mktemp("engine") / "log"
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{unused_port()}"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             [Path(sys.executable).with_name("penstock-engine"), "serve", model,
              "--port", address.split(":")[1], "--served-model-name", "tiny",
              "--max-num-seqs", "1", "--max-model-len", "2048"],
-            stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+            stdout=log, stderr=log,
         )  # fmt: skip
     try:
         wait_for(f"http://{address}/ready", process, log_path)

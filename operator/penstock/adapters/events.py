@@ -5,7 +5,8 @@ import secrets
 from typing import Any
 
 from penstock.adapters.clock import wall
-from penstock.adapters.kube import EVENTS, Kube
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import EVENTS
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
 

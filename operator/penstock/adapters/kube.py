@@ -9,16 +9,15 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from penstock.adapters.connections import Connections
+from penstock.adapters.resources import KINDS, Resource
 from penstock.errors import Conflict, Forbidden, KubeError, NotFound, Rejected, Transient
 
 Object = dict[str, Any]
@@ -27,69 +26,6 @@ STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 REQUEST_TIMEOUT_S = 15.0
 # The server ends a watch after this; a connection that died silently is noticed a little later.
 WATCH_TIMEOUT_S = 240
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """One kind of object: where the API server keeps it."""
-
-    api: str  # "v1" or "group/version"
-    plural: str
-    namespaced: bool = True
-
-    def path(self, namespace: str | None = None, name: str | None = None, sub: str = "") -> str:
-        root = f"/api/{self.api}" if "/" not in self.api else f"/apis/{self.api}"
-        scope = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
-        tail = f"/{quote(name)}" if name else ""
-        return f"{root}{scope}/{self.plural}{tail}{f'/{sub}' if sub else ''}"
-
-
-PODS = Resource("v1", "pods")
-NODES = Resource("v1", "nodes", namespaced=False)
-EVENTS = Resource("v1", "events")
-SERVICES = Resource("v1", "services")
-SECRETS = Resource("v1", "secrets")
-CONFIG_MAPS = Resource("v1", "configmaps")
-RESOURCE_QUOTAS = Resource("v1", "resourcequotas")
-NAMESPACES = Resource("v1", "namespaces", namespaced=False)
-SERVICE_ACCOUNTS = Resource("v1", "serviceaccounts")
-VOLUME_CLAIMS = Resource("v1", "persistentvolumeclaims")
-VOLUMES = Resource("v1", "persistentvolumes", namespaced=False)
-LEASES = Resource("coordination.k8s.io/v1", "leases")
-DEPLOYMENTS = Resource("apps/v1", "deployments")
-CONTROLLER_REVISIONS = Resource("apps/v1", "controllerrevisions")
-JOBS = Resource("batch/v1", "jobs")
-REPLICA_SETS = Resource("apps/v1", "replicasets")
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
-CLUSTER_ROLE_BINDINGS = Resource(
-    "rbac.authorization.k8s.io/v1", "clusterrolebindings", namespaced=False
-)
-ROLES = Resource("rbac.authorization.k8s.io/v1", "roles")
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io/v1", "rolebindings")
-CRDS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", namespaced=False)
-INFERENCE_SERVICES = Resource("serving.penstock.dev/v1alpha1", "inferenceservices")
-MODEL_ROUTES = Resource("serving.penstock.dev/v1alpha1", "modelroutes")
-
-KINDS = {
-    "ConfigMap": CONFIG_MAPS,
-    "Pod": PODS,
-    "Namespace": NAMESPACES,
-    "Service": SERVICES,
-    "ServiceAccount": SERVICE_ACCOUNTS,
-    "PersistentVolume": VOLUMES,
-    "PersistentVolumeClaim": VOLUME_CLAIMS,
-    "ControllerRevision": CONTROLLER_REVISIONS,
-    "Deployment": DEPLOYMENTS,
-    "Job": JOBS,
-    "ClusterRole": CLUSTER_ROLES,
-    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
-    "Role": ROLES,
-    "RoleBinding": ROLE_BINDINGS,
-    "CustomResourceDefinition": CRDS,
-    "InferenceService": INFERENCE_SERVICES,
-    "ModelRoute": MODEL_ROUTES,
-    "Event": EVENTS,
-}
 
 
 async def load_configuration(kubeconfig: Path | None = None) -> client.Configuration:

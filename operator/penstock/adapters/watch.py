@@ -5,7 +5,8 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 
-from penstock.adapters.kube import Kube, Object, Resource
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import Resource
 from penstock.errors import KubeError, NotFound, Transient
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.adapters.kube import INFERENCE_SERVICES, connect
+from penstock.adapters.kube import connect
 from penstock.adapters.leader import recording
+from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.cli.record import LEASE, MARGIN_S, Namespace, OperatorNamespace
 from penstock.core.recording import Recording, Tick
 from penstock.core.rule import Decision

@@ -8,14 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from penstock.adapters.kube import (
-    CONTROLLER_REVISIONS,
-    INFERENCE_SERVICES,
-    Kube,
-    Object,
-    connect,
-    current_namespace,
-)
+from penstock.adapters.kube import Kube, Object, connect, current_namespace
+from penstock.adapters.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.api.convert import SHAPING
 from penstock.cli.rollout_evidence import kept_trial, print_by_bin, print_by_tenant
 from penstock.cli.rollout_status import console, follow

@@ -2,7 +2,8 @@
 
 from rich.table import Table
 
-from penstock.adapters.kube import CONFIG_MAPS, INFERENCE_SERVICES, Kube
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import CONFIG_MAPS, INFERENCE_SERVICES
 from penstock.cli.rollout_status import console, percent
 from penstock.core.canary.counts import Counts
 from penstock.core.manifests.kept import TRIAL

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.adapters.clock import wall
-from penstock.adapters.kube import INFERENCE_SERVICES, Kube, Object
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.core.rollout import commands
 from penstock.core.timestamps import parse_timestamp
 

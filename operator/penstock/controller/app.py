@@ -13,9 +13,10 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
 from penstock.adapters.clock import steady
-from penstock.adapters.kube import PODS, RESOURCE_QUOTAS, Kube, Object, load_configuration
+from penstock.adapters.kube import Kube, Object, load_configuration
 from penstock.adapters.prometheus import Prometheus
 from penstock.adapters.promql import Server
+from penstock.adapters.resources import PODS, RESOURCE_QUOTAS
 from penstock.adapters.scrape import Scraper
 from penstock.adapters.scraped import Scraped
 from penstock.adapters.watch import Mirror

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import CONFIG_MAPS, Kube, Object
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import CONFIG_MAPS
 from penstock.api.convert import InvalidService, to_core
 from penstock.controller.meter import Meter
 from penstock.controller.pasts import Pasts

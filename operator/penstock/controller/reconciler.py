@@ -7,15 +7,14 @@ from typing import Any
 
 from penstock.adapters.clock import wall
 from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import (
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     JOBS,
     KINDS,
     PODS,
-    Kube,
-    Object,
     Resource,
 )
 from penstock.api.convert import SHAPING, InvalidService, to_core

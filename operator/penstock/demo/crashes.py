@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from penstock.adapters.kube import (
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     LEASES,
     NAMESPACES,
     PODS,
-    Kube,
-    Object,
 )
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action

@@ -40,7 +40,7 @@ class Workload:
     """What each client asks, again and again.
 
     A prompt is a random stretch of `corpus`, so that requests share no prefix and each one
-    holds KV blocks of its own.
+    holds KV blocks of its own. A client waits `think_s` before it asks again.
     """
 
     model: str
@@ -48,6 +48,7 @@ class Workload:
     prompt_words: int = 60
     max_tokens: int = 96
     seed: int = 0
+    think_s: float = 0.0
 
     def body(self, draw: random.Random) -> dict[str, object]:
         start = draw.randrange(max(1, len(self.corpus) - self.prompt_words))
@@ -123,6 +124,7 @@ class Load:
                 self.outcomes.append(await self._request())
             finally:
                 self.in_flight -= 1
+            await asyncio.sleep(self._workload.think_s)
 
     async def _request(self) -> Outcome:
         assert self._session is not None

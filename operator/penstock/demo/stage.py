@@ -8,14 +8,13 @@ from pathlib import Path
 import yaml
 
 from penstock.adapters.clock import monotonic, steady
-from penstock.adapters.kube import (
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     PODS,
-    Kube,
-    Object,
 )
 from penstock.adapters.scrape import Scraper
 from penstock.core.observed import ObservedPod

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.adapters.kube import INFERENCE_SERVICES, MODEL_ROUTES, PODS, Kube
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.adapters.watch import Key, Mirror
 from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway.drawing import build

@@ -114,6 +114,16 @@ def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
 
 
 @contextmanager
+def temporary(prefix: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Iterator[Cluster]:
+    """As `up`, of a name that begins with `prefix` and that no other cluster has, until it ends."""
+    made = up(f"{prefix}-{secrets.token_hex(3)}", say=say, allocatable=allocatable)
+    try:
+        yield made
+    finally:
+        down(made.name)
+
+
+@contextmanager
 def _starting(name: str) -> Iterator[None]:
     """Held by whoever starts the cluster, and let go with its process. Raises ClusterError."""
     try:

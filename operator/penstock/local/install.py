@@ -3,7 +3,8 @@
 import asyncio
 
 from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES, Kube, connect
+from penstock.adapters.kube import Kube, connect
+from penstock.adapters.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES
 from penstock.api.crdgen import crds
 from penstock.api.install import install_manifests
 from penstock.errors import KubeError, NotFound, Transient

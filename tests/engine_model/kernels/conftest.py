@@ -36,7 +36,7 @@ def kernel_equality() -> ModuleType:
     sys.modules["kernel_equality"] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     if IS_INTERPRETED:
-        module.skip_repeated_patching()
+        module.skip_what_is_idle()
     return module
 
 

@@ -6,12 +6,12 @@ from types import ModuleType
 
 import pytest
 
-PART = slice(0, None, 10)
+PART = slice(0, None, 9)
 
 
 def test_attention_equals_its_reference(kernel_equality: ModuleType, device: str) -> None:
-    """At shapes, lengths and types of which every pair occurs in the whole campaign."""
-    cases = kernel_equality.cases(seed=0)[PART]
+    """At shapes, lengths and types, of which as many pairs occur as in a tenth of the campaign."""
+    cases = kernel_equality.cases(seed=0, max_programs=65, max_reads=25_000)[PART]
     assert kernel_equality.campaign(cases, 0, device, seconds=float("inf")) == (len(cases), 0)
 
 

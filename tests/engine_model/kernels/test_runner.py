@@ -31,6 +31,7 @@ SIZES = {
 Computing = Callable[[str], AbstractContextManager[None]]
 ALWAYS = {"rope", "kv_write", "attend", "reduce", "adjust_logits", "race_argmax"}
 NORM, GATE, GROUPED = {"add_norm"}, {"gate"}, {"group_rows", "grouped_linear"}
+FEW = (1, 8, 27)  # lengths: a part of a block, a whole one, several in two steps
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
 
 
@@ -92,7 +93,6 @@ def check(
     computing: Computing, launched: set[str], model_dir: Path, device: str, **options: Any
 ) -> dict[str, list[int]]:
     """launched: what of kernels is beside those that every model needs."""
-    torch.set_num_threads(1)
     with computing("torch"), launches() as names:
         expected = generate(model_dir, "cpu", **options)
     assert not names
@@ -107,9 +107,9 @@ def check(
     ("options", "launched"),
     [
         ({}, set()),
-        ({"quantization": "int8"}, {"int8_linear"}),
-        ({"quantization": "int4"}, {"int4_linear"}),
-        ({"kv_dtype": "int8"}, set()),
+        ({"quantization": "int8", "lengths": FEW}, {"int8_linear"}),
+        ({"quantization": "int4", "lengths": FEW}, {"int4_linear"}),
+        ({"kv_dtype": "int8", "lengths": FEW}, set()),
     ],
     ids=["plain", "int8", "int4", "int8 cache"],
 )
@@ -117,7 +117,7 @@ def test_a_model_on_kernels_answers_as_on_torch(
     computing: Computing,
     qwen3_dir: Path,
     device: str,
-    options: dict[str, str],
+    options: dict[str, Any],
     launched: set[str],
 ) -> None:
     check(computing, NORM | GATE | launched, qwen3_dir, device, **options)
@@ -176,4 +176,4 @@ def test_families(
     if family == "gemma2":
         made = replace(made, config=made.config | {"sliding_window": 5})
     made.make(tmp_path)
-    check(computing, launched, tmp_path, device, lengths=(1, 8, 27))
+    check(computing, launched, tmp_path, device, lengths=FEW)

@@ -11,7 +11,8 @@ import psutil
 
 from penstock.adapters.clock import wall
 from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import LEASES, NODES, PODS, Kube, Object
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import LEASES, NODES, PODS
 from penstock.adapters.watch import Key, Mirror
 from penstock.core.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound

@@ -4,7 +4,8 @@ import base64
 import os
 from typing import Any
 
-from penstock.adapters.kube import CONFIG_MAPS, SECRETS, Kube, Resource
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import CONFIG_MAPS, SECRETS, Resource
 from penstock.errors import NotFound
 from penstock.local import processes
 from penstock.local.cluster import Cluster

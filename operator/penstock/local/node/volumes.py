@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.adapters.clock import wall
-from penstock.adapters.kube import (
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import (
     CONFIG_MAPS,
     SECRETS,
     SERVICE_ACCOUNTS,
     VOLUME_CLAIMS,
     VOLUMES,
-    Kube,
 )
 from penstock.core.timestamps import parse_timestamp
 from penstock.errors import NotFound

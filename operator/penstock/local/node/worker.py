@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.adapters.clock import monotonic, wall
 from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import PODS, Kube
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import PODS
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
 from penstock.local.cluster import Cluster
