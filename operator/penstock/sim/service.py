@@ -110,7 +110,7 @@ class Service:
             most[variant] = limit // engine.gpus
         total = min(spec.max_replicas, sum(most.values()))
         self.scaler.bounds = Bounds(min(spec.min_replicas, total), total)
-        if isinstance(self.rule, Sizing):
+        if isinstance(self.rule, Sizing) and self.rule.variants:
             self.scaler.rule = self.rule.limited(most)
         self.fleet.schedule_waiting()
 
