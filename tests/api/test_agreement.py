@@ -130,10 +130,21 @@ def coherent(spec: Json) -> Json:
     if canary := spec.get("rollout", {}).get("canary"):
         spec = spec | {"rollout": spec["rollout"] | {"canary": coherent_canary(canary)}}
     kept = {k: v for k, v in spec.items() if k != "replicas" or scaling.get("mode") == "External"}
+    variants = kept.pop("variants", []) if spec.get("objectives") else kept.pop("variants", [])[:0]
     return kept | {
+        "variants": [coherent_variant(v, i) for i, v in enumerate(variants)],
         "scaling": scaling | {"minReplicas": low, "maxReplicas": high},
         "engine": engine | {"maxNumSeqs": min(seqs, 4096), "maxNumBatchedTokens": max(budget, 16)},
     }
+
+
+def coherent_variant(variant: Json, number: int) -> Json:
+    tolerations = [
+        {k: v for k, v in each.items() if k != "value"} | {"operator": "Exists"}
+        for each in variant.get("tolerations", [])
+    ]
+    made = variant | {"name": f"v{number}", "minReplicas": 0, "nodeSelector": {"zone": "a"}}
+    return made | {"tolerations": tolerations}
 
 
 def coherent_canary(canary: Json) -> Json:

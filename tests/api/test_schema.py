@@ -39,6 +39,10 @@ def objectives(scaling: dict[str, Any] | None = None, **fields: Any) -> dict[str
     return {**GOOD, "objectives": wanted, "scaling": scaling or {}}
 
 
+def variants(*made: dict[str, Any]) -> dict[str, Any]:
+    return objectives() | {"variants": [{"pricePerHour": 1.0} | each for each in made]}
+
+
 BAD = [
     ("no model", {}, "spec.model"),
     ("no uri", {"model": {}}, "spec.model.uri"),
@@ -124,6 +128,31 @@ BAD = [
         "tenants by their keys",
         {**GOOD, "rollout": {"canary": {"tenantHeader": "authorization"}}},
         "must not be a header that holds a secret",
+    ),
+    (
+        "variants without objectives",
+        {**GOOD, **variants({"name": "a"}), "objectives": None},
+        "set those, or remove the variants",
+    ),
+    ("a free variant", variants({"name": "a", "pricePerHour": 0}), "must be at least 0.0001"),
+    ("a variant without a price", objectives() | {"variants": [{"name": "a"}]}, "pricePerHour"),
+    ("a variant called control", variants({"name": "control"}), "must not be called control"),
+    ("a variant in capitals", variants({"name": "H100"}), "must have lower-case letters"),
+    ("two variants of a name", variants({"name": "a"}, {"name": "a"}), "a"),
+    (
+        "more of them than replicas",
+        variants({"name": "a", "minReplicas": 2}),
+        "must not be greater than spec.scaling.maxReplicas",
+    ),
+    (
+        "a variant's min above its max",
+        variants({"name": "a", "minReplicas": 1, "maxReplicas": 0}),
+        "must not be greater than its maxReplicas",
+    ),
+    (
+        "a toleration of nothing",
+        variants({"name": "a", "tolerations": [{"effect": "NoSchedule"}]}),
+        "without a key needs operator Exists",
     ),
     ("no time to drain", changed("drain.seconds", 0), "spec.drain.seconds"),
     ("template is text", {**GOOD, "template": "pod"}, "spec.template"),

@@ -4,7 +4,15 @@ import pytest
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.fleet import scale_targets
-from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ROLE_LABEL, SERVICE_LABEL
+from penstock.core.service import (
+    COHORT_LABEL,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVICE_LABEL,
+    VARIANT_LABEL,
+)
+from penstock.core.shortage import Waiting
+from penstock.core.timestamps import parse_timestamp
 
 KEY = ("default", "chat")
 OLD, NEW = "a" * 8, "b" * 8
@@ -61,3 +69,26 @@ def test_pods_without_traffic_are_read_for_faults_alone(mode, candidate, pods, b
 def test_a_service_that_somebody_else_scales_is_not_read_without_a_rollout():
     engines, deployments = [child("old", OLD)], [child("chat-a", OLD)]
     assert scale_targets({KEY: body("External")}, deployments, engines) == []
+
+
+def test_variants_are_told_apart_and_those_that_wait_for_a_node():
+    service = body("Active")
+    service["spec"] |= {
+        "objectives": {"ttft": "1s", "tpot": "50ms"},
+        "variants": [{"name": "a", "pricePerHour": 1.0}, {"name": "b", "pricePerHour": 2.0}],
+    }
+
+    def of(variant, name, **status):
+        made = child(name, OLD)
+        made["metadata"]["labels"][VARIANT_LABEL] = variant
+        return made | {"status": {"podIP": "127.0.0.9", **status}}
+
+    lost = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
+    deployments = [of("a", "chat-a"), of("b", "chat-b"), of("gone", "chat-gone")]
+    pods = [of("a", "a1"), of("b", "b1"), of("b", "b2", conditions=[lost])]
+    (target,) = scale_targets({KEY: service}, deployments, pods)
+    assert (target.provisioned, target.by_variant) == (2, {"a": 1, "b": 1})
+    assert [(view.name, view.variant) for view, _ in target.pods] == [
+        ("a1", "a"), ("b1", "b"), ("b2", "b"),
+    ]  # fmt: skip
+    assert target.waiting == {"b": Waiting(parse_timestamp("2026-01-01T00:00:00Z"), 1)}

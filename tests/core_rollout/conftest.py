@@ -1,6 +1,7 @@
 """A small cluster for planners: Deployments make pods, pods start or fail, and operators die."""
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pytest
 
@@ -13,7 +14,13 @@ from penstock.core.rollout import commands
 from penstock.core.rollout.routes import LIMIT_S
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.routing import Side
-from penstock.core.service import COHORT_LABEL, REVISION_LABEL, ScalingSpec, ServiceSpec
+from penstock.core.service import (
+    COHORT_LABEL,
+    REVISION_LABEL,
+    VARIANT_LABEL,
+    ScalingSpec,
+    ServiceSpec,
+)
 from penstock.core.timestamps import timestamp
 
 SPEC = ServiceSpec(
@@ -26,6 +33,18 @@ SPEC = ServiceSpec(
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
 REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
 START_S = 1_800_000_000.0
+
+
+class Placed(NamedTuple):
+    """Which Deployment it is."""
+
+    revision: str
+    cohort: str
+    variant: str
+
+    @property
+    def side(self):
+        return Side(self.revision, self.cohort)
 
 
 class Killed(Exception):
@@ -49,7 +68,8 @@ class World:
     now_s: float = START_S
     bad: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
-    deployments: dict[Side, int] = field(default_factory=dict)
+    by_variant: dict[str, int] = field(default_factory=dict)
+    deployments: dict[Placed, int] = field(default_factory=dict)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
     history: dict[str, Revision] = field(default_factory=dict)
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
@@ -73,23 +93,30 @@ class World:
     def look(self):
         stable = self.rollout.stable if self.rollout else None
         return Observed(
-            deployments=tuple(self._deployment(side, n) for side, n in self.deployments.items()),
+            deployments=tuple(self._deployment(*each) for each in self.deployments.items()),
             pods=tuple(self.pods.values()),
             history=tuple(self.history.values()),
             rollout=self.rollout,
             traffic=self.traffic,
             copies=self.copies,
             traffic_generation=self.generation,
-            stable_spec=self.specs.get(stable),
+            stable_spec=self._spec_of(stable) if stable in self.specs else None,
             jobs=tuple(self.jobs.values()),
         )
 
-    def _deployment(self, side, replicas):
-        spec = self.specs[side.revision]
-        body = manifests.deployment(spec, side.revision, "image", side.cohort)
+    def _spec_of(self, revision):
+        """Variants are of no revision."""
+        return replace(self.specs[revision], variants=self.spec.variants)
+
+    def _deployment(self, placed, replicas):
+        spec = self._spec_of(placed.revision)
+        body = manifests.deployment(
+            spec.placed.get(placed.variant, spec), placed.revision, "image", placed.cohort,
+            placed.variant,
+        )  # fmt: skip
         return ObservedDeployment(
-            name_of(side), name_of(side), side.revision, replicas, 0, False, body,
-            cohort=side.cohort,
+            name_of(placed), name_of(placed), placed.revision, replicas, 0, False, body,
+            cohort=placed.cohort, variant=placed.variant,
         )  # fmt: skip
 
     def reconcile(self, *, writes=10**6):
@@ -120,8 +147,8 @@ class World:
             self._preflight(body["metadata"]["labels"][REVISION_LABEL])
         for scale in made.scale:
             write()
-            side = next(s for s in self.deployments if name_of(s) == scale.deployment)
-            self.deployments[side] = scale.replicas
+            placed = next(p for p in self.deployments if name_of(p) == scale.deployment)
+            self.deployments[placed] = scale.replicas
         for doomed in made.delete:
             write()
             self._delete(doomed)
@@ -144,7 +171,7 @@ class World:
         verdict = self.verdict if under_way else None
         if self.rollout is not None and self.rollout.phase == "Shadowing":
             verdict = self.shown
-        return Told(self.desired, verdict, self.command, obeyed)
+        return Told(self.desired, verdict, self.command, obeyed, self.by_variant)
 
     def follow(self):
         """Gateways hear of the traffic."""
@@ -160,7 +187,12 @@ class World:
             told |= {side for side in obeyed if not side.cohort}
         for doomed in made.delete:
             if doomed.kind == "Deployment":
-                assert doomed.name not in map(name_of, told), "pods with traffic are deleted"
+                gone = next(placed for placed in self.deployments if name_of(placed) == doomed.name)
+                is_replaced = gone.variant not in self.spec.placed and any(
+                    pod.is_ready for pod in self.serving()
+                    if pod.side == gone.side and pod.variant in self.spec.placed
+                )  # fmt: skip
+                assert gone.side not in told or is_replaced, "pods with traffic are deleted"
         if self.rollout is None or made.rollout.phase != self.rollout.phase:
             assert made.is_empty, "a phase is acted on before it is written down"
         weights = [share.weight for share in made.shares]
@@ -188,7 +220,8 @@ class World:
             self.jobs[name] = ObservedJob(name, f"{name}@{self.now_s}", revision, "Running")
             return
         assert revision in self.history, "a pod before its revision was remembered"
-        self.deployments.setdefault(Side(revision, labels.get(COHORT_LABEL, "")), 1)
+        placed = Placed(revision, labels.get(COHORT_LABEL, ""), labels.get(VARIANT_LABEL, ""))
+        self.deployments.setdefault(placed, 1)
 
     def _preflight(self, revision):
         said = REFUSED if revision in self.refused else PASSED
@@ -212,30 +245,30 @@ class World:
 
     def settle_pods(self, *, ready=True):
         """Deployments make and remove pods; those that fit and are not bad become ready."""
-        for side, replicas in self.deployments.items():
-            mine = [p for p in self.serving() if p.side == side]
+        for placed, replicas in self.deployments.items():
+            mine = [p for p in self.serving() if placed_of(p) == placed]
             # As a ReplicaSet picks: those that are not ready first.
             mine.sort(key=lambda pod: (pod.is_ready, pod.name))
             for pod in mine[: max(0, len(mine) - replicas)]:
                 del self.pods[pod.name]
             for _ in range(replicas - len(mine)):
                 self.numbers += 1
-                name = f"{name_of(side)}-{self.numbers}"
+                name = f"{name_of(placed)}-{self.numbers}"
                 self.pods[name] = ObservedPod(
-                    name, name, side.revision, "serve", "127.0.0.9", False, False, "Pending", None,
-                    "", cohort=side.cohort,
+                    name, name, placed.revision, "serve", "127.0.0.9", False, False, "Pending", None,
+                    "", cohort=placed.cohort, variant=placed.variant,
                 )  # fmt: skip
         for pod in self.serving():
-            if pod.side not in self.deployments:
+            if placed_of(pod) not in self.deployments:
                 del self.pods[pod.name]
-        placed = sum(p.phase == "Running" for p in self.serving())
+        running = sum(p.phase == "Running" for p in self.serving())
         for pod in self.serving():
             if pod.phase == "Pending":
-                if placed >= self.room:
+                if running >= self.room:
                     trouble = ("Unschedulable", "no GPU")
                     self.pods[pod.name] = replace(pod, trouble=trouble)
                     continue
-                placed += 1
+                running += 1
                 pod = replace(pod, phase="Running", trouble=None)
                 self.pods[pod.name] = pod
             if pod.revision in self.bad:
@@ -302,12 +335,17 @@ class World:
 
     def waits(self):
         """Whether something is left to do for the cluster."""
-        return any(n != sum(p.side == s and p.is_ready for p in self.serving())
-                   for s, n in self.deployments.items())  # fmt: skip
+        return any(n != sum(placed_of(p) == each and p.is_ready for p in self.serving())
+                   for each, n in self.deployments.items())  # fmt: skip
 
 
-def name_of(side):
-    return "-".join(part for part in ("chat", side.revision, side.cohort) if part)
+def placed_of(pod):
+    return Placed(pod.revision, pod.cohort, pod.variant)
+
+
+def name_of(placed):
+    """Of a Deployment; or of a side, whose only one it is."""
+    return "-".join(part for part in ("chat", *placed) if part)
 
 
 @pytest.fixture(scope="session")

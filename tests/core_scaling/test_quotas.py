@@ -1,12 +1,13 @@
 """What quotas leave for services, and how services share it."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 
-from penstock.core.quotas import budgets, within
+from penstock.core.quotas import budgets, most_by_variant, within
 from penstock.core.rule import Decision
-from penstock.core.service import ScalingSpec, ServiceSpec
+from penstock.core.service import ScalingSpec, ServiceSpec, VariantSpec
 
 POOL = ("default", "nvidia.com/gpu")
 
@@ -72,3 +73,28 @@ def test_services_of_a_pool_share_it_and_others_do_not_care() -> None:
     assert [decision.code for decision in granted] == ["ScaleUp", "OverBudget", *["ScaleUp"] * 3]
     assert "shared with urgent with 4" in granted[1].reason
     assert within(wanted, {}) == [decision for _, decision in wanted]
+
+
+def on_two(name: str) -> ServiceSpec:
+    gpu = ("nvidia.com/gpu", 1)
+    variants = (
+        VariantSpec("cpu", "4", "8Gi", None, 1.0, 0, 10),
+        VariantSpec("gpu", "1", "8Gi", gpu, 4.0, 0, 10),
+    )
+    return replace(service(name, accelerator=None), variants=variants)
+
+
+def test_of_each_variant_its_own_accelerators_are_shared() -> None:
+    decision = replace(decided(6), by_variant={"cpu": 3, "gpu": 3})
+    both = within([(on_two("a"), decision), (service("b"), decided(3))], {POOL: 4})
+    assert [(d.desired, d.by_variant) for d in both] == [(5, {"cpu": 3, "gpu": 2}), (2, {})]
+    assert both[0].reason == (
+        "2 of 3 wanted replicas: there are 4 accelerators, shared with b with 2"
+    )
+    assert "a on gpu with 2" in both[1].reason
+    assert within([(on_two("a"), decision)], {POOL: 3}) == [decision]
+
+
+def test_a_variant_without_room_is_known_beforehand() -> None:
+    assert most_by_variant(on_two("a"), {POOL: 3}) == {"gpu": 3}
+    assert most_by_variant(on_two("a"), {}) == {}

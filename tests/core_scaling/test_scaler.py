@@ -14,9 +14,11 @@ from penstock.controller.observer import Observer
 from penstock.controller.recorder import Recorder
 from penstock.controller.scaler import NEWS_AFTER_TICKS, Scaler
 from penstock.controller.sizer import Sizer
+from penstock.core import quotas
 from penstock.core.feed import VERSION, Feed
 from penstock.core.rule import Objectives
-from penstock.core.service import ScalingSpec, ServiceSpec
+from penstock.core.service import ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
 from penstock.core.signals import GatewayReading, Histogram, PodView
 from penstock.errors import NotFound, Transient
 
@@ -139,10 +141,12 @@ class World:
     has_engine = True
     accelerator = None
     reported = None
+    variants = ()
 
     def __init__(self, engine_port, scraper):
         self.engine_address = f"127.0.0.1:{engine_port}"
         self.scraper = scraper
+        self.waiting = {}
         self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
         self.gateways, self.changed, self.quotas = [], [], []
         self.begin_anew()
@@ -160,10 +164,19 @@ class World:
 
     def targets(self):
         spec = replace(SPEC, mode=self.mode, objectives=self.objectives)
-        view = PodView("p", "Ready", 100.0, 107.0, None)
+        first = self.variants[0].name if self.variants else ""
+        view = PodView("p", "Ready", 100.0, 107.0, None, first)
         pods = ((view, self.engine_address),) if self.has_engine else ()
-        service = replace(SERVICE, scaling=spec, accelerator=self.accelerator)
-        return [ScaleTarget(service, self.provisioned, pods, self.reported)]
+        service = replace(
+            SERVICE, scaling=spec, accelerator=self.accelerator, variants=self.variants
+        )
+        asked = {first: self.provisioned} if self.variants else {}
+        return [
+            ScaleTarget(
+                service, self.provisioned, pods, self.reported, by_variant=asked,
+                waiting=self.waiting,
+            )
+        ]  # fmt: skip
 
     async def tick(self, times=1):
         for _ in range(times):
@@ -395,3 +408,69 @@ async def test_nothing_is_decided_before_the_record_was_read(sized):
     sized.kube.is_down = True
     await serve(sized, 2, arrivals=500)
     assert sized.scaler.report(KEY) is None
+
+
+async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from_both(sized):
+    gpu = ("nvidia.com/gpu", 1)
+    sized.variants = (
+        VariantSpec("cheap", "1", "1Gi", gpu, 1.0, 0, 3),
+        VariantSpec("dear", "1", "1Gi", gpu, 1.5, 0, 5),
+    )
+    await serve(sized, 5, arrivals=200)
+    report = sized.scaler.report(KEY)
+    # Nothing is known of the dear one, so it is taken to be as fast: it comes where there are no more.
+    assert report.by_variant == {"cheap": 3, "dear": 2}
+    assert [step for step, _, _ in report.trail][-1] == "variants"
+    assert report.trail[-1][2] == "3 cheap + 2 dear for 6 an hour"
+    assert sized.state().known["cheap"].fit.windows > 0
+    assert sized.state().known["dear"].fit.windows == 0
+
+    sized.reported = report
+    sized.begin_anew()
+    await serve(sized, 2, arrivals=200)
+    assert sized.scaler.report(KEY) == report
+
+
+async def test_a_variant_whose_quota_is_used_up_is_not_asked_for(sized):
+    sized.variants = (
+        VariantSpec("cheap", "1", "1Gi", ("nvidia.com/gpu", 1), 1.0, 0, 5),
+        VariantSpec("dear", "1", "1Gi", ("nvidia.com/mig-1g.10gb", 1), 1.5, 0, 5),
+    )
+    quota = {"requests.nvidia.com/gpu": "2"}
+    sized.quotas = [
+        {
+            "metadata": {"namespace": "default", "name": "q"},
+            "spec": {"hard": quota},
+            "status": {"hard": quota, "used": {}},
+        }
+    ]
+    await serve(sized, 5, arrivals=200)
+    report = sized.scaler.report(KEY)
+    assert report.by_variant == {"cheap": 2, "dear": 3}
+    assert report.reason_code != quotas.OVER_BUDGET
+
+
+async def test_what_no_node_has_room_for_is_another_variants(sized):
+    sized.variants = (
+        VariantSpec("spot", "1", "1Gi", None, 1.0, 0, 5),
+        VariantSpec("sure", "1", "1Gi", None, 3.0, 0, 5),
+    )
+    await serve(sized, 5, arrivals=200)
+    assert sized.scaler.report(KEY).by_variant == {"spot": 5, "sure": 0}
+    for since_s, expected in (
+        (steady() - PATIENCE_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
+        (steady() - PATIENCE_S, {"spot": 2, "sure": 3}),
+        (None, {"spot": 2, "sure": 3}),  # not at once again
+    ):
+        sized.waiting = {"spot": Waiting(since_s, 2)} if since_s else {}
+        await serve(sized, 2, arrivals=200)
+        assert sized.scaler.report(KEY).by_variant == expected
+    assert "spot, at most 2, each 1 an hour" in sized.scaler.report(KEY).trail[0][2]
+
+
+def test_a_variant_is_tried_again_after_a_while():
+    short = Shortages().after(1000.0, {"spot": Waiting(1000.0 - PATIENCE_S, 2)})
+    assert short.within({"spot": 4, "other": 1}) == {"spot": 2, "other": 1}
+    assert short.within({"spot": 1}) == {"spot": 1}
+    assert short.after(999.0 + AVOIDED_S, {}).within({}) == {"spot": 2}
+    assert short.after(1000.0 + AVOIDED_S, {}).within({}) == {}

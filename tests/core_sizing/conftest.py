@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from penstock.core.signals import (
     PodView,
 )
 from penstock.core.sizing.iteration import IterationModel
+from penstock.core.sizing.mixed import Variant
 from penstock.core.sizing.rule import Sizing
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 500, 100
@@ -82,17 +84,29 @@ SETTINGS = Settings(
 
 
 def live(
-    seed: int, looks: int, *, mean_arrivals: float = 3.0, losses: float = 0.0, skip: int = 0
+    seed: int,
+    looks: int,
+    *,
+    mean_arrivals: float = 3.0,
+    losses: float = 0.0,
+    skip: int = 0,
+    variants: tuple[Variant, ...] = (),
 ) -> Iterator[Tick]:
     """Ticks of a service whose number is as decided, from the one after `skip` on."""
-    settings, seen, replicas = SETTINGS, Seen(random.Random(seed)), 1
+    settings = replace(SETTINGS, rule=replace(SETTINGS.rule, variants=variants))
+    seen, replicas = Seen(random.Random(seed)), 1
+    by_variant = {variant.name: int(i == 0) for i, variant in enumerate(variants)}
     state = settings.rule.initial()
     for number in range(looks):
         now = seen.look(replicas, mean_arrivals, losses=losses)
+        if variants:
+            names = [name for name, count in by_variant.items() for _ in range(count)]
+            pods = (replace(p, variant=n) for p, n in zip(now.pods, names, strict=True))
+            now = replace(now, pods=tuple(pods), by_variant=by_variant)
         decision, after = settings.rule.decide(settings.objectives, settings.bounds, now, state)
         if number >= skip:
             yield Tick(settings, state, now, decision)
-        state, replicas = after, decision.desired
+        state, replicas, by_variant = after, decision.desired, decision.by_variant
 
 
 def written(ticks: Iterator[Tick]) -> list[str]:

@@ -88,6 +88,23 @@ def test_less_load_is_followed_down_after_a_while() -> None:
     assert world.runs(600, 2.0)[-1] <= high // 2
 
 
+@pytest.mark.parametrize(("crowd_s", "is_waited_for"), [(240, False), (520, True)])
+def test_a_crowd_that_is_over_goes_unless_ten_minutes_are_almost_over(
+    crowd_s: float, is_waited_for: bool
+) -> None:
+    world = World(2, Bounds(1, 20))
+    low = world.runs(900, 4.0)[-1]
+    asked = world.runs(crowd_s, 14.0)
+    high = asked[-1]
+    asked += world.runs(400, 4.0)
+    grew_s = RULE.period_s * asked.index(high)
+    kept_s = RULE.period_s * asked.count(high)
+    assert high > low
+    assert grew_s < 60
+    assert kept_s > 600 if is_waited_for else kept_s < 540
+    assert asked[-1] < high
+
+
 @pytest.mark.parametrize("blind", [{"gateway": Missing("gateway", "timeout")}, {"pods": ()}])
 def test_whoever_cannot_see_does_not_shrink(blind: dict[str, object]) -> None:
     world = World(2, Bounds(1, 20))

@@ -5,14 +5,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from penstock.api import gates, objectives, rollout
+from penstock.api import gates, objectives, rollout, variants
+from penstock.api.resources import Resources
 from penstock.api.v1alpha1 import InferenceServiceSpec
 from penstock.core.canary.metric_gate import MetricGate
 from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.quantity import parse_duration_s, parse_quantity
 from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec, Variable
 from penstock.core.rule import Objectives
-from penstock.core.service import ScalingSpec, ServiceSpec
+from penstock.core.service import ScalingSpec, ServiceSpec, VariantSpec
 
 # The parts of a spec that make its pods what they are: what a revision is.
 SHAPING = ("model", "engine", "resources", "drain", "template")
@@ -32,7 +33,6 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidService(f"spec.{where}: {first['msg']}") from error
     engine, cache, scaling = spec.engine, spec.engine.kv_cache, spec.scaling
-    accelerator = spec.resources.accelerator
     return ServiceSpec(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -52,7 +52,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         prefix_caching=cache.prefix_caching,
         cpu=spec.resources.cpu,
         memory=spec.resources.memory,
-        accelerator=(accelerator.resource, accelerator.count) if accelerator else None,
+        accelerator=_accelerator(spec.resources),
         scaling=ScalingSpec(
             mode=scaling.mode,
             min_replicas=scaling.min_replicas,
@@ -67,7 +67,31 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         rollout=_rollout(spec.rollout),
         drain_s=spec.drain.seconds,
         template=spec.template.model_dump(exclude_defaults=True),
+        variants=tuple(_variant(each, spec) for each in spec.variants),
         shape={name: body["spec"][name] for name in SHAPING if name in body["spec"]},
+    )
+
+
+def _accelerator(resources: Resources) -> tuple[str, int] | None:
+    wanted = resources.accelerator
+    return (wanted.resource, wanted.count) if wanted else None
+
+
+def _variant(wanted: variants.Variant, spec: InferenceServiceSpec) -> VariantSpec:
+    resources = spec.resources if wanted.resources is None else wanted.resources
+    most = spec.scaling.max_replicas
+    return VariantSpec(
+        name=wanted.name,
+        cpu=resources.cpu,
+        memory=resources.memory,
+        accelerator=_accelerator(resources),
+        node_selector=wanted.node_selector,
+        tolerations=tuple(
+            each.model_dump(by_alias=True, exclude_none=True) for each in wanted.tolerations
+        ),
+        price_per_hour=wanted.price_per_hour,
+        min_replicas=wanted.min_replicas,
+        max_replicas=most if wanted.max_replicas is None else min(most, wanted.max_replicas),
     )
 
 

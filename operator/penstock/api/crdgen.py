@@ -62,9 +62,11 @@ def structural(schema: Schema, definitions: Schema, path: str) -> Schema:
     properties = node.pop("properties", None)
     items = node.pop("items", None)
     extra = node.pop("additionalProperties", None)
-    if extra not in (None, False, True):
-        raise Unsupported(f"{path}: a map with typed values")
-    unknown = node.keys() - _KEPT
+    if extra == {"type": "string"}:
+        node["additionalProperties"] = extra
+    elif extra not in (None, False, True):
+        raise Unsupported(f"{path}: a map of other values than strings")
+    unknown = node.keys() - _KEPT - {"additionalProperties"}
     if unknown:
         raise Unsupported(f"{path}: {sorted(unknown)}")
     if properties is not None:

@@ -41,6 +41,21 @@ class TrailEntry(Model):
     note: str = Field(description="The numbers it used.")
 
 
+class VariantReplicas(Model):
+    """What was decided of one variant."""
+
+    name: str = Field(description="The variant.")
+    replicas: int = Field(description="The number of its replicas that was decided.")
+
+
+class VariantStatus(Model):
+    """What there is of one variant."""
+
+    name: str = Field(description="The variant.")
+    replicas: int = Field(description="Its engine pods of the revisions with traffic.")
+    ready_replicas: int = Field(description="Those of them that are ready.")
+
+
 class ScalingStatus(Model):
     """The last scaling decision that changed something."""
 
@@ -48,6 +63,9 @@ class ScalingStatus(Model):
     reason: str = Field(description="Why, in a sentence with its numbers.")
     at: str = Field(description="When it was decided.", json_schema_extra={"format": "date-time"})
     trail: list[TrailEntry] = Field(default=[], description="Every step that shaped the number.")
+    variants: list[VariantReplicas] = Field(
+        default=[], description="The number of each variant, where the spec has some."
+    )
 
 
 class RejectedRevision(Model):
@@ -170,6 +188,11 @@ class InferenceServiceStatus(Model):
     )
     replicas: int = Field(default=0, description="Engine pods of the revisions with traffic.")
     ready_replicas: int = Field(default=0, description="Those of them that are ready.")
+    variants: list[VariantStatus] = Field(
+        default=[],
+        description="Engine pods of each variant, where there are some.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
     selector: str = Field(default="", description="The label selector of the engine pods.")
     scaling: ScalingStatus | None = Field(
         default=None, description="The last scaling decision that changed something."

@@ -11,10 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from penstock.api.objectives import Objectives
+from penstock.api.resources import Resources
 from penstock.api.rollout import RULES as ROLLOUT_RULES
 from penstock.api.rollout import Rollout
 from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.status import InferenceServiceStatus
+from penstock.api.variants import RULES as VARIANTS_RULES
+from penstock.api.variants import Variant
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 
 GROUP = "serving.penstock.dev"
@@ -171,59 +174,6 @@ class Engine(Model):
     kv_cache: KVCache = Field(default=KVCache(), description="The KV cache.")
 
 
-class Accelerator(Model):
-    """Extended resources that each engine gets."""
-
-    resource: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
-                "spec.resources.accelerator.resource must be DOMAIN/NAME, such as nvidia.com/gpu",
-            )
-        ),
-    ] = Field(
-        description="The resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb.",
-        max_length=253,
-    )
-    count: int = Field(
-        default=1,
-        description="How many of it. One engine uses one accelerator.",
-        ge=1,
-        le=1,
-    )
-
-
-class Resources(Model):
-    """What each engine pod asks for, as request and limit."""
-
-    cpu: Annotated[
-        str,
-        Obeys(
-            matches(
-                r"^([1-9][0-9]*m?|[0-9]+[.][0-9]+)$",
-                "spec.resources.cpu must be a number of cores such as 2, 1.5 or 500m",
-            )
-        ),
-    ] = Field(
-        default="1",
-        description="CPU cores. The engine computes with as many threads as whole cores, at least one.",
-        max_length=20,
-    )
-    memory: Annotated[
-        str,
-        Obeys(matches(QUANTITY_PATTERN, "spec.resources.memory must be a quantity such as 2Gi")),
-    ] = Field(
-        default="2Gi",
-        description="Memory for weights, KV cache and the program itself, which takes about 600Mi.",
-        max_length=20,
-    )
-    accelerator: Accelerator | None = Field(
-        default=None,
-        description="The accelerator of each engine. Without it the engine computes on the CPU.",
-    )
-
-
 class Scaling(Model):
     """How many engines there are."""
 
@@ -355,12 +305,23 @@ class InferenceServiceSpec(Model):
             "remove them",
         ),
         *ROLLOUT_RULES,
+        *VARIANTS_RULES,
     )
 
     model: ModelSource = Field(description="The model to serve.")
     engine: Engine = Field(default=Engine(), description="How each engine runs the model.")
     resources: Resources = Field(
         default=Resources(), description="What each engine pod asks for, as request and limit."
+    )
+    variants: list[Variant] = Field(
+        default=[],
+        description=(
+            "Kinds of nodes that engines may run on, each at its price. The mix that holds the "
+            "objectives for the least price is chosen as the load changes; the first one serves before "
+            "anything is known. Adding or removing one is no new revision."
+        ),
+        max_length=6,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     objectives: Objectives | None = Field(
         default=None,

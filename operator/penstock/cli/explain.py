@@ -94,12 +94,18 @@ def _say_changes(tick: Tick) -> None:
         return
     table = Table("with", "replicas", "since")
     for change in found:
-        table.add_row(change.what, str(change.decision.desired), change.decision.reason)
+        table.add_row(change.what, _numbers(change.decision), change.decision.reason)
     console.print(table)
 
 
+def _numbers(decision: Decision) -> str:
+    """All replicas, and those of each variant where there are some."""
+    parts = [f"{count} {variant}" for variant, count in decision.by_variant.items() if count]
+    return f"{decision.desired} ({' + '.join(parts)})" if parts else str(decision.desired)
+
+
 def _print_trail(decision: Decision) -> None:
-    console.print(f"{decision.desired} replicas ({decision.code}): {decision.reason}")
+    console.print(f"{_numbers(decision)} replicas, {decision.code}: {decision.reason}")
     _table((entry.step, entry.replicas, entry.note) for entry in decision.trail)
 
 

@@ -97,14 +97,14 @@ def command(
 
 
 def _print_capacity(world: scenario.Scenario, seeds: int) -> None:
-    for service in world.services:
+    for service in (each for several in world.services for each in several.alone):
         if isinstance(service.workload, Trace):
             raise ValueError(
                 "a capacity is measured with the lengths of a scenario, not of a trace"
             )
         rps = sustained_rps(service, service.workload.mixes[0], service.attainment, seeds)
         typer.echo(
-            f"{service.name}: one replica of {service.profile} holds {service.attainment:.0%} within "
+            f"{service.name}: one replica of {service.engine.name} holds {service.attainment:.0%} within "
             f"TTFT {service.ttft_s:g} s and TPOT {service.tpot_s:g} s at {rps:.2f} requests/s"
         )
 

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
 from penstock.core.observed import ObservedDeployment, ObservedPod
-from penstock.core.quotas import Pool, pool_of
+from penstock.core.quotas import Pool, pools_of
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
+from penstock.core.shortage import Waiting
 from penstock.core.signals import PodPhase, PodView
 from penstock.core.status import traffic_of
 from penstock.core.timestamps import parse_timestamp
@@ -19,15 +20,19 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
-    """What takes the traffic of one service. provisioned: replicas that are asked for. pods: each
+    """What takes the traffic of one service. provisioned: replicas that are asked for, of each of the
+    spec's variants in by_variant, where it has some. pods: each
     with its host:port. reported: what the status says already. beside: pods of a rollout that are
-    read for faults alone: nobody scales by them."""
+    read for faults alone: nobody scales by them. waiting: variants with pods that no node has room
+    for."""
 
     service: ServiceSpec
     provisioned: int
     pods: tuple[tuple[PodView, str], ...]
     reported: ScalingReport | None
     beside: tuple[tuple[PodView, str], ...] = ()
+    by_variant: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
 
     @property
     def is_scaled(self) -> bool:
@@ -51,9 +56,9 @@ def scale_targets(
     for pod in pods:
         pods_of.setdefault(_service_of(pod), []).append(ObservedPod.of(pod))
     deployments_of: dict[Key, list[ObservedDeployment]] = {}
-    for deployment in deployments:
-        made = ObservedDeployment.of(deployment)
-        deployments_of.setdefault(_service_of(deployment), []).append(made)
+    for deployment_body in deployments:
+        made = ObservedDeployment.of(deployment_body)
+        deployments_of.setdefault(_service_of(deployment_body), []).append(made)
     targets = []
     for key, body in services.items():
         try:
@@ -62,9 +67,12 @@ def scale_targets(
             continue
         status = body.get("status", {})
         sides = {share.side for share in traffic_of(status)}
-        asked = sum(d.replicas for d in deployments_of.get(key, []) if d.side in sides)
+        asked: Counter[str] = Counter()
+        for deployment in deployments_of.get(key, []):
+            if deployment.side in sides and deployment.variant in spec.placed:
+                asked[deployment.variant] += deployment.replicas
         serving = [pod for pod in pods_of.get(key, []) if pod.role == SERVE]
-        is_scaled = asked > 0 and spec.scaling.mode != "External"
+        is_scaled = asked.total() > 0 and spec.scaling.mode != "External"
         scaled = [pod for pod in serving if is_scaled and pod.side in sides]
         is_rolled = bool(status.get("candidateRevision"))
         beside = [pod for pod in serving if is_rolled and pod not in scaled]
@@ -72,21 +80,36 @@ def scale_targets(
             targets.append(
                 ScaleTarget(
                     service=spec,
-                    provisioned=asked,
+                    provisioned=asked.total(),
                     pods=tuple(map(_addressed, scaled)),
                     reported=ScalingReport.of(status),
                     beside=tuple(map(_addressed, beside)),
+                    by_variant=asked if spec.variants else {},
+                    waiting=_waiting(scaled) if spec.variants else {},
                 )
             )
     return targets
+
+
+def _waiting(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
+    created: dict[str, list[float]] = {}
+    placed: Counter[str] = Counter()
+    for pod in pods:
+        if pod.is_starved:
+            created.setdefault(pod.variant, []).append(parse_timestamp(pod.created_at))
+        else:
+            placed[pod.variant] += 1
+    return {name: Waiting(min(times), placed[name]) for name, times in created.items()}
 
 
 def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
     """What the pods of all services have."""
     held: Counter[Pool] = Counter()
     for target in targets:
-        if (pool := pool_of(target.service)) is not None and target.service.accelerator:
-            held[pool] += len(target.pods) * target.service.accelerator[1]
+        placed = target.service.placed
+        for variant, pool in pools_of(target.service).items():
+            pods = sum(view.variant == variant for view, _ in target.pods)
+            held[pool] += pods * (placed[variant].accelerator or ("", 0))[1]
     return held
 
 
@@ -122,6 +145,7 @@ def _view(pod: ObservedPod) -> PodView:
         created_s=parse_timestamp(pod.created_at),
         ready_s=parse_timestamp(pod.ready_at) if pod.ready_at else None,
         reading=None,
+        variant=pod.variant,
     )
 
 

@@ -242,7 +242,7 @@ def cases_of(
             pods_of.setdefault(_service_of(body), []).append(ObservedPod.of(body))
     uids = {
         (*_service_of(body), *ObservedDeployment.of(body).side): body["metadata"]["uid"]
-        for body in deployments
+        for body in sorted(deployments, key=_name, reverse=True)  # of several variants the first
         if _service_of(body) in judged
     }
     cases = []
@@ -259,6 +259,10 @@ def cases_of(
             case = _case(service, revision, stable, uid, pods_of.get(key, []))
             cases.append(replace(case, is_shadowed=_phase(body) == SHADOWED))
     return cases
+
+
+def _name(body: Object) -> str:
+    return str(body["metadata"]["name"])
 
 
 def _case(

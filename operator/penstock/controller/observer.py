@@ -60,7 +60,11 @@ class Observer:
         now_s = steady()
         return {
             target.service.key: Observation(
-                now_s, pods, target.provisioned, missing or self._reading(target.service.key)
+                now_s,
+                pods,
+                target.provisioned,
+                missing or self._reading(target.service.key),
+                target.by_variant,
             )
             for target, pods in zip(targets, views, strict=True)
         }

@@ -106,6 +106,7 @@ class Reconciler:
             verdict=said.verdict if said else None,
             command=commands.read(body["metadata"].get("annotations", {}).get(commands.ANNOTATION)),
             obeyed=self._obeyed(key),
+            by_variant=scaling.by_variant if scaling else {},
         )
         forbidden = None
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from penstock.adapters.clock import monotonic, wall
@@ -11,8 +11,10 @@ from penstock.controller.fleet import Key, ScaleTarget, accelerators_held
 from penstock.controller.observer import Observer
 from penstock.controller.sizer import Sizer
 from penstock.core import quotas, scaling
+from penstock.core.quotas import Pool
 from penstock.core.rule import Decision
 from penstock.core.scaling_report import ScalingReport
+from penstock.core.shortage import Shortages
 from penstock.core.signals import Observation
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
@@ -48,6 +50,7 @@ class Scaler:
         self._states: dict[Key, scaling.ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
+        self._shortages: dict[Key, Shortages] = {}
 
     def report(self, key: Key) -> ScalingReport | None:
         return self._reports.get(key)
@@ -67,26 +70,36 @@ class Scaler:
         self._states = {k: v for k, v in self._states.items() if k in alive}
         self._reports = {k: v for k, v in self._reports.items() if k in alive}
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
+        self._shortages = {k: v for k, v in self._shortages.items() if k in alive}
         self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
         seen = await self._observer.look([self._as_seen(target) for target in looked_at])
-        decisions = await asyncio.gather(*(self._decided(t, seen[t.service.key]) for t in targets))
-        made = [(t, d) for t, d in zip(targets, decisions, strict=True) if d is not None]
         limits = quotas.budgets(self._quotas(), accelerators_held(targets))
+        decisions = await asyncio.gather(
+            *(self._decided(t, seen[t.service.key], limits) for t in targets)
+        )
+        made = [(t, d) for t, d in zip(targets, decisions, strict=True) if d is not None]
         granted = quotas.within([(target.service, decision) for target, decision in made], limits)
         for (target, _), decision in zip(made, granted, strict=True):
             self._remember(target, decision)
 
-    async def _decided(self, target: ScaleTarget, seen: Observation) -> Decision | None:
+    async def _decided(
+        self, target: ScaleTarget, seen: Observation, limits: Mapping[Pool, int]
+    ) -> Decision | None:
         try:
-            return await self._decide(target, seen)
+            return await self._decide(target, seen, limits)
         except KubeError as error:
             logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
             return None
 
-    async def _decide(self, target: ScaleTarget, seen: Observation) -> Decision:
+    async def _decide(
+        self, target: ScaleTarget, seen: Observation, limits: Mapping[Pool, int]
+    ) -> Decision:
         key, spec = target.service.key, target.service.scaling
         if spec.objectives is not None:
-            return await self._sizer.decide(target.service, seen)
+            short = self._shortages.get(key, Shortages()).after(seen.now_s, target.waiting)
+            self._shortages[key] = short
+            most = short.within(quotas.most_by_variant(target.service, limits))
+            return await self._sizer.decide(target.service, seen, most)
         state = self._states.get(key, scaling.ScalingState())
         decision, self._states[key] = scaling.decide(
             spec, scaling.Observation.of(seen), state, seen.now_s
@@ -94,13 +107,17 @@ class Scaler:
         return decision
 
     def _as_seen(self, target: ScaleTarget) -> ScaleTarget:
-        return replace(target, provisioned=self._provisioned(target))
-
-    def _provisioned(self, target: ScaleTarget) -> int:
-        """What the last decision asked for: in Shadow that is not what is there, and a rollout has
+        """With what the last decision asked for: in Shadow that is not what is there, and a rollout has
         pods on top of it."""
         last = self._reports.get(target.service.key) or target.reported
-        return target.provisioned if last is None else last.desired
+        if last is None:
+            return target
+        if not target.service.variants:
+            return replace(target, provisioned=last.desired)
+        asked = {name: last.by_variant.get(name, 0) for name in target.service.placed}
+        if not any(asked.values()):  # of variants that the spec had before
+            return target
+        return replace(target, provisioned=sum(asked.values()), by_variant=asked)
 
     def _remember(self, target: ScaleTarget, decision: Decision) -> None:
         """Keep the last report while it says the same, so that a calm service is not written to."""
@@ -111,7 +128,8 @@ class Scaler:
         # Whoever a quota holds back wants to know it, at the same number too.
         was_held = last is not None and last.reason_code == quotas.OVER_BUDGET
         is_held = decision.code == quotas.OVER_BUDGET
-        is_news = last is None or last.desired != decision.desired or was_held != is_held
+        numbers = (decision.desired, decision.by_variant)
+        is_news = last is None or (last.desired, last.by_variant) != numbers or was_held != is_held
         if last and not is_news and (last.valid == decision.valid or 0 < blind < NEWS_AFTER_TICKS):
             self._reports[key] = last
             return
@@ -122,6 +140,7 @@ class Scaler:
             valid=decision.valid,
             at=timestamp(wall()),
             trail=tuple((entry.step, entry.replicas, entry.note) for entry in decision.trail),
+            by_variant=decision.by_variant,
         )
         logger.info("%s/%s: %d replicas: %s", *key, decision.desired, decision.reason)
         self._changed(key)

@@ -1,6 +1,7 @@
 """The sizing rule at work: its state of each service, what is kept of it, who listens to it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from penstock.controller.memory import Key, Memory
 from penstock.controller.recorder import Recorder
@@ -8,9 +9,12 @@ from penstock.core.recording import Settings, Tick
 from penstock.core.rule import Bounds, Decision
 from penstock.core.service import ServiceSpec
 from penstock.core.signals import Observation
+from penstock.core.sizing.mixed import Variant
 from penstock.core.sizing.priors import prior
 from penstock.core.sizing.record import Learned
 from penstock.core.sizing.rule import Sizing, SizingState
+
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
 class Sizer:
@@ -24,9 +28,12 @@ class Sizer:
         self._states = {key: state for key, state in self._states.items() if key in alive}
         self._memory.only(alive)
 
-    async def decide(self, service: ServiceSpec, seen: Observation) -> Decision:
-        """Raises KubeError when what was learned cannot be read yet."""
-        settings = settings_of(service)
+    async def decide(
+        self, service: ServiceSpec, seen: Observation, most: Mapping[str, int] = NO_LIMITS
+    ) -> Decision:
+        """most: replicas of variants that quotas leave room for. Raises KubeError when what was learned
+        cannot be read yet."""
+        settings = settings_of(service, most)
         state = await self._state(service, settings.rule, seen.now_s)
         decision, after = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
         self._states[service.key] = (service.uid, after)
@@ -44,14 +51,24 @@ class Sizer:
         return fresh if learned is None else learned.restored(fresh)
 
 
-def settings_of(service: ServiceSpec) -> Settings:
+def settings_of(service: ServiceSpec, most: Mapping[str, int] = NO_LIMITS) -> Settings:
     """Of a service with objectives."""
     scaling = service.scaling
     assert scaling.objectives is not None
     rule = Sizing(
-        prior=prior(service.accelerator),
+        prior=prior(next(iter(service.placed.values())).accelerator),
         max_num_seqs=service.max_num_seqs,
         calm_s=scaling.scale_down_delay_s,
-    )
+        variants=tuple(
+            Variant(
+                each.name,
+                prior(each.accelerator, each.node_selector),
+                each.price_per_hour,
+                each.min_replicas,
+                each.max_replicas,
+            )
+            for each in service.variants
+        ),
+    ).limited(most)
     bounds = Bounds(scaling.min_replicas, scaling.max_replicas)
     return Settings(rule, scaling.objectives, bounds, service.max_num_batched_tokens)

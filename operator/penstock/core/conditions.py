@@ -112,11 +112,12 @@ def _workload_ready(spec: ServiceSpec, observed: Observed, revision: str) -> Con
     if trouble := _worst_trouble(pods):
         return said("False", *trouble)
     ready = sum(pod.is_ready for pod in pods)
-    wanted = deployment.replicas
+    wanted = observed.replicas(revision)
     if ready >= min(wanted, spec.scaling.min_replicas) and ready > 0:
         return said("True", "EnginesReady", f"revision {revision} has the engines it needs")
-    if deployment.trouble is not None:
-        return said("False", *deployment.trouble)
+    for each in observed.of_side(revision).values():
+        if each.trouble is not None:
+            return said("False", *each.trouble)
     return said("False", "Progressing", f"{ready} of {wanted} engines are ready")
 
 

@@ -16,6 +16,7 @@ from penstock.core.service import (
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
+    VARIANT_LABEL,
     Object,
     ServiceSpec,
 )
@@ -47,6 +48,7 @@ class ObservedPod:
     restarts: int = 0
     is_out_of_memory: bool = False
     owner: str = ""
+    variant: str = ""
 
     @property
     def side(self) -> Side:
@@ -87,6 +89,7 @@ class ObservedPod:
             restarts=engine.get("restartCount", 0),
             is_out_of_memory=_ended_by(engine) == "OOMKilled",
             owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
+            variant=labels.get(VARIANT_LABEL, ""),
         )
 
 
@@ -101,6 +104,7 @@ class ObservedDeployment:
     body: Object
     trouble: tuple[str, str] | None = None  # why its pods cannot even be made
     cohort: str = ""
+    variant: str = ""
 
     @property
     def side(self) -> Side:
@@ -123,6 +127,7 @@ class ObservedDeployment:
                 (failure["reason"], failure["message"]) if failure.get("status") == "True" else None
             ),
             cohort=metadata.get("labels", {}).get(COHORT_LABEL, ""),
+            variant=metadata.get("labels", {}).get(VARIANT_LABEL, ""),
         )
 
 
@@ -183,9 +188,17 @@ class Observed:
         return self.rollout.stable if self.rollout else None
 
     def deployment(self, revision: str | None, cohort: str = "") -> ObservedDeployment | None:
-        return next(
-            (d for d in self.deployments if (d.revision, d.cohort) == (revision, cohort)), None
-        )
+        """The first of them by name, where there is one for each variant."""
+        return min(self.of_side(revision, cohort).values(), key=lambda d: d.name, default=None)
+
+    def of_side(self, revision: str | None, cohort: str = "") -> dict[str, ObservedDeployment]:
+        """By variant."""
+        side = (revision, cohort)
+        return {d.variant: d for d in self.deployments if (d.revision, d.cohort) == side}
+
+    def replicas(self, revision: str | None, cohort: str = "") -> int:
+        """That are asked for, of all variants."""
+        return sum(d.replicas for d in self.of_side(revision, cohort).values())
 
     def preflight(self, revision: str) -> ObservedPod | None:
         return next(

@@ -7,6 +7,7 @@ A new phase is written down before anything is done about it, and shares of traf
 Applied again to its own result, a plan is empty.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.core import history
@@ -14,6 +15,7 @@ from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
+from penstock.core.mix import Mix, divided, mix_of
 from penstock.core.observed import Observed, ObservedDeployment, ObservedPod, verdict_of
 from penstock.core.revision import revision_of
 from penstock.core.rollout.commands import Command
@@ -50,14 +52,15 @@ class Doomed:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What comes from elsewhere than the cluster: the scaler's number, the judge's verdict on the
-    revision that is rolled out, a person's last command, what traffic each gateway obeys. None:
-    nothing."""
+    """What comes from elsewhere than the cluster: the scaler's number and its parts by variant, the
+    judge's verdict on the revision that is rolled out, a person's last command, what traffic each
+    gateway obeys. None: nothing."""
 
     desired: int | None = None
     verdict: Verdict | None = None
     command: Command | None = None
     obeyed: Obeyed | None = None
+    by_variant: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +102,12 @@ def plan(
     state = begin(seen) if before is None else step(before, seen)
     aims = targets(spec.rollout, state, observed, total)
     is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
-    steps = _Steps(spec, observed, image, wanted)
+    steps = _Steps(spec, observed, image, wanted, mix_of(spec, observed, told.by_variant, total))
     if not is_new:
         steps.bring_up(state, aims.pods)
         steps.evaluate(state)
         steps.set_replicas(aims.pods)
-        steps.remove(state, set(aims.pods))
+        steps.remove(state, aims.pods)
     return Plan(
         revision=wanted,
         rollout=state,
@@ -129,7 +132,7 @@ def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None)
     """
     state = observed.rollout
     serving = observed.deployment(observed.stable)
-    current = serving.replicas if serving else 1
+    current = observed.replicas(observed.stable) if serving else 1
     if state is not None and not state.is_calm:
         current = state.replicas
     match spec.scaling.mode:
@@ -145,8 +148,11 @@ def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None)
 class _Steps:
     """Gathers the writes of one plan."""
 
-    def __init__(self, spec: ServiceSpec, observed: Observed, image: str, wanted: str) -> None:
+    def __init__(
+        self, spec: ServiceSpec, observed: Observed, image: str, wanted: str, mix: Mix
+    ) -> None:
         self._spec, self._observed, self._image, self._wanted = spec, observed, image, wanted
+        self._mix = mix
         self.create: list[Object] = []
         self.apply: list[Object] = []
         self.scale: list[Scale] = []
@@ -161,8 +167,11 @@ class _Steps:
             self._remember()
         for side, replicas in pods.items():
             spec = self._spec_of(side.revision, state)
-            if spec is not None:
-                self._bring_up(spec, side, replicas)
+            if spec is None or not self._is_admitted(spec, side):
+                continue
+            parts = divided(replicas or 0, self._mix)
+            for variant, placed in spec.placed.items():
+                self._bring_up(placed, side, variant, parts[variant])
 
     def _spec_of(self, revision: str, state: RolloutState) -> ServiceSpec | None:
         """What the revision is made of; None of one that is only kept or on its way out."""
@@ -176,18 +185,23 @@ class _Steps:
             self.apply.append(controller_revision(self._spec, entry))
             self.details.append(f"remember revision {self._wanted} as number {entry.number}")
 
-    def _bring_up(self, spec: ServiceSpec, side: Side, replicas: int | None) -> None:
-        deployment = self._observed.deployment(side.revision, side.cohort)
-        if deployment is None:
-            preflight = self._observed.preflight(side.revision)
-            if preflight is None and not side.cohort:
-                self.create.append(manifests.preflight(spec, side.revision, self._image))
-                self.details.append(f"check the model for revision {side.revision}")
-                return
-            verdict = verdict_of(preflight) if preflight else None
-            if not side.cohort and (verdict is None or not verdict.ok):
-                return
-        wanted = manifests.deployment(spec, side.revision, self._image, side.cohort)
+    def _is_admitted(self, spec: ServiceSpec, side: Side) -> bool:
+        """Its model was looked at, or is asked for to be: with the first variant's memory."""
+        if side.cohort or self._observed.of_side(side.revision):
+            return True
+        preflight = self._observed.preflight(side.revision)
+        if preflight is None:
+            first = next(iter(spec.placed.values()))
+            self.create.append(manifests.preflight(first, side.revision, self._image))
+            self.details.append(f"check the model for revision {side.revision}")
+            return False
+        verdict = verdict_of(preflight)
+        return verdict is not None and verdict.ok
+
+    def _bring_up(self, spec: ServiceSpec, side: Side, variant: str, replicas: int) -> None:
+        """spec: as placed on the variant."""
+        deployment = self._observed.of_side(*side).get(variant)
+        wanted = manifests.deployment(spec, side.revision, self._image, side.cohort, variant)
         if deployment is None:
             # It begins with one pod, which must have its room first.
             if replicas or self._is_empty:
@@ -217,21 +231,26 @@ class _Steps:
         return self._spec.scaling.mode == "External" and self._spec.external_replicas == 0
 
     def set_replicas(self, pods: dict[Side, int | None]) -> None:
+        """Of each variant its part; one that the spec has no more is left until it is replaced."""
         for side, replicas in pods.items():
-            deployment = self._observed.deployment(side.revision, side.cohort)
-            if deployment is not None and replicas is not None:
-                self._scale(deployment, replicas)
+            deployments = self._observed.of_side(*side)
+            for variant, part in divided(replicas or 0, self._mix).items():
+                if replicas is not None and variant in deployments:
+                    self._scale(deployments[variant], part)
 
     def _scale(self, deployment: ObservedDeployment, replicas: int) -> None:
         if deployment.replicas != replicas and not deployment.is_ending:
             self.scale.append(Scale(deployment.name, replicas))
             self.details.append(f"set {deployment.name} to {replicas} replicas")
 
-    def remove(self, state: RolloutState, kept: set[Side]) -> None:
-        """Whatever is not to be there, once gateways were told."""
+    def remove(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
+        """Whatever is not to be there, once gateways were told; what the spec has no variant for any
+        more, once the others serve."""
+        kept = set(pods)
         told = {share.side for share in self._observed.traffic}
         for deployment in self._observed.deployments:
-            if deployment.side not in kept | told and not deployment.is_ending:
+            is_over = deployment.side not in kept | told or self._is_replaced(deployment, pods)
+            if is_over and not deployment.is_ending:
                 self.delete.append(Doomed("Deployment", deployment.name, deployment.uid))
                 self.details.append(f"remove {deployment.name}")
         for job in self._observed.jobs:
@@ -246,6 +265,14 @@ class _Steps:
         in_use = {name for name in (*revisions, self._wanted, rejected) if name}
         for entry in history.stale(self._observed.history, in_use, self._spec.rollout.history):
             self.delete.append(Doomed("ControllerRevision", entry.name, entry.uid))
+
+    def _is_replaced(self, deployment: ObservedDeployment, pods: dict[Side, int | None]) -> bool:
+        """It is of no variant of the spec, and enough pods of the others are ready."""
+        wanted = pods.get(deployment.side)
+        if deployment.variant in self._mix or wanted is None:
+            return False
+        serving = self._observed.serving(*deployment.side)
+        return sum(pod.is_ready for pod in serving if pod.variant in self._mix) >= wanted
 
 
 def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.core.budget import Claim, share
+from penstock.core.budget import Claim, Grant, share
 from penstock.core.quantity import parse_quantity
 from penstock.core.rule import Decision, TrailEntry
 from penstock.core.service import Object, ServiceSpec
@@ -15,9 +15,23 @@ Pool = tuple[str, str]
 OVER_BUDGET = "OverBudget"
 
 
-def pool_of(service: ServiceSpec) -> Pool | None:
-    """Where its accelerators come from; None of a service without any."""
-    return None if service.accelerator is None else (service.namespace, service.accelerator[0])
+def pools_of(service: ServiceSpec) -> dict[str, Pool]:
+    """By variant, where its accelerators come from; without those that need none."""
+    return {
+        variant: (service.namespace, placed.accelerator[0])
+        for variant, placed in service.placed.items()
+        if placed.accelerator is not None
+    }
+
+
+def most_by_variant(service: ServiceSpec, limits: Mapping[Pool, int]) -> dict[str, int]:
+    """Replicas that quotas leave room for, if nobody else wanted any; without what none limits."""
+    most = {}
+    for variant, pool in pools_of(service).items():
+        accelerator = service.placed[variant].accelerator
+        if pool in limits and accelerator is not None:
+            most[variant] = limits[pool] // accelerator[1]
+    return most
 
 
 def budgets(quotas: Iterable[Object], held: Mapping[Pool, int]) -> dict[Pool, int]:
@@ -49,33 +63,50 @@ def within(
     """The same decisions, as far as the accelerators go."""
     claims: dict[Pool, list[Claim]] = {}
     for service, decision in decisions:
-        pool = pool_of(service)
-        if pool is not None and pool in limits and service.scaling.mode == "Active":
-            claims.setdefault(pool, []).append(_claim(service, decision))
-    grants = {pool: share(those, limits[pool]) for pool, those in claims.items()}
-    granted = []
-    for service, decision in decisions:
-        grant = grants.get(pool_of(service) or ("", ""), {}).get(service.name)
-        if grant is None or not grant.reason:
-            granted.append(decision)
+        if service.scaling.mode != "Active":
             continue
-        trail = (*decision.trail, TrailEntry("budget", grant.replicas, grant.reason))
-        granted.append(
-            replace(
-                decision, desired=grant.replicas, reason=grant.reason, code=OVER_BUDGET,
-                trail=trail,
-            )
-        )  # fmt: skip
-    return granted
+        for variant, pool in pools_of(service).items():
+            if pool in limits:
+                claims.setdefault(pool, []).append(_claim(service, variant, decision))
+    grants = {pool: share(those, limits[pool]) for pool, those in claims.items()}
+    return [_granted(service, decision, grants) for service, decision in decisions]
 
 
-def _claim(service: ServiceSpec, decision: Decision) -> Claim:
-    assert service.accelerator is not None
-    scaling = service.scaling
-    return Claim(
-        service=service.name,
-        wanted=decision.desired,
-        least=scaling.min_replicas,
-        priority=scaling.priority,
-        accelerators=service.accelerator[1],
+def _granted(
+    service: ServiceSpec, decision: Decision, grants: Mapping[Pool, Mapping[str, Grant]]
+) -> Decision:
+    found = {
+        variant: grant
+        for variant, pool in pools_of(service).items()
+        if (grant := grants.get(pool, {}).get(_claimant(service, variant))) and grant.reason
+    }
+    if not found:
+        return decision
+    wanted = decision.by_variant or {"": decision.desired}
+    parts = {v: found[v].replicas if v in found else n for v, n in wanted.items()}
+    desired, reason = sum(parts.values()), "; ".join(grant.reason for grant in found.values())
+    return replace(
+        decision,
+        desired=desired,
+        reason=reason,
+        code=OVER_BUDGET,
+        trail=(*decision.trail, TrailEntry("budget", desired, reason)),
+        by_variant=parts if decision.by_variant else {},
     )
+
+
+def _claim(service: ServiceSpec, variant: str, decision: Decision) -> Claim:
+    placed, scaling = service.placed[variant], service.scaling
+    assert placed.accelerator is not None
+    least = {each.name: each.min_replicas for each in service.variants}
+    return Claim(
+        service=_claimant(service, variant),
+        wanted=decision.by_variant.get(variant, 0) if variant else decision.desired,
+        least=least.get(variant, scaling.min_replicas),
+        priority=scaling.priority,
+        accelerators=placed.accelerator[1],
+    )
+
+
+def _claimant(service: ServiceSpec, variant: str) -> str:
+    return f"{service.name} on {variant}" if variant else service.name

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from penstock.core.service import ServiceSpec
 
 # Who the service is, its bookkeeping, the bounds of scaling and the way of a rollout change
-# no pod.
+# no pod. What it may run on changes no answer: a new kind of nodes is nothing to be judged.
 _SHAPELESS = {
     "namespace", "name", "uid", "generation", "created_at", "scaling", "external_replicas",
-    "rollout", "shape",
+    "rollout", "shape", "variants",
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What a scaling rule is: one pure function from what is seen to a number, with its reasons."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from penstock.core.signals import Observation
@@ -41,7 +42,8 @@ class TrailEntry:
 class Decision:
     """reason: one sentence. code: a CamelCase word for conditions and counters.
 
-    valid: False when the number is held for want of data.
+    valid: False when the number is held for want of data. by_variant: replicas of each variant, by a
+    rule that chooses among them.
     """
 
     desired: int
@@ -49,6 +51,7 @@ class Decision:
     code: str
     trail: tuple[TrailEntry, ...] = ()
     valid: bool = True
+    by_variant: Mapping[str, int] = field(default_factory=dict)
 
 
 class Rule(Protocol[StateT]):

@@ -1,13 +1,14 @@
 """The scaler's last word on a service."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.core.service import Object
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingReport:
-    """valid: it rested on metrics."""
+    """valid: it rested on metrics. by_variant: replicas of each, where there are variants."""
 
     desired: int
     reason: str
@@ -15,6 +16,7 @@ class ScalingReport:
     valid: bool
     at: str
     trail: tuple[tuple[str, int, str], ...]
+    by_variant: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, status: Object) -> "ScalingReport | None":
@@ -31,4 +33,5 @@ class ScalingReport:
             valid=active.get("reason") != "MetricsMissing",
             at=scaling["at"],
             trail=tuple((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", [])),
+            by_variant={v["name"]: v["replicas"] for v in scaling.get("variants", [])},
         )

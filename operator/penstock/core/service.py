@@ -1,10 +1,11 @@
 """An InferenceService as decisions see it: flat, complete, in plain units."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rule import Objectives
+from penstock.core.strategic_merge import merge
 
 Object = dict[str, Any]
 
@@ -13,6 +14,7 @@ SERVICE_LABEL = f"{GROUP}/service"
 REVISION_LABEL = f"{GROUP}/revision"
 ROLE_LABEL = f"{GROUP}/role"
 COHORT_LABEL = f"{GROUP}/cohort"
+VARIANT_LABEL = f"{GROUP}/variant"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "penstock"
 SERVE, PREFLIGHT, EVALUATION = "serve", "preflight", "evaluation"
@@ -43,10 +45,26 @@ class ScalingSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantSpec:
+    """One kind of nodes that a service may run on. price_per_hour: of a replica."""
+
+    name: str
+    cpu: str
+    memory: str
+    accelerator: tuple[str, int] | None
+    price_per_hour: float
+    min_replicas: int
+    max_replicas: int
+    node_selector: Object = field(default_factory=dict)
+    tolerations: tuple[Object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceSpec:
     """One service. Optional fields are those that the engine works out by itself.
 
-    shape: the parts of the spec that make its pods, as the user wrote them.
+    variants: what its pods may run on instead of cpu, memory and accelerator. shape: the parts of the
+    spec that make its pods, as the user wrote them.
     """
 
     namespace: str
@@ -74,7 +92,29 @@ class ServiceSpec:
     template: Object = field(default_factory=dict)
     rollout: RolloutSpec = field(default_factory=RolloutSpec)
     shape: Object = field(default_factory=dict)
+    variants: tuple[VariantSpec, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
         return self.namespace, self.name
+
+    @property
+    def placed(self) -> "dict[str, ServiceSpec]":
+        """By variant, the service as it would be with that one alone; "" where there are none."""
+        if not self.variants:
+            return {"": self}
+        return {variant.name: self._on(variant) for variant in self.variants}
+
+    def _on(self, variant: VariantSpec) -> "ServiceSpec":
+        pod: Object = {}
+        if variant.node_selector:
+            pod["nodeSelector"] = variant.node_selector
+        if variant.tolerations:
+            pod["tolerations"] = list(variant.tolerations)
+        return replace(
+            self,
+            cpu=variant.cpu,
+            memory=variant.memory,
+            accelerator=variant.accelerator,
+            template=merge(self.template, {"spec": pod}) if pod else self.template,
+        )

@@ -4,8 +4,8 @@ Counters and histograms grow from the start of whoever counts, as Prometheus has
 in between is the difference of two looks. A number that cannot be had is a `Missing`, never zero.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypeVar
@@ -133,18 +133,21 @@ ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """created_s and ready_s on the clock of `Observation.now_s`; reading: None until it is Ready."""
+    """created_s and ready_s on the clock of `Observation.now_s`; reading: None until it is Ready.
+    variant: empty where a service has none."""
 
     name: str
     phase: PodPhase
     created_s: float
     ready_s: float | None
     reading: EngineReading | Missing | None
+    variant: str = ""
 
 
 @dataclass(frozen=True)  # without slots, for what is asked for several times in a decision
 class Observation:
-    """provisioned: replicas that were asked for already, whether they are there or not.
+    """provisioned: replicas that were asked for already, whether they are there or not; by_variant: of
+    each variant, where there are some.
 
     gateway: None where no gateway reports, which is not the same as one that cannot be read.
     """
@@ -153,6 +156,11 @@ class Observation:
     pods: tuple[PodView, ...]
     provisioned: int
     gateway: GatewayReading | Missing | None = None
+    by_variant: Mapping[str, int] = field(default_factory=dict)
+
+    def of_variant(self, variant: str) -> "Observation":
+        """With its pods alone."""
+        return replace(self, pods=tuple(pod for pod in self.pods if pod.variant == variant))
 
     @cached_property
     def ready(self) -> tuple[PodView, ...]:

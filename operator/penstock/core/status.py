@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from penstock.core.conditions import Condition, conditions
-from penstock.core.observed import Observed
+from penstock.core.observed import Observed, ObservedPod
 from penstock.core.plan import Plan
 from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
@@ -52,6 +52,14 @@ def render(
         },
         "replicas": len(pods),
         "readyReplicas": sum(pod.is_ready for pod in pods),
+        "variants": [
+            {
+                "name": name,
+                "replicas": sum(pod.variant == name for pod in pods),
+                "readyReplicas": sum(pod.variant == name and pod.is_ready for pod in pods),
+            }
+            for name in _variants(spec, pods)
+        ],
         "selector": (
             f"{SERVICE_LABEL}={spec.name},{REVISION_LABEL}={state.stable}" if state.stable else ""
         ),
@@ -67,8 +75,15 @@ def render(
             "reason": scaling.reason,
             "at": scaling.at,
             "trail": [{"step": s, "replicas": r, "note": n} for s, r, n in scaling.trail],
+            "variants": [{"name": v, "replicas": n} for v, n in scaling.by_variant.items()],
         }
     return status
+
+
+def _variants(spec: ServiceSpec, pods: Sequence[ObservedPod]) -> list[str]:
+    """The spec's, and those it had before while they have pods; none of a service without variants."""
+    names = dict.fromkeys(variant.name for variant in spec.variants)
+    return list(names | dict.fromkeys(sorted(pod.variant for pod in pods if pod.variant)))
 
 
 def as_traffic(shares: Sequence[Share]) -> list[Object]:

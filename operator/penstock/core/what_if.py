@@ -1,6 +1,6 @@
 """What would change a decision: its rule asked again, with one thing different."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.quantity import parse_duration_s
@@ -69,11 +69,11 @@ def loads_that_change_it(tick: Tick) -> Iterator[Change]:
 
     As if the load had been so for long enough: fewer replicas wait for that.
     """
-    number = under_load(tick, 1.0).desired
+    number = _numbers(under_load(tick, 1.0))
     for factors, word in ((MORE, "more"), (LESS, "less")):
         for factor in factors:
             decision = under_load(tick, factor)
-            if decision.desired != number:
+            if _numbers(decision) != number:
                 yield Change(f"{abs(factor - 1):.0%} {word} load", decision)
                 break
 
@@ -91,14 +91,18 @@ def settings_that_change_it(tick: Tick) -> Iterator[Change]:
         *({"tpot": f"{round(1000 * part * objectives.tpot_s)}ms"} for part in (0.5, 2)),
         *({"attainment": f"{1 - part * (1 - objectives.attainment):.5g}"} for part in (0.1, 10)),
     ]
-    number = tick.decided(with_settings(settings, {})).desired
+    number = _numbers(tick.decided(with_settings(settings, {})))
     for given in tried:
         try:
             decision = tick.decided(with_settings(settings, given))
         except ValueError:  # beside the bounds of what can be set
             continue
-        if decision.desired != number:
+        if _numbers(decision) != number:
             yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)
+
+
+def _numbers(decision: Decision) -> tuple[int, Mapping[str, int]]:
+    return decision.desired, decision.by_variant
 
 
 def _times(demand: Demand, factor: float) -> Demand:

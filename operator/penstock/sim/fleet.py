@@ -6,11 +6,13 @@ Fewer replicas: those that start go first, the youngest of them before the other
 by least KV, which finish what they have. A pod that crashed starts anew where it is.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from penstock.core.routing import Side
 from penstock.core.signals import PodPhase
+from penstock.core.sizing.variants import Offer, cheapest_first
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
 from penstock.sim.gateway import STABLE, Gateway
@@ -25,6 +27,7 @@ class Pod:
     name: str
     created_s: float
     engine: Engine
+    variant: str = ""
     side: Side = STABLE
     phase: PodPhase = "Starting"
     scheduled_s: float | None = None
@@ -34,13 +37,14 @@ class Pod:
 
 @dataclass(slots=True)
 class Census:
-    """How many pods there were from `at_s` on. Waiting ones hold no GPU."""
+    """How many pods there were from `at_s` on. Waiting ones hold no GPU. by_variant: that hold some."""
 
     at_s: float
     waiting: int
     starting: int
     ready: int
     draining: int
+    by_variant: dict[str, int]
 
     @property
     def held(self) -> int:
@@ -49,11 +53,13 @@ class Census:
 
 @dataclass(slots=True)
 class Fleet:
-    """census: each change. start_factor: of pods that begin to start now; crash_share: of starts that
+    """profiles: by variant. offers: of a rule that knows of no variants the cheapest ones are taken
+    first. census: each change. start_factor: of pods that begin to start now; crash_share: of starts that
     fail half-way. factors: how much longer an iteration takes on a side, 1 where absent."""
 
     name: str
-    profile: Profile
+    profiles: dict[str, Profile]
+    offers: tuple[Offer, ...]
     clock: Clock
     gateway: Gateway
     quota: Quota
@@ -63,35 +69,46 @@ class Fleet:
     crash_share: float = 0.0
     factors: dict[Side, float] = field(default_factory=dict)
     desired: int = 0
+    by_variant: dict[str, int] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     census: list[Census] = field(default_factory=list)
     pod_ready_s: list[float] = field(default_factory=list)
     _num_created: int = 0
 
-    def begin(self, replicas: int) -> None:
+    def begin(self, by_variant: dict[str, int]) -> None:
         """These are ready from the start."""
-        self.desired = replicas
-        for _ in range(replicas):
-            pod = self._create()
-            if self._has_gpus(pod):
-                self._ready(pod)
+        self.desired, self.by_variant = sum(by_variant.values()), dict(by_variant)
+        for variant, replicas in by_variant.items():
+            for _ in range(replicas):
+                pod = self._create(STABLE, variant)
+                if self._has_gpus(pod):
+                    self._ready(pod)
         self.count()
 
     def scale(self, replicas: int) -> None:
         if replicas == self.desired:
             return
-        self.desired = replicas
-        self.scale_side(STABLE, replicas)
+        counts = cheapest_first(self.offers, replicas)
+        names = (offer.name for offer in self.offers)
+        self.scale_variants(dict(zip(names, counts, strict=True)))
 
-    def of_side(self, side: Side) -> list[Pod]:
+    def scale_variants(self, by_variant: Mapping[str, int]) -> None:
+        if by_variant == self.by_variant:
+            return
+        self.desired, self.by_variant = sum(by_variant.values()), dict(by_variant)
+        for variant, replicas in by_variant.items():
+            self.scale_side(STABLE, replicas, variant)
+
+    def of_side(self, side: Side, variant: str) -> list[Pod]:
         """Those that are not on their way out."""
         pods = self.pods.values()
-        return [pod for pod in pods if pod.side == side and pod.phase != "Draining"]
+        mine = (side, variant)
+        return [p for p in pods if (p.side, p.variant) == mine and p.phase != "Draining"]
 
-    def scale_side(self, side: Side, replicas: int) -> None:
-        current = self.of_side(side)
+    def scale_side(self, side: Side, replicas: int, variant: str = "") -> None:
+        current = self.of_side(side, variant)
         for _ in range(len(current), replicas):
-            self._schedule(self._create(side))
+            self._schedule(self._create(side, variant))
         for pod in sorted(current, key=self._cost_of_losing)[: max(0, len(current) - replicas)]:
             self._remove(pod)
         self.count()
@@ -111,7 +128,7 @@ class Fleet:
             self._gone(pod)
         else:
             pod.phase, pod.ready_s = "Starting", None
-            pod.engine = self._engine(pod.side)
+            pod.engine = self._engine(pod.side, pod.variant)
             self._start(pod)
         self.gateway.lost(lost)
         self.count()
@@ -125,6 +142,7 @@ class Fleet:
     def count(self) -> None:
         phases = [pod.phase for pod in self.pods.values()]
         waiting = sum(pod.scheduled_s is None for pod in self.pods.values())
+        holding = [pod.variant for pod in self.pods.values() if pod.scheduled_s is not None]
         self.census.append(
             Census(
                 self.clock.now,
@@ -132,24 +150,27 @@ class Fleet:
                 phases.count("Starting") - waiting,
                 phases.count("Ready"),
                 phases.count("Draining"),
+                {variant: holding.count(variant) for variant in self.profiles},
             )
         )
 
-    def _engine(self, side: Side) -> Engine:
+    def _engine(self, side: Side, variant: str) -> Engine:
         # Each engine draws for itself: what one does changes nothing for another.
         random = Random(self.random.getrandbits(64))
-        engine = Engine(self.profile, self.clock, self.gateway, random, self.prefix_block_tokens)
+        profile = self.profiles[variant]
+        engine = Engine(profile, self.clock, self.gateway, random, self.prefix_block_tokens)
         engine.factor = self.factors.get(side, 1.0)
         return engine
 
-    def _create(self, side: Side = STABLE) -> Pod:
+    def _create(self, side: Side, variant: str) -> Pod:
         self._num_created += 1
         name = f"{self.name}-{self._num_created}"
-        pod = self.pods[name] = Pod(name, self.clock.now, self._engine(side), side)
+        engine = self._engine(side, variant)
+        pod = self.pods[name] = Pod(name, self.clock.now, engine, variant, side)
         return pod
 
     def _has_gpus(self, pod: Pod) -> bool:
-        if pod.scheduled_s is None and self.quota.take(self.profile):
+        if pod.scheduled_s is None and self.quota.take(self.profiles[pod.variant]):
             pod.scheduled_s = self.clock.now
         return pod.scheduled_s is not None
 
@@ -159,7 +180,8 @@ class Fleet:
 
     def _start(self, pod: Pod) -> None:
         pod.num_starts += 1
-        duration_s = self.profile.start_up.duration_s(self.random.gauss(0, 1)) * self.start_factor
+        start_up = self.profiles[pod.variant].start_up
+        duration_s = start_up.duration_s(self.random.gauss(0, 1)) * self.start_factor
         fails = self.random.random() < self.crash_share
         this_start = pod.num_starts
         end = self.crash if fails else self._ready
@@ -194,5 +216,5 @@ class Fleet:
         if self.pods.pop(pod.name, None) is None:
             return
         if pod.scheduled_s is not None:
-            self.quota.give_back(self.profile)
+            self.quota.give_back(self.profiles[pod.variant])
         self.count()

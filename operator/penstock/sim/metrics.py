@@ -59,12 +59,17 @@ class Metrics:
             reading = None
             if pod.phase == "Ready":
                 reading = self._fresh(pod.name, self._engines.get(pod.name))
-            views.append(PodView(pod.name, pod.phase, pod.created_s, pod.ready_s, reading))
+            views.append(
+                PodView(
+                    pod.name, pod.phase, pod.created_s, pod.ready_s, reading, variant=pod.variant
+                )
+            )
         return Observation(
             self._clock.now,
             tuple(views),
             self._fleet.desired,
             self._fresh("gateway", self._service),
+            self._fleet.by_variant,
         )
 
     def _look(self) -> None:

@@ -1,8 +1,8 @@
 """Rules by name, with their knobs from text: the published ones, and the one that knows the future."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.core.rule import Bounds, Objectives
@@ -11,25 +11,31 @@ from penstock.core.rules.profile import EngineProfile
 from penstock.core.rules.registry import PUBLISHED, AnyRule, Knob
 from penstock.core.sizing.capacity import Mix, Room, capacity
 from penstock.core.sizing.iteration import IterationModel
+from penstock.core.sizing.mixed import Variant
+from penstock.core.sizing.rule import Sizing
+from penstock.core.sizing.variants import Offer
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 
 
 @dataclass(frozen=True, slots=True)
 class Future:
-    """What a clairvoyant rule may know. requests: all arrivals, in order; none of a closed loop."""
+    """What a clairvoyant rule may know. requests: all arrivals, in order; none of a closed loop.
+    profiles, offers: of variants, for whoever chooses among them."""
 
     requests: Sequence[Request]
     profile: Profile
     objectives: Objectives
     bounds: Bounds
     duration_s: float
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    offers: tuple[Offer, ...] = ()
 
 
 def oracle(future: Future, share: float = 1.0, cut_s: float = 60.0) -> Oracle:
     """share: of what a replica can take, that is used. Which prompts will be cached it does not know."""
     told = engine_profile(future.profile)
-    model = IterationModel(told.base_s, told.prefill_token_s, told.sequence_s, told.kv_token_s)
+    model = _model(told)
     room = Room(told.kv_capacity_tokens, told.max_sequences)
     demand = []
     for request in future.requests:
@@ -72,7 +78,21 @@ def make(name: str, knobs: Mapping[str, str], future: Future) -> AnyRule:
         raise ValueError(f"policy {name} needs the knob {', '.join(missing)}")
     if name == "oracle":
         return known[name](future, **values)
-    return PUBLISHED[name].build(engine_profile(future.profile), **values)
+    rule = PUBLISHED[name].build(engine_profile(future.profile), **values)
+    if isinstance(rule, Sizing) and len(future.offers) > 1:
+        return replace(rule, variants=tuple(_variants(future)))
+    return rule
+
+
+def _variants(future: Future) -> Iterator[Variant]:
+    """As `penstock calibrate` measures each."""
+    for offer in future.offers:
+        prior = _model(engine_profile(future.profiles[offer.name]))
+        yield Variant(offer.name, prior, offer.price_per_hour, offer.least, offer.most)
+
+
+def _model(told: EngineProfile) -> IterationModel:
+    return IterationModel(told.base_s, told.prefill_token_s, told.sequence_s, told.kv_token_s)
 
 
 def engine_profile(profile: Profile) -> EngineProfile:

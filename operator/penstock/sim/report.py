@@ -77,9 +77,11 @@ def summarise(service: Service, duration_s: float) -> Summary:
     requests = service.gateway.requests
     objectives = service.spec.objectives
     met = [r.meets(objectives.ttft_s, objectives.tpot_s) for r in requests]
-    engine = service.spec.engine
-    replica_s = held_s(service.fleet.census, duration_s)
-    gpu_hours = replica_s * engine.gpus / 3600
+    census, engines = service.fleet.census, service.spec.engines
+    gpu_hours = {
+        variant: held_s(census, duration_s, variant) * engine.gpus / 3600
+        for variant, engine in engines.items()
+    }
     ttft = sorted(r.ttft_s for r in requests if r.ttft_s is not None)
     tpot = sorted(r.tpot_s for r in requests if r.outcome == "ended" and r.tpot_s is not None)
     moves = changes(service.scaler.records, duration_s)
@@ -87,10 +89,10 @@ def summarise(service: Service, duration_s: float) -> Summary:
         arrivals=len(requests),
         attainment=sum(met) / len(met) if met else 1.0,
         worst_attainment=worst(requests, met),
-        mean_replicas=replica_s / duration_s,
-        max_replicas=max(census.held for census in service.fleet.census),
-        gpu_hours=gpu_hours,
-        cost=gpu_hours * engine.gpu_hour_price,
+        mean_replicas=held_s(census, duration_s) / duration_s,
+        max_replicas=max(now.held for now in census),
+        gpu_hours=sum(gpu_hours.values()),
+        cost=sum(engines[variant].gpu_hour_price * hours for variant, hours in gpu_hours.items()),
         shed=sum(r.outcome == "shed" for r in requests),
         failed=sum(r.outcome == "failed" for r in requests),
         unfinished=sum(r.outcome == "open" for r in requests),
@@ -136,13 +138,14 @@ def together(summaries: Sequence[Summary]) -> dict[str, float]:
     return total
 
 
-def held_s(census: Sequence[Census], duration_s: float) -> float:
-    """Seconds of replicas that held their GPUs until then."""
+def held_s(census: Sequence[Census], duration_s: float, variant: str | None = None) -> float:
+    """Seconds of replicas that held their GPUs until then, of one variant or of all."""
     ends = [*census[1:], None]
     total = 0.0
     for now, after in zip(census, ends, strict=True):
         end_s = duration_s if after is None else min(duration_s, after.at_s)
-        total += now.held * max(0.0, end_s - now.at_s)
+        held = now.held if variant is None else now.by_variant[variant]
+        total += held * max(0.0, end_s - now.at_s)
     return total
 
 

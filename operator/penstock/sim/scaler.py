@@ -49,5 +49,8 @@ class Scaler:
         seen = self.metrics.observation()
         decision, self._state = self.rule.decide(self.objectives, self.bounds, seen, self._state)
         self.records.append(Record(self.clock.now, self.fleet.desired, decision))
-        self.ask(self.bounds.clip(decision.desired))
+        if decision.by_variant:
+            self.fleet.scale_variants(decision.by_variant)
+        else:
+            self.ask(self.bounds.clip(decision.desired))
         self._plan(self.clock.now + self.rule.period_s)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from penstock.core.admission import AdmissionSpec, Policy
 from penstock.core.rule import Bounds, Objectives
+from penstock.core.sizing.variants import Offer
 from penstock.sim.faults import Fault
 from penstock.sim.metrics import MetricsSpec
 from penstock.sim.profile import Profile, Record, profile
@@ -19,12 +20,36 @@ from penstock.sim.workload.generate import Closed, Diurnal, Rate, Stages
 SHIPPED = files("penstock.sim").joinpath("scenarios")
 
 
+class Variant(Record):
+    """One kind of engine that a service may run on. price_per_hour: of a replica; None: its GPUs'.
+    max_replicas: None: the service's."""
+
+    name: str = Field(min_length=1)
+    profile: str
+    price_per_hour: float | None = Field(default=None, gt=0)
+    min_replicas: int = Field(default=0, ge=0)
+    max_replicas: int | None = Field(default=None, ge=0)
+    startup_s: float | None = Field(default=None, ge=0)
+
+    @property
+    def engine(self) -> Profile:
+        """Its price is this variant's."""
+        engine = started_in(profile(self.profile), self.startup_s)
+        if self.price_per_hour is None:
+            return engine
+        gpu_hour_price = self.price_per_hour / engine.gpus
+        return engine.model_copy(update={"gpu_hour_price": gpu_hour_price})
+
+
 class Service(Record):
-    """startup_s: median from creation to Ready; None: the profile's. initial_replicas: that are ready
-    when it begins; None: min_replicas. release: of another revision meanwhile."""
+    """profile, or variants: of its engines; the first variant is there at the beginning, beside the
+    minima of the others. startup_s: median from creation to Ready; None: the profile's.
+    initial_replicas: that are ready when it begins; None: min_replicas. release: of another revision
+    meanwhile."""
 
     name: str = "service"
-    profile: str
+    profile: str = ""
+    variants: tuple[Variant, ...] = Field(default=(), max_length=6)
     workload: Rate | Stages | Diurnal | Closed | Trace = Field(discriminator="kind")
     ttft_s: float = Field(gt=0)
     tpot_s: float = Field(gt=0)
@@ -41,21 +66,55 @@ class Service(Record):
 
     @model_validator(mode="after")
     def _is_possible(self) -> "Service":
-        try:
-            profile(self.profile)
-        except (OSError, yaml.YAMLError) as error:
-            raise ValueError(f"profile {self.profile}: {error}") from error
+        if bool(self.profile) == bool(self.variants):
+            raise ValueError("a service has either a profile or variants")
+        for name in [self.profile] if self.profile else [v.profile for v in self.variants]:
+            try:
+                profile(name)
+            except (OSError, yaml.YAMLError) as error:
+                raise ValueError(f"profile {name}: {error}") from error
         if self.min_replicas > self.max_replicas:
             raise ValueError("min_replicas must not be above max_replicas")
+        if len({v.name for v in self.variants}) < len(self.variants):
+            raise ValueError("two variants have the same name")
+        if sum(v.min_replicas for v in self.variants) > self.max_replicas:
+            raise ValueError("the variants' min_replicas are more than max_replicas together")
+        if self.variants and (self.release is not None or self.startup_s is not None):
+            raise ValueError(
+                "of a service with variants no release is simulated; startup_s is theirs"
+            )
         return self
 
     @property
+    def engines(self) -> dict[str, Profile]:
+        """By variant; of one without a name where there are none."""
+        if self.variants:
+            return {variant.name: variant.engine for variant in self.variants}
+        return {"": started_in(profile(self.profile), self.startup_s)}
+
+    @property
+    def alone(self) -> tuple["Service", ...]:
+        """This service, or for each variant one that has no other."""
+        return tuple(self.model_copy(update={"variants": (each,)}) for each in self.variants) or (
+            self,
+        )
+
+    @property
     def engine(self) -> Profile:
-        engine = profile(self.profile)
-        if self.startup_s is None:
-            return engine
-        start_up = engine.start_up.with_median(self.startup_s)
-        return engine.model_copy(update={"start_up": start_up})
+        """The only one, or that of the first variant."""
+        return next(iter(self.engines.values()))
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What a replica of each is worth is not known here."""
+        limits = {v.name: (v.min_replicas, v.max_replicas) for v in self.variants}
+        offers = []
+        for name, engine in self.engines.items():
+            least, most = limits.get(name, (0, None))
+            most = self.max_replicas if most is None else min(most, self.max_replicas)
+            price = engine.gpus * engine.gpu_hour_price
+            offers.append(Offer(name, 1.0, price, 0, least, most))
+        return tuple(offers)
 
     @property
     def objectives(self) -> Objectives:
@@ -87,11 +146,27 @@ class Scenario(Record):
     quotas: dict[str, int] = Field(default_factory=dict)
     sharing: Literal["FirstCome", "Priority"] = "FirstCome"
 
+    @model_validator(mode="after")
+    def _shares_one_kind(self) -> "Scenario":
+        if self.sharing == "Priority" and any(service.variants for service in self.services):
+            raise ValueError("services with variants share no quota by priority")
+        return self
+
     def with_each(self, **changes: Any) -> "Scenario":
-        """The same with other settings of every service; None leaves one as it is."""
+        """The same with other settings of every service; None leaves one as it is. A profile is instead
+        of variants."""
         wanted = {name: value for name, value in changes.items() if value is not None}
+        if "profile" in wanted:
+            wanted["variants"] = ()
         services = [Service.model_validate({**s.model_dump(), **wanted}) for s in self.services]
         return self.model_copy(update={"services": tuple(services)})
+
+
+def started_in(engine: Profile, median_s: float | None) -> Profile:
+    """The same engine with another start; None: its own."""
+    if median_s is None:
+        return engine
+    return engine.model_copy(update={"start_up": engine.start_up.with_median(median_s)})
 
 
 def shipped() -> dict[str, str]:

@@ -5,6 +5,7 @@ from functools import partial
 from random import Random
 
 from penstock.core.rule import Bounds
+from penstock.core.sizing.rule import Sizing
 from penstock.sim import policies, scenario
 from penstock.sim.clock import Clock
 from penstock.sim.faults import Fault
@@ -60,13 +61,25 @@ class Service:
         self._planned: Sequence[Request] = planned
         self.gateway = Gateway(spec.admission_spec, clock, random("routing"), self._finished)
         self.fleet = Fleet(
-            spec.name, spec.engine, clock, self.gateway, quota, random("pods"), block_tokens
+            spec.name,
+            spec.engines,
+            spec.offers,
+            clock,
+            self.gateway,
+            quota,
+            random("pods"),
+            block_tokens,
         )
         self.metrics = Metrics(world.metrics, clock, self.fleet, self.gateway, random("metrics"))
         known = () if self._users else planned
-        future = policies.Future(known, spec.engine, spec.objectives, spec.bounds, world.duration_s)
-        rule = policies.make(policy, knobs, future)
-        self.scaler = Scaler(rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet)
+        future = policies.Future(
+            known, spec.engine, spec.objectives, spec.bounds, world.duration_s,
+            spec.engines, spec.offers,
+        )  # fmt: skip
+        self.rule = policies.make(policy, knobs, future)
+        self.scaler = Scaler(
+            self.rule, spec.objectives, spec.bounds, clock, self.metrics, self.fleet
+        )
         self.rollout: Rollout | None = None
         if spec.release is not None:
             self.rollout = Rollout(spec.release, spec.objectives, clock, self.fleet, self.gateway)
@@ -75,7 +88,11 @@ class Service:
 
     def begin(self) -> None:
         initial = self.spec.initial_replicas
-        self.fleet.begin(self.spec.min_replicas if initial is None else initial)
+        total = self.spec.min_replicas if initial is None else initial
+        by_variant = {offer.name: offer.least for offer in self.spec.offers}
+        first = next(iter(by_variant))
+        by_variant[first] += max(0, total - sum(by_variant.values()))
+        self.fleet.begin(by_variant)
         self.quota_changed()
         if self.rollout is not None:
             self.rollout.begin()
@@ -85,10 +102,14 @@ class Service:
 
     def quota_changed(self) -> None:
         """A limit that this service meets alone is known to its scaler, as a ResourceQuota is."""
-        spec, engine = self.spec, self.spec.engine
-        most = self.quota.limits.get(engine.gpu, engine.gpus * spec.max_replicas) // engine.gpus
-        most = min(spec.max_replicas, most)
-        self.scaler.bounds = Bounds(min(spec.min_replicas, most), most)
+        spec, most = self.spec, {}
+        for variant, engine in spec.engines.items():
+            limit = self.quota.limits.get(engine.gpu, engine.gpus * spec.max_replicas)
+            most[variant] = limit // engine.gpus
+        total = min(spec.max_replicas, sum(most.values()))
+        self.scaler.bounds = Bounds(min(spec.min_replicas, total), total)
+        if isinstance(self.rule, Sizing):
+            self.scaler.rule = self.rule.limited(most)
         self.fleet.schedule_waiting()
 
     def _expect_next(self) -> None:

@@ -16,6 +16,7 @@ from penstock.core.service import (
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
+    VARIANT_LABEL,
     Object,
     ServiceSpec,
 )
@@ -49,26 +50,30 @@ def owner(spec: ServiceSpec) -> Object:
     }
 
 
-def deployment_name(spec: ServiceSpec, revision: str, cohort: str = "") -> str:
-    return "-".join(part for part in (spec.name, revision, cohort) if part)
+def deployment_name(spec: ServiceSpec, revision: str, cohort: str = "", variant: str = "") -> str:
+    return "-".join(part for part in (spec.name, revision, cohort, variant) if part)
 
 
 def preflight_name(spec: ServiceSpec, revision: str) -> str:
     return f"{spec.name}-{revision}-preflight"
 
 
-def deployment(spec: ServiceSpec, revision: str, image: str, cohort: str = "") -> Object:
-    """Without spec.replicas: that field has another manager."""
+def deployment(
+    spec: ServiceSpec, revision: str, image: str, cohort: str = "", variant: str = ""
+) -> Object:
+    """Without spec.replicas: that field has another manager. spec: as placed on the variant."""
     own = labels(spec, revision, SERVE)
     selector = {SERVICE_LABEL: spec.name, REVISION_LABEL: revision}
     if cohort:
         own[COHORT_LABEL] = selector[COHORT_LABEL] = cohort
+    if variant:
+        own[VARIANT_LABEL] = selector[VARIANT_LABEL] = variant
     pod = {"metadata": {"labels": own}, "spec": _serve_pod(spec, image)}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {
-            "name": deployment_name(spec, revision, cohort),
+            "name": deployment_name(spec, revision, cohort, variant),
             "namespace": spec.namespace,
             "labels": own,
             "ownerReferences": [owner(spec)],

@@ -122,9 +122,9 @@ def _waiting(state: RolloutState, seen: Seen) -> str:
     for pod in (*pods, *controls):
         if pod.trouble is not None and not pod.is_ready:
             return f"{pod.name}: {': '.join(pod.trouble)}"
-    coming = observed.deployment(state.revision)
-    if coming is not None and coming.trouble is not None:
-        return ": ".join(coming.trouble)
+    for coming in observed.of_side(state.revision).values():
+        if coming.trouble is not None:
+            return ": ".join(coming.trouble)
     return f"{observed.ready(state.revision)} pods of revision {state.revision} are ready"
 
 

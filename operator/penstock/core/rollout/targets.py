@@ -149,10 +149,10 @@ class _View:
     def replacing(self, new: Side) -> Targets:
         """Pods of one revision for those of all others; weights follow."""
         observed = self.observed
-        others = [d for d in observed.deployments if d.side != new and not d.is_ending]
+        others = {d.side: d.name for d in observed.deployments if d.side != new and not d.is_ending}
         # What is neither coming nor to be gone back to goes first.
-        others.sort(key=lambda d: (d.side == self.stable, d.name), reverse=True)
-        old = Count(sum(d.replicas for d in others), sum(self._ready(d.side) for d in others))
+        sides = sorted(others, key=lambda side: (side == self.stable, others[side]), reverse=True)
+        old = Count(sum(map(self._replicas, sides)), sum(map(self._ready, sides)))
         current = Count(self._replicas(new), self._ready(new))
         wanted, left = replaced(
             self.total,
@@ -165,9 +165,9 @@ class _View:
         if not self._is_admitted(new.revision):
             wanted, left = 0, old.replicas
         pods: dict[Side, int | None] = {new: wanted}
-        for each in others:
-            pods[each.side] = min(each.replicas, left)
-            left -= min(each.replicas, left)
+        for side in sides:
+            pods[side] = min(self._replicas(side), left)
+            left -= min(self._replicas(side), left)
         ready = {side: self._ready(side) for side in pods}
         if any(ready.values()):
             return Targets(pods, split(100, ready))
@@ -186,8 +186,7 @@ class _View:
         return verdict is not None and verdict.ok
 
     def _replicas(self, side: Side) -> int:
-        deployment = self.observed.deployment(side.revision, side.cohort)
-        return deployment.replicas if deployment else 0
+        return self.observed.replicas(side.revision, side.cohort)
 
     def _ready(self, side: Side) -> int:
         return self.observed.ready(side.revision, side.cohort)

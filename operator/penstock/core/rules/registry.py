@@ -116,7 +116,7 @@ SLO_BAND = {
 PUBLISHED: Mapping[str, Published] = {
     "penstock": Published(
         penstock,
-        {"loss": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)},
+        {"loss": (0.02, 0.06, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)},
         takes_profile=True,
     ),
     "static": Published(Static, {"replicas": tuple(range(16, 0, -1))}),

@@ -1,7 +1,8 @@
 """llm-d's Workload Variant Autoscaler: a number every 60 s, which an HPA takes for its metric.
 
 Source: llm-d workload-variant-autoscaler 0.9 (deprecated); the HPA as in llm-d's guide: 120 s
-windows both ways. One variant only, so costs do not matter. V1 and V2 differ in their analyzer.
+windows both ways. Of several variants the cheapest replica comes first and the dearest goes first; that
+is left to whoever makes them. V1 and V2 differ in their analyzer.
 """
 
 from dataclasses import dataclass, replace

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from penstock.core.signals import EngineReading
 
 NUM_TERMS = 4
+# An iteration at which two models are compared: prefill tokens, sequences, KV tokens.
+TYPICAL = (64.0, 8.0, 8_000.0)
 # Chi-square with one degree of freedom: one honest window in a thousand is beyond.
 GATE = 10.8
 # So many windows beyond the gate in a row are no outliers: the engine has changed.

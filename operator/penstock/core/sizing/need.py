@@ -10,7 +10,14 @@ share as close together as TPOT asks, whatever bursts there are by then:
 
 from penstock.core.rule import Objectives
 from penstock.core.signals import GatewayReading, Observation
-from penstock.core.sizing.capacity import Capacity, Mix, Room, capacity, settling_s
+from penstock.core.sizing.capacity import (
+    Capacity,
+    Mix,
+    Room,
+    capacity,
+    request_work_s,
+    settling_s,
+)
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import IterationModel
 from penstock.core.sizing.surprise import HEADROOMS, HORIZONS_S
@@ -33,9 +40,10 @@ class Need:
         *,
         horizon_s: float,
         backlog: float,
+        unit: IterationModel,
     ) -> None:
         """horizon_s: until a pod that is asked for now is ready. backlog: the share of waiting work that
-        it is to take over."""
+        it is to take over. unit: whose engine time demand is counted in."""
         self._mix, self._demand, self._now_s = mix, demand, seen.now_s
         self._may_fail = 1 - objectives.attainment
         self._burst_s = burst_s(model, mix, objectives)
@@ -44,6 +52,7 @@ class Need:
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
         self._slack_s = max(0.1 * objectives.ttft_s, objectives.ttft_s - own_s)
         self.horizon_s = horizon_s
+        self._request_s = request_work_s(unit, mix)
         self._backlog_s = backlog * self._waiting_s(seen)
 
     @property
@@ -67,9 +76,21 @@ class Need:
         share: of the requests that may fail. most_headroom: whatever was seen. is_sure: of the level
         only what is beyond doubt.
         """
+        needed, note = self.exactly(share, longest_s, most_headroom, is_sure=is_sure)
+        return -int(-needed // 1), note
+
+    def exactly(
+        self,
+        share: float,
+        longest_s: float,
+        most_headroom: float = HEADROOMS[-1],
+        *,
+        is_sure: bool = False,
+    ) -> tuple[float, str]:
+        """As `replicas`, which may be parts of one."""
         loss = share * self._may_fail
         found, level = self.capacity, self._demand.level
-        request_s = found.work_s
+        request_s = self._request_s
         if is_sure:
             level *= self._demand.sure_share(self._now_s, request_s)
             most_headroom = 1 + (most_headroom - 1) * self._demand.known_share(self._now_s)
@@ -87,14 +108,14 @@ class Need:
                 most = needed
                 why = f"{headroom - 1:.0%} more within {horizon_s:.0f} s"
         note = f"{level / request_s:.2f} requests/s, and {why}, need {most:.2f}"
-        return -int(-most // 1), note
+        return most, note
 
     def _waiting_s(self, seen: Observation) -> float:
         pending = sum(reading.prefill_tokens_pending for reading in seen.readings)
         if isinstance(seen.gateway, GatewayReading):
             pending += seen.gateway.queued_prompt_tokens
         share = _waiting(seen) + pending / max(1.0, self._mix.prompt_tokens)
-        return share / 2 * self.capacity.work_s
+        return share / 2 * self._request_s
 
 
 def burst_s(model: IterationModel, mix: Mix, objectives: Objectives) -> float:

@@ -3,20 +3,20 @@
 The level of the demand is not in it: that is seen again within seconds.
 """
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.sizing.demand import Demand
-from penstock.core.sizing.iteration import NUM_TERMS, Fit
+from penstock.core.sizing.iteration import NUM_TERMS, TYPICAL, Fit
+from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.rule import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 
 VERSION: Literal[3] = 3
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
-# An iteration at which two models are compared.
-TYPICAL = (64.0, 8.0, 8_000.0)
 # Windows before an iteration model is more than its prior.
 MIN_WINDOWS = 5
 
@@ -24,7 +24,8 @@ MIN_WINDOWS = 5
 @dataclass(frozen=True, slots=True)
 class Learned:
     """fit: of the iteration time. start_ups_s: of the last pods; counted: the names of those that
-    are there. prompt, output, miss, held: means of the requests. demand: without its history."""
+    are there. prompt, output, miss, held: means of the requests. demand: without its history. known: of
+    each variant, where there are some."""
 
     version: Literal[3]
     fit: Fit
@@ -35,6 +36,7 @@ class Learned:
     miss: Mean
     held: Mean
     demand: Demand
+    known: Mapping[str, Known] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: SizingState) -> "Learned":
@@ -49,6 +51,7 @@ class Learned:
             miss=traffic.miss,
             held=traffic.held,
             demand=state.demand.kept(),
+            known={name: each.kept() for name, each in state.known.items()},
         )
 
     def restored(self, fresh: SizingState) -> SizingState:
@@ -59,6 +62,7 @@ class Learned:
             startup=replace(fresh.startup, times_s=self.start_ups_s, seen=self.counted),
             traffic=Traffic(self.prompt, self.output, self.miss, self.held),
             demand=self.demand,
+            known=self.known,
         )
 
     def is_notable(self, kept: "Learned | None", *, is_idle: bool) -> bool:
@@ -68,9 +72,14 @@ class Learned:
         worth one.
         """
         if kept is None:
-            return bool(self.start_ups_s) or self.fit.windows >= MIN_WINDOWS
+            return any(starts or fit.windows >= MIN_WINDOWS for fit, starts in self._fitted())
+        if self.known.keys() != kept.known.keys():
+            return True
         pairs = [
-            (self.fit.model.time_s(*TYPICAL), kept.fit.model.time_s(*TYPICAL)),
+            *(
+                (fit.model.time_s(*TYPICAL), old.model.time_s(*TYPICAL))
+                for (fit, _), (old, _) in zip(self._fitted(), kept._fitted(), strict=True)
+            ),
             (self.prompt.value, kept.prompt.value),
             (self.output.value, kept.output.value),
         ]
@@ -78,7 +87,14 @@ class Learned:
             pairs.append((self.demand.noise, kept.demand.noise))
             pairs += zip(_watched(self.demand), _watched(kept.demand), strict=True)
         differs = any(abs(new - old) > NOTABLE_SHARE * old for new, old in pairs)
-        return differs or self.start_ups_s != kept.start_ups_s
+        starts, before = ([each for _, each in them._fitted()] for them in (self, kept))
+        return differs or starts != before
+
+    def _fitted(self) -> list[tuple[Fit, tuple[float, ...]]]:
+        """What was learned of the one kind of engines, or of each: times and start-ups."""
+        if not self.known:
+            return [(self.fit, self.start_ups_s)]
+        return [(each.fit, each.startup.times_s) for _, each in sorted(self.known.items())]
 
 
 def to_record(learned: Learned) -> dict[str, Any]:
@@ -93,7 +109,9 @@ def from_record(record: object) -> Learned | None:
     except Unreadable:
         return None
     is_alike = _shape(learned.demand) == _shape(Demand())
-    return learned if is_alike and _shape(learned.fit.covariance) == _SQUARE else None
+    fits = [learned.fit, *(each.fit for each in learned.known.values())]
+    is_alike = is_alike and all(_shape(fit.covariance) == _SQUARE for fit in fits)
+    return learned if is_alike else None
 
 
 def _watched(demand: Demand) -> list[float]:

@@ -9,6 +9,8 @@ needs the same inequality, with whatever headroom and to a longer horizon, to ho
 for some time. Whoever cannot see holds.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
@@ -16,15 +18,16 @@ from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
+from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
 from penstock.core.sizing.need import Need, burst_s
 from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
 from penstock.core.sizing.startup import StartUp
-from penstock.core.sizing.traffic import Readings, Traffic
+from penstock.core.sizing.traffic import Pair, Readings, Traffic
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
-# A growth is not taken back so soon, unless the load is down to what it was so long before, or there
-# are so many too many.
+# A growth is not taken back so soon, unless it was for a crowd that is over: the load is down to what it
+# was so long before, or there are so many too many.
 HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
@@ -40,7 +43,8 @@ class SizingState:
     """All that is remembered. calm_s: since when one replica fewer has been enough, and none
     starts: in a closed loop no more comes until they serve. grew_s: when more were asked for last;
     grew_from: the level before the growth of which that was a part. short_s: since when more have been
-    needed; short_of: the least of them since then. news_s: when arrivals were counted last."""
+    needed; short_of: the least of them since then. news_s: when arrivals were counted last. known: of each
+    variant; where there are some, fit is a belief that stays, as the unit of demand."""
 
     fit: Fit
     startup: StartUp
@@ -55,6 +59,7 @@ class SizingState:
     short_of: int = 0
     news_s: float = 0.0
     turn: int = 0
+    known: Mapping[str, Known] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ class Sizing:
     for itself; as replicas are whole and margins add up, fewer do. calm_s: for how long a smaller
     number must have been enough. max_num_seqs: of an engine. backlog: the share of waiting work that new
     pods are to take over; in deadline order what is late already waits for a quieter moment. patience:
-    for what part of a pod's start more must have been needed, unless it is more than twice as many."""
+    for what part of a pod's start more must have been needed, unless it is more than twice as many.
+    variants: of the engines, to choose from by price; none where all are alike."""
 
     prior: IterationModel
     startup_s: float = 120.0
@@ -75,9 +81,14 @@ class Sizing:
     backlog: float = 0.2
     patience: float = 0.1
     period_s: float = 2.0
+    variants: tuple[Variant, ...] = ()
 
     def initial(self) -> SizingState:
         return SizingState(Fit.around(self.prior), StartUp(self.startup_s))
+
+    def limited(self, most: Mapping[str, int]) -> "Sizing":
+        """With no more replicas of a variant than that, where one is named."""
+        return replace(self, variants=tuple(v.limited(most) for v in self.variants))
 
     def decide(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
@@ -88,9 +99,10 @@ class Sizing:
         if blind is not None:
             desired = bounds.clip(max(seen.provisioned, 0 if _is_idle(seen) else 1))
             entry = TrailEntry("blind", desired, blind)
-            decision = Decision(desired, blind, "MetricsMissing", (entry,), valid=False)
+            held = seen.by_variant if desired == seen.provisioned else {}
+            decision = Decision(desired, blind, "MetricsMissing", (entry,), False, held)
             return decision, replace(state, calm_s=None)
-        need = self._need(objectives, seen, state)
+        need = self._need(objectives, bounds, seen, state)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
         if seen.second_hand is not None:
             trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
@@ -102,7 +114,8 @@ class Sizing:
         is_awake = current or state.traffic.arrivals or not _is_idle(seen)
         if wanted > current and is_awake:
             desired, code = wanted, "ScaleUp"
-            state = _grown(seen, state, by_queue=entries[-1].step == "queue")
+            if not (isinstance(need, MixedNeed) and need.is_replacing):
+                state = _grown(seen, state, by_queue=entries[-1].step == "queue")
         else:
             fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s)
             trail.append(TrailEntry("risk", fewer, note))
@@ -117,6 +130,11 @@ class Sizing:
                 if self._may_shrink(seen, state, current - fewer, calm_s):
                     desired, code = current - 1, "ScaleDown"
                     trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
+            elif isinstance(need, MixedNeed) and (more := need.swapped()) > current:
+                calm_s = seen.now_s if state.calm_s is None or seen.starting else state.calm_s
+                if _may_swap(seen, state, calm_s):
+                    desired, code = more, "Swap"
+                    trail.append(TrailEntry("swap", desired, need.why_swapped))
         clipped = bounds.clip(desired)
         within = f"within {bounds.min_replicas} to {bounds.max_replicas}"
         note = within if clipped == desired else f"bounded to {clipped}, {within}"
@@ -124,18 +142,17 @@ class Sizing:
         told = [
             entry.note
             for entry in trail
-            if entry.step in ("need", "queue", "patience", "risk", "down")
+            if entry.step in ("need", "queue", "patience", "risk", "down", "swap")
         ]
         reason = "; ".join(told if clipped == desired else [*told, note])
-        return Decision(clipped, reason, code, tuple(trail)), replace(state, calm_s=calm_s)
+        state = replace(state, calm_s=calm_s)
+        if isinstance(need, MixedNeed):
+            return need.decided(Decision(clipped, reason, code, tuple(trail))), state
+        return Decision(clipped, reason, code, tuple(trail)), state
 
     def _look(self, objectives: Objectives, seen: Observation, state: SizingState) -> SizingState:
-        fit = state.fit
         pairs = list(state.readings.pairs(seen))
-        prompt_tokens = state.traffic.prompt.value
-        for index in range(min(MAX_FITS, len(pairs))):
-            window = Window.between(*pairs[(state.turn + index) % len(pairs)], prompt_tokens)
-            fit = fit if window is None else fit.after(window)
+        fit, known = self._fitted(pairs, seen, state)
         traffic = state.traffic.after(state.readings, seen, pairs)
         demand = state.demand
         mix = traffic.mix
@@ -149,7 +166,7 @@ class Sizing:
             arrived_s = work_s(
                 fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
             )
-            felt_s = burst_s(fit.model, mix, objectives)
+            felt_s = burst_s(mean_model(self.variants, known, seen) or fit.model, mix, objectives)
             demand = demand.after(seen.now_s, arrived_s, request_s, felt_s)
         return replace(
             state,
@@ -160,25 +177,55 @@ class Sizing:
             demand=demand,
             news_s=seen.now_s if is_new else state.news_s,
             turn=state.turn + MAX_FITS,
+            known=known,
         )
 
-    def _need(self, objectives: Objectives, seen: Observation, state: SizingState) -> Need:
+    def _fitted(
+        self, pairs: Sequence[Pair], seen: Observation, state: SizingState
+    ) -> tuple[Fit, Mapping[str, Known]]:
+        """With what engines did since the last look, each variant's by itself."""
+        fit, prompt_tokens = state.fit, state.traffic.prompt.value
+        if self.variants:
+            return fit, {
+                variant.name: (
+                    state.known.get(variant.name) or Known.initial(variant, self.startup_s)
+                ).after(state.readings, seen.of_variant(variant.name), prompt_tokens, MAX_FITS)
+                for variant in self.variants
+            }
+        for index in range(min(MAX_FITS, len(pairs))):
+            window = Window.between(*pairs[(state.turn + index) % len(pairs)], prompt_tokens)
+            fit = fit if window is None else fit.after(window)
+        return fit, {}
+
+    def _need(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
+    ) -> Need | MixedNeed:
         mix = state.traffic.mix
         assert mix is not None
-        kv_tokens = min(
-            (reading.kv_capacity_tokens for reading in state.readings.engines.values()),
-            default=UNKNOWN_KV_TOKENS,
-        )
-        return Need(
-            objectives,
-            seen,
-            mix,
-            state.fit.model,
-            Room(kv_tokens, self.max_num_seqs),
-            state.demand,
-            horizon_s=state.startup.expected_s + 2 * self.period_s,
-            backlog=self.backlog,
-        )
+
+        def need(model: IterationModel, kv_tokens: int | None, startup: StartUp) -> Need:
+            return Need(
+                objectives,
+                seen,
+                mix,
+                model,
+                Room(kv_tokens or UNKNOWN_KV_TOKENS, self.max_num_seqs),
+                state.demand,
+                horizon_s=startup.expected_s + 2 * self.period_s,
+                backlog=self.backlog,
+                unit=state.fit.model,
+            )
+
+        if self.variants:
+            models = believed(self.variants, state.known)
+            needs = (
+                need(model, known.kv_tokens, known.startup)
+                for model, known in zip(models, state.known.values(), strict=True)
+            )
+            return MixedNeed(self.variants, tuple(needs), seen.by_variant, bounds)
+        engines = state.readings.engines.values()
+        kv_tokens = min((reading.kv_capacity_tokens for reading in engines), default=None)
+        return need(state.fit.model, kv_tokens, state.startup)
 
     def _blindness(self, seen: Observation, state: SizingState) -> str | None:
         if isinstance(seen.gateway, Missing):
@@ -196,7 +243,7 @@ class Sizing:
         objectives: Objectives,
         bounds: Bounds,
         seen: Observation,
-        need: Need,
+        need: Need | MixedNeed,
         state: SizingState,
     ) -> tuple[SizingState, list[TrailEntry]]:
         """What is asked for, in the last entry, where that is more than there is."""
@@ -219,7 +266,8 @@ class Sizing:
         mix, now_s, ttft_s = state.traffic.mix, seen.now_s, objectives.ttft_s
         if mix is None:
             return state, None
-        queue = Queue.seen(seen, state.fit.model, mix, self.max_num_seqs)
+        model = mean_model(self.variants, state.known, seen) or state.fit.model
+        queue = Queue.seen(seen, model, mix, self.max_num_seqs)
         is_starting = bool(seen.starting) or not seen.readings
         pressure = state.pressure.after(queue, now_s, is_starting=is_starting)
         state = replace(state, pressure=pressure)
@@ -256,8 +304,17 @@ class Sizing:
             return False
         if seen.now_s - calm_s < self.calm_s:
             return False
-        is_held = _is_held(seen, state) and too_many < CROWD
+        left_s = _held_s(seen, state)
+        is_over = too_many >= CROWD or state.demand.level <= state.grew_from
+        # What is left of it is waited for when it is no longer than another calm: more may come back.
+        is_held = left_s >= 0 and (left_s <= self.calm_s or not is_over)
         return not is_held and (seen.provisioned > 1 or _is_idle(seen))
+
+
+def _may_swap(seen: Observation, state: SizingState, calm_s: float) -> bool:
+    """As for fewer, and for longer: two pods are paid for until one goes."""
+    is_calm = not (seen.starting or seen.missing or state.news_s < seen.now_s)
+    return is_calm and seen.now_s - calm_s >= HOLD_S and _held_s(seen, state) < 0
 
 
 def _grown(seen: Observation, state: SizingState, *, by_queue: bool) -> SizingState:
@@ -268,11 +325,9 @@ def _grown(seen: Observation, state: SizingState, *, by_queue: bool) -> SizingSt
     return replace(state, grew_s=seen.now_s, grew_from=0.0 if by_queue else before)
 
 
-def _is_held(seen: Observation, state: SizingState) -> bool:
-    """It has grown not long ago, and what it grew for is still there: no crowd that came and went."""
-    if state.grew_s is None or seen.now_s - state.grew_s >= HOLD_S:
-        return False
-    return state.demand.level > state.grew_from
+def _held_s(seen: Observation, state: SizingState) -> float:
+    """For how long yet the last growth is not taken back; below 0: it may be."""
+    return -math.inf if state.grew_s is None else state.grew_s + HOLD_S - seen.now_s
 
 
 def _is_idle(seen: Observation) -> bool:

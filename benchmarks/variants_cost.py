@@ -1,0 +1,82 @@
+"""What a mix of variants costs, beside each of them alone: the same load, the same objectives, the same rule.
+
+    python benchmarks/variants_cost.py [--scenario two-variants] [--seeds 10] [--others wva-v2]
+
+Of each choice of variants the mean over seeds of
+
+    attainment   requests within both objectives, of all that arrived
+    cost         of the pods from when they hold their GPUs until they are gone
+    saved        by the mix, of this choice's cost: of each seed by itself, with its 95 % interval
+    moves        changes of the number that was asked for
+
+Other rules know of no variants: they have the cheapest replicas first, as llm-d's WVA has.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from penstock.sim import compiled
+
+if __name__ == "__main__":
+    compiled.prefer(sys.argv)  # before anything of it is imported
+
+from rich.console import Console
+from rich.table import Table
+
+from penstock.sim import scenario
+from penstock.sim.report import Estimate, Summary, summaries_of
+from penstock.sim.run import run
+from penstock.sim.scenario import Scenario
+
+OURS = "penstock"
+
+
+def alone(world: Scenario, variant: int) -> Scenario:
+    """With one variant of its service only."""
+    [service] = world.services
+    only = service.model_copy(update={"variants": (service.variants[variant],)})
+    return world.model_copy(update={"services": (only,)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--scenario", default="two-variants")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--others", nargs="*", default=[])
+    args = parser.parse_args()
+    world = scenario.load(args.scenario)
+    [service] = world.services
+    choices = {("all", OURS): world}
+    for index, variant in enumerate(service.variants):
+        choices[(f"{variant.name} alone", OURS)] = alone(world, index)
+    for policy in args.others:
+        choices[("all", policy)] = world
+    table = Table("variants", "rule", "attainment", "cost", "saved by the mix", "moves")
+    mixed: list[Summary] = []
+    for (name, policy), chosen in choices.items():
+        summaries = [summaries_of(run(chosen, policy, seed))[0] for seed in range(args.seeds)]
+        mixed = mixed or summaries
+        table.add_row(name, policy, *told(summaries, mixed))
+    Console(width=110).print(table)
+
+
+def told(summaries: Sequence[Summary], mixed: Sequence[Summary]) -> list[str]:
+    met, cost = (
+        Estimate.of(values)
+        for values in ([s.attainment for s in summaries], [s.cost for s in summaries])
+    )
+    saved = Estimate.of(
+        1 - mix.cost / other.cost for mix, other in zip(mixed, summaries, strict=True)
+    )
+    moves = Estimate.of(s.scale_ups + s.scale_downs for s in summaries)
+    return [
+        f"{met.mean:.2%} ± {met.ci95:.2%}",
+        f"{cost.mean:.2f} ± {cost.ci95:.2f}",
+        "" if summaries is mixed else f"{saved.mean:.1%} ± {saved.ci95:.1%}",
+        f"{moves.mean:.1f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""spec.resources, and those of a variant: what an engine pod asks for."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from penstock.api.rules import Model, Obeys, matches
+from penstock.core.quantity import QUANTITY_PATTERN
+
+
+class Accelerator(Model):
+    """Extended resources that each engine gets."""
+
+    resource: Annotated[
+        str,
+        Obeys(
+            matches(
+                r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+                "spec.resources.accelerator.resource must be DOMAIN/NAME, such as nvidia.com/gpu",
+            )
+        ),
+    ] = Field(
+        description="The resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.10gb.",
+        max_length=253,
+    )
+    count: int = Field(
+        default=1,
+        description="How many of it. One engine uses one accelerator.",
+        ge=1,
+        le=1,
+    )
+
+
+class Resources(Model):
+    """What each engine pod asks for, as request and limit."""
+
+    cpu: Annotated[
+        str,
+        Obeys(
+            matches(
+                r"^([1-9][0-9]*m?|[0-9]+[.][0-9]+)$",
+                "spec.resources.cpu must be a number of cores such as 2, 1.5 or 500m",
+            )
+        ),
+    ] = Field(
+        default="1",
+        description="CPU cores. The engine computes with as many threads as whole cores, at least one.",
+        max_length=20,
+    )
+    memory: Annotated[
+        str,
+        Obeys(matches(QUANTITY_PATTERN, "spec.resources.memory must be a quantity such as 2Gi")),
+    ] = Field(
+        default="2Gi",
+        description="Memory for weights, KV cache and the program itself, which takes about 600Mi.",
+        max_length=20,
+    )
+    accelerator: Accelerator | None = Field(
+        default=None,
+        description="The accelerator of each engine. Without it the engine computes on the CPU.",
+    )

@@ -1,0 +1,151 @@
+"""A service with two variants against a real API server: its Deployments, their numbers, and an end."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from penstock.adapters.kube import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Kube
+from penstock.controller.reconciler import Reconciler
+from penstock.core.scaling_report import ScalingReport
+from penstock.core.service import ROLE_LABEL, SERVE, VARIANT_LABEL
+
+pytestmark = pytest.mark.cluster
+
+# No claim of that name: pods stay unscheduled, and are what the test says they are.
+SPOT = {
+    "name": "spot", "pricePerHour": 1, "nodeSelector": {"pool": "spot"},
+    "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
+}  # fmt: skip
+STRONG = {
+    "name": "strong", "pricePerHour": 3.5,
+    "resources": {"cpu": "2", "accelerator": {"resource": "nvidia.com/gpu"}},
+}  # fmt: skip
+SPEC = {
+    "model": {"uri": "pvc://none/tiny"},
+    "objectives": {"ttft": "2s", "tpot": "100ms"},
+    "scaling": {"maxReplicas": 4},
+    "variants": [SPOT, STRONG],
+}
+
+
+class Stage:
+    """One service, whose pods become ready when the test has them so."""
+
+    def __init__(self, kube: Kube, namespace: str) -> None:
+        self.kube, self.namespace = kube, namespace
+        self.report: ScalingReport | None = None
+        self.reconciler = Reconciler(
+            kube, "penstock", services=dict, scaling=lambda _: self.report,
+            judgement=lambda *_: None, obeyed=lambda _: {},
+        )  # fmt: skip
+
+    def decide(self, **by_variant: int) -> None:
+        total = sum(by_variant.values())
+        at = "2026-01-01T00:00:00Z"
+        self.report = ScalingReport(total, "tried", "ScaleUp", True, at, (), by_variant)
+
+    async def patched(self, pod: Mapping[str, Any], **status: Any) -> None:
+        name = pod["metadata"]["name"]
+        await self.kube.merge(
+            PODS, self.namespace, name, {"status": status}, manager="test", sub="status"
+        )
+
+    async def until(self, holds: Callable[[], Any], *, get_ready: bool = True) -> None:
+        """Reconciles while pods come up, until it holds."""
+        for _ in range(150):
+            await self.reconciler.reconcile((self.namespace, "chat"))
+            for pod in (await self.kube.list(PODS, self.namespace))[0]:
+                if pod["metadata"]["labels"].get(ROLE_LABEL) != SERVE:
+                    if pod["status"]["phase"] != "Succeeded":
+                        await self.patched(pod, phase="Succeeded")
+                elif get_ready and not _is_ready(pod):
+                    now = pod["metadata"]["creationTimestamp"]
+                    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+                    await self.patched(pod, phase="Running", podIP="127.9.9.9", conditions=[ready])
+            if await holds():
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(await self.asked())
+
+    async def deployments(self) -> dict[str, Any]:
+        found, _ = await self.kube.list(DEPLOYMENTS, self.namespace)
+        return {d["metadata"]["labels"].get(VARIANT_LABEL, ""): d for d in found}
+
+    async def asked(self) -> dict[str, int]:
+        return {name: d["spec"]["replicas"] for name, d in (await self.deployments()).items()}
+
+    async def status(self) -> dict[str, dict[str, int]]:
+        body = await self.kube.get(INFERENCE_SERVICES, self.namespace, "chat")
+        return {v["name"]: v for v in body["status"].get("variants", [])}
+
+    async def change(self, spec: Any) -> None:
+        await self.kube.merge(
+            INFERENCE_SERVICES, self.namespace, "chat", {"spec": spec}, manager="test"
+        )
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+@pytest.fixture
+async def stage(kube: Kube, namespace: str) -> Stage:
+    body = {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "namespace": namespace},
+        "spec": SPEC,
+    }
+    await kube.create(INFERENCE_SERVICES, namespace, body)
+    return Stage(kube, namespace)
+
+
+async def test_each_variant_has_a_deployment_as_long_as_it_is_wanted(stage: Stage) -> None:
+    async def are_ready(**counts: int) -> bool:
+        found = await stage.status()
+        return await stage.asked() == counts and all(
+            found[name]["readyReplicas"] == count for name, count in counts.items()
+        )
+
+    # The first variant serves before anything is decided.
+    await stage.until(lambda: are_ready(spot=1))
+    [spot] = (await stage.deployments()).values()
+    pod = spot["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"pool": "spot"}
+    assert [each["key"] for each in pod["tolerations"]] == ["spot"]
+    revision = spot["metadata"]["name"].split("-")[1]
+
+    stage.decide(spot=2, strong=1)
+    await stage.until(lambda: are_ready(spot=2, strong=1))
+    found = await stage.deployments()
+    container = found["strong"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert "--device=cuda" in container["args"]
+    assert "nodeSelector" not in found["strong"]["spec"]["template"]["spec"]
+    assert found["strong"]["metadata"]["name"] == f"chat-{revision}-strong"
+
+    stage.decide(spot=0, strong=1)
+    await stage.until(lambda: are_ready(spot=0, strong=1))
+
+    # A variant that is removed stays until the others serve, and is no new revision.
+    stage.decide(spot=1, strong=1)
+    await stage.until(lambda: are_ready(spot=1, strong=1))
+    await stage.change({"variants": [SPOT]})
+    stage.decide(spot=2)
+
+    async def is_asked_for() -> bool:
+        return (await stage.asked()).get("spot") == 2
+
+    await stage.until(is_asked_for, get_ready=False)
+    assert await stage.asked() == {"spot": 2, "strong": 1}
+
+    async def is_alone() -> bool:
+        return await are_ready(spot=2) and set(await stage.status()) == {"spot"}
+
+    await stage.until(is_alone)
+    assert {d["metadata"]["name"] for d in (await stage.deployments()).values()} == {
+        f"chat-{revision}-spot"
+    }

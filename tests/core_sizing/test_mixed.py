@@ -1,0 +1,94 @@
+"""The rule over variants: whole numbers of a mix on the way to what the need asks for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from penstock.core.recording import Recording
+from penstock.core.rule import Bounds, Decision
+from penstock.core.sizing.iteration import Fit, IterationModel
+from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed
+from penstock.core.sizing.startup import StartUp
+
+PRIOR = IterationModel(0.05, 3e-4, 1e-4, 1e-7)
+CHEAP = Variant("cheap", PRIOR, 2.5, 0, 8)
+STRONG = Variant("strong", PRIOR.times(0.5), 4.0, 0, 8)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Of one variant, what it would take; `Need` says it with its reasons."""
+
+    number: float
+    horizon_s: float = 100.0
+    capacity_note: str = "some"
+
+    def exactly(self, *_: Any, **__: Any) -> tuple[float, str]:
+        return self.number, f"need {self.number:g}"
+
+
+def need(replicas: tuple[int, int], cheap: float, strong: float, most: int = 8) -> MixedNeed:
+    counts = dict(zip(("cheap", "strong"), replicas, strict=True))
+    alone: Any = (Alone(cheap), Alone(strong, 130.0))
+    made = MixedNeed((CHEAP, STRONG), alone, counts, Bounds(1, most))
+    made.replicas(2.0, made.horizon_s)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("replicas", "numbers", "total", "counts"),
+    [
+        ((1, 0), (2.0, 1.0), 2, (1, 1)),  # in the end 4 an hour, not 5
+        ((1, 0), (2.6, 1.3), 2, (1, 1)),
+        ((1, 0), (4.0, 2.0), 2, (1, 1)),  # patience allows two: those that take most
+        ((1, 1), (2.0, 1.0), 2, (1, 1)),
+        ((1, 1), (2.0, 1.0), 1, (0, 1)),  # fewer: the dearest that it can do without
+        ((2, 2), (2.0, 1.0), 3, (1, 2)),
+        ((0, 1), (1.8, 0.9), 2, (0, 2)),  # a queue asks for twice as much
+        ((2, 0), (1.8, 1.2), 3, (3, 0)),
+        ((0, 0), (0.0, 0.0), 1, (1, 0)),
+    ],
+)
+def test_counts(replicas, numbers, total, counts) -> None:
+    assert need(replicas, *numbers).counts(total) == counts
+
+
+def test_a_decision_has_the_mix_and_its_price() -> None:
+    made = need((1, 0), 2.6, 1.3)
+    total, note = made.replicas(2.0, made.horizon_s)
+    assert (total, note) == (2, "need 1.3 of strong: 1 cheap + 1 strong for 6.5 an hour")
+    decision = made.decided(Decision(total, "", "ScaleUp"))
+    assert decision.by_variant == {"cheap": 1, "strong": 1}
+    assert decision.trail[-1].note == "1 cheap + 1 strong for 6.5 an hour"
+    assert made.capacity_note.startswith("cheap, at most 8, each 2.5 an hour: some; strong")
+
+
+def test_a_swap_adds_first() -> None:
+    made = need((2, 0), 1.9, 0.95)
+    assert made.replicas(2.0, 130.0)[0] == 2
+    assert (made.swapped(), made.counts(3), made.is_replacing) == (3, (2, 1), True)
+    assert made.why_swapped.startswith("1 strong for 4 an hour hold it as well")
+    assert need((2, 0), 1.9, 0.95, most=2).swapped() == 0
+
+
+def test_who_never_ran_is_believed_as_wrong_as_the_others_were() -> None:
+    ran = Known(Fit(PRIOR.times(3.0), (), windows=9), StartUp(60.0))
+    known = {"cheap": ran, "strong": Known.initial(STRONG, 60.0)}
+    cheap, strong = believed((CHEAP, STRONG), known)
+    assert cheap == PRIOR.times(3.0)
+    assert strong.terms == pytest.approx(PRIOR.times(1.5).terms)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_recorded_decisions_come_again_and_are_within_bounds(
+    live: Any, written: Any, seed: int
+) -> None:
+    ticks = list(live(seed, 90, mean_arrivals=20.0, losses=0.02, variants=(CHEAP, STRONG)))
+    for tick in ticks:
+        mix = tick.decision.by_variant
+        assert sum(mix.values()) == tick.decision.desired <= 10
+        assert all(0 <= count <= 8 for count in mix.values())
+    assert len({tuple(tick.decision.by_variant.items()) for tick in ticks}) > 1
+    again = Recording.read(written(ticks)).ticks()
+    assert [decision for _, decision in again] == [tick.decision for tick in ticks]
