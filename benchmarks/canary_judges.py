@@ -1,6 +1,6 @@
 """How often judges of canaries err, and how long they take: every figure of docs/concepts/canary.md.
 
-    python benchmarks/canary_judges.py healthy [--runs 400] [--jobs 2] [--seed 0]
+    python benchmarks/canary_judges.py healthy [--latency queue] [--runs 400] [--jobs 2] [--seed 0]
     python benchmarks/canary_judges.py worse
     python benchmarks/canary_judges.py judges
     python benchmarks/canary_judges.py bars      exits with 1 where a bar is missed
@@ -19,7 +19,7 @@ from typing import Any, get_args
 from penstock.sim.rollout.campaign import Life, simulate, summary
 from penstock.sim.rollout.interval import of_share
 from penstock.sim.rollout.judges import JudgeName
-from penstock.sim.rollout.scenario import Effect, Scenario
+from penstock.sim.rollout.scenario import Effect, Latency, Scenario
 
 RATES = (0.2, 0.5, 1.0, 5.0, 20.0)
 BESIDE = Scenario(canary_rate=0.5, control_rate=4.5)
@@ -55,8 +55,8 @@ BARS_MINUTES = {
 class Campaign:
     """Runs rows, prints each as it is done, keeps all of them."""
 
-    def __init__(self, runs: int, jobs: int, seed: int) -> None:
-        self.runs, self.jobs, self.seed = runs, jobs, seed
+    def __init__(self, runs: int, jobs: int, seed: int, latencies: tuple[Latency, ...]) -> None:
+        self.runs, self.jobs, self.seed, self.latencies = runs, jobs, seed, latencies
         self.rows: dict[str, dict[str, Any]] = {}
 
     def row(self, label: str, scenario: Scenario, judge: JudgeName = "penstock") -> list[Life]:
@@ -91,8 +91,11 @@ def minutes(told: dict[str, Any]) -> str:
 def healthy(campaign: Campaign) -> list[str]:
     """A canary like stable; returns the bars that are missed."""
     missed = []
+    rows: list[tuple[Latency, float]]
     rows = [("lognormal", 0.3), ("heavy", 0.3), ("queue", 0.3), ("queue", 0.6)]
     for latency, utilization in rows:
+        if latency not in campaign.latencies:
+            continue
         kind = f"{latency}, {utilization:.0%} busy" if latency == "queue" else latency
         header(f"healthy, {kind}", campaign.runs)
         everything: list[Life] = []
@@ -100,7 +103,7 @@ def healthy(campaign: Campaign) -> list[str]:
             scenario = Scenario(
                 canary_rate=rate,
                 control_rate=9 * rate,
-                latency=latency,  # type: ignore[arg-type]
+                latency=latency,
                 utilization=utilization,
             )
             label = f"{kind}, {rate:g} rps"
@@ -177,9 +180,11 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--latency", choices=get_args(Latency), help="of healthy ones; else all")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    campaign = Campaign(asked.runs, asked.jobs, asked.seed)
+    latencies = (asked.latency,) if asked.latency else get_args(Latency)
+    campaign = Campaign(asked.runs, asked.jobs, asked.seed, latencies)
     parts = {"healthy": [healthy], "worse": [worse], "judges": [judges], "bars": [healthy, worse]}
     missed = [line for part in parts[asked.part] for line in part(campaign)]
     for line in missed:

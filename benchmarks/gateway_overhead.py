@@ -8,12 +8,12 @@ measured in turn, several times, so that a noisy machine disturbs them alike: st
 through the gateway, to a service with objectives (which has a line), and by a route that copies each
 request to a second engine. The gateway's CPU time is given for each request.
 
-With --copies, streams come at a fixed rate, far from the gateway's limit: what a copy adds to the
-latency of its original, where the second engine answers, refuses connections, and takes requests
-without a word. All in turn, two seconds each, in an order that is drawn anew each round; the interval
-of the difference is a bootstrap's over rounds. Beside the latency as the client sees it stands what the
-gateway's event loop computed from a request's arrival to the end of its answer, for whichever request:
-a busy machine does not lengthen that.
+With --copies, streams come one at a time and at a fixed rate, far from the gateway's limit: what a copy
+adds to the latency of its original, where the second engine answers, refuses connections, and takes
+requests without a word. Every four requests go each of the ways, in an order that is drawn anew, so
+what disturbs the machine meets all of them; the interval of the difference is a bootstrap's over rounds
+of a hundred requests. Beside the latency as the client sees it stands what the gateway's event loop
+computed from a request's arrival to the end of its answer: a busy machine does not lengthen that.
 """
 
 import argparse
@@ -45,7 +45,8 @@ COPIES = {
     "refused": "refused",
     "unanswered": "unanswered",
 }
-SEGMENT_S = 2.0
+ROUND_REQUESTS = 25  # of each
+ByWay = dict[str, list[float]]
 SPENT = "/spent"
 RESAMPLES = 1000
 WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
@@ -187,16 +188,21 @@ async def load(port: int, model: str, clients: int, seconds: float, stream: bool
     return took
 
 
-async def paced(port: int, model: str, rate: float, seconds: float) -> list[float]:
-    """The latency of each stream, one begun every 1 / rate seconds."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        asking = []
-        for number in range(int(rate * seconds)):
-            await asyncio.sleep(began + number / rate - loop.time())
-            asking.append(asyncio.create_task(ask(session, port, model, True)))
-        return await asyncio.gather(*asking)
+async def one_round(port: int, rate: float) -> tuple[ByWay, ByWay]:
+    """The latency of each stream, one begun every 1 / rate seconds if the one before has ended, and
+    what the gateway computed for it; by what becomes of its copy."""
+    ways = [way for _ in range(ROUND_REQUESTS) for way in random.sample(list(COPIES), len(COPIES))]
+    took: ByWay = {way: [] for way in COPIES}
+    spent: ByWay = {way: [] for way in COPIES}
+    await spent_s(port)
+    async with aiohttp.ClientSession() as session:
+        for way in ways:
+            latency_s = await ask(session, port, COPIES[way], True)
+            took[way].append(latency_s)
+            await asyncio.sleep(1 / rate - latency_s)
+    for way, computed_s in zip(ways, await spent_s(port), strict=True):
+        spent[way].append(computed_s)
+    return took, spent
 
 
 def describe(name: str, took: list[float], seconds: float) -> str:
@@ -227,25 +233,23 @@ async def compare(options: argparse.Namespace, *, stream: bool) -> None:
 
 
 async def copies(options: argparse.Namespace) -> None:
-    took: dict[str, list[list[float]]] = {way: [] for way in COPIES}
-    spent: dict[str, list[list[float]]] = {way: [] for way in COPIES}
     async with processes(options) as (_, gateway_port, _):
-        await spent_s(gateway_port)
-        for _ in range(options.rounds):
-            for way in random.sample(list(COPIES), len(COPIES)):
-                took[way].append(await paced(gateway_port, COPIES[way], options.rate, SEGMENT_S))
-                spent[way].append(await spent_s(gateway_port))
+        rounds = [await one_round(gateway_port, options.rate) for _ in range(options.rounds)]
     print(f"streams of {options.chunks} events, {options.rate:g} a second, {options.rounds} rounds")
     print(f"load average {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
-    for title, measured in (("latency", took), ("computed by the gateway", spent)):
+    for index, title in enumerate(("latency", "computed by the gateway")):
         print(title)
-        for way, rounds in measured.items():
-            values = [value for each in rounds for value in each]
-            low_s, high_s = difference(measured["no copy"], rounds)
-            more_s = p99(values) - p99([value for each in measured["no copy"] for value in each])
+        measured = [each[index] for each in rounds]
+        plain = [each["no copy"] for each in measured]
+        for way in COPIES:
+            copied = [each[way] for each in measured]
+            values = [value for each in copied for value in each]
+            cuts = statistics.quantiles(values, n=100)
+            low_s, high_s = difference(plain, copied)
+            more_s = cuts[98] - p99([value for each in plain for value in each])
             print(
-                f"{describe(way, values, SEGMENT_S * options.rounds)}   p99 {more_s * 1e3:+.2f} ms "
-                f"({low_s * 1e3:+.2f} to {high_s * 1e3:+.2f})"
+                f"{way:10} p50 {cuts[49] * 1e3:7.2f} ms   p99 {cuts[98] * 1e3:7.2f} ms   "
+                f"{more_s * 1e3:+.2f} ms ({low_s * 1e3:+.2f} to {high_s * 1e3:+.2f})"
             )
 
 

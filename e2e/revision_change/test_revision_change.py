@@ -12,7 +12,6 @@ from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import connect
 from penstock.adapters.resources import DEPLOYMENTS
 from penstock.core.manifests import system
-from penstock.core.rollout import commands
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.campaigns import corpus
 from penstock.demo.load import End, Load, Outcome, Workload
@@ -29,15 +28,18 @@ pytestmark = pytest.mark.e2e
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """switched_s: when the new revision took the traffic. left: revisions with children then on.
-    failed, passed: the rollouts of a canary whose evaluation did."""
+    """held: the traffic while the switch waited for a person. switched_s: when the new revision took
+    it. left: revisions with children then on. failed, passed: the rollouts of a canary whose
+    evaluation did. by_tenant: what was said of the last one."""
 
     outcomes: list[Outcome]
+    held: list[Object]
     switched_s: float
     revisions: tuple[str, str]
     left: set[str]
     failed: Object
     passed: Object
+    by_tenant: str
     audit: list[AuditEntry]
 
 
@@ -52,7 +54,10 @@ async def live(cluster: Cluster, models: Path) -> Life:
     # What sizing learns is kept in a ConfigMap: those rights are used too.
     service["spec"]["objectives"] = {"ttft": "5s", "tpot": "200ms"}
     # And the old revision is forgotten: that right, too.
-    service["spec"]["rollout"] = {"revisionHistoryLimit": 0}
+    service["spec"]["rollout"] = {
+        "revisionHistoryLimit": 0, "strategy": "BlueGreen",
+        "blueGreen": {"autoPromote": False, "previousKept": "1s"},
+    }  # fmt: skip
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED)
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)
@@ -64,10 +69,11 @@ async def live(cluster: Cluster, models: Path) -> Life:
                 NAME, within_s=120, what="an engine that the status knows",
             )  # fmt: skip
             async with Load(cluster.gateway_url, workload) as load:
-                switched_s, revisions = await revise(stage, load)
+                held, switched_s, revisions = await revise(stage, load)
                 await load.finish()
             left = await revisions_with_children(stage)
             failed, passed = await try_twice(stage, workload)
+            _, by_tenant = await stage.rollout("status", NAME, "--by", "tenant")
             patch(stage, {"scaling": {"minReplicas": 2}})
             await stage.until(lambda view: view.ready == 2, NAME, within_s=60, what="two engines")
         finally:
@@ -75,15 +81,23 @@ async def live(cluster: Cluster, models: Path) -> Life:
             await stage.gone(NAME, within_s=60)
             await stage.close()
     audit = AuditLog(cluster).entries()
-    return Life(load.outcomes, switched_s, revisions, left, failed, passed, audit)
+    return Life(load.outcomes, held, switched_s, revisions, left, failed, passed, by_tenant, audit)
 
 
-async def revise(stage: Stage, load: Load) -> tuple[float, tuple[str, str]]:
-    """Change the spec while six clients stream; until the old revision's pods are gone."""
+async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, tuple[str, str]]:
+    """Change the spec while six clients stream, and say when to switch; until the old revision's pods
+    are gone."""
     before = (await stage.view(NAME)).status["stableRevision"]
     load.set_clients(6)
     await asyncio.sleep(3)
     patch(stage, {"engine": {"maxModelLen": 768}})
+    await stage.until(
+        lambda view: view.status["rollout"]["phase"] == "Waiting",
+        NAME, within_s=90, what="pods that wait for a person",
+    )  # fmt: skip
+    held: list[Object] = (await stage.view(NAME)).status["traffic"]
+    code, said = await stage.rollout("promote", NAME)
+    assert code == 0, said
     await stage.until(
         lambda view: view.status["stableRevision"] != before, NAME, within_s=90, what="the switch"
     )
@@ -93,7 +107,7 @@ async def revise(stage: Stage, load: Load) -> tuple[float, tuple[str, str]]:
         lambda view: {pod.revision for pod in view.pods} == {after},
         NAME, within_s=60, what="the old pods are gone",
     )  # fmt: skip
-    return switched_s, (before, after)
+    return held, switched_s, (before, after)
 
 
 # It asks the canary for its models, and finds as much right in them each time.
@@ -115,7 +129,7 @@ def evaluated(needed: int) -> Object:
     }  # fmt: skip
     canary = {
         "minWeight": 0.5, "maxWeight": 0.5, "maxDuration": "10s", "onTimeout": "Promote",
-        "evaluation": evaluation,
+        "evaluation": evaluation, "tenantHeader": "user-agent",
     }  # fmt: skip
     return {"strategy": "Canary", "canary": canary}
 
@@ -126,8 +140,8 @@ async def try_twice(stage: Stage, workload: Workload) -> tuple[Object, Object]:
     patch(stage, {"rollout": evaluated(needed=8), "engine": {"seed": 5}})
     failed = await until_it_is(stage, "Rejected")
     patch(stage, {"rollout": evaluated(needed=7)})
-    resume = commands.write("resume", failed["rejected"]["revision"], "again")
-    stage.kubectl("annotate", "isvc", NAME, f"{commands.ANNOTATION}={resume}")
+    code, said = await stage.rollout("resume", NAME)
+    assert code == 0, said
     async with Load(
         stage.cluster.gateway_url, replace(workload, max_tokens=8, think_s=0.3)
     ) as load:
@@ -171,6 +185,17 @@ def test_no_request_is_refused_or_broken(life: Life) -> None:
     )
     assert astride
     assert later
+
+
+def test_a_switch_by_hand_waits_for_the_hand(life: Life) -> None:
+    before, _ = life.revisions
+    assert {share["revision"] for share in life.held} == {before}
+
+
+def test_what_each_tenant_met_is_told(life: Life) -> None:
+    """Clients are told apart by their user agent, and this load has one."""
+    (row,) = [line for line in life.by_tenant.splitlines() if "aiohttp" in line]
+    assert " ms " in row
 
 
 def test_only_the_new_revision_has_children(life: Life) -> None:

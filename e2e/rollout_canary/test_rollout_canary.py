@@ -3,10 +3,7 @@
 The judge at work for minutes is `benchmarks/rollout_campaign.py`.
 """
 
-import asyncio
 import json
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,17 +24,6 @@ SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}
 pytestmark = pytest.mark.e2e
 
 
-async def penstock(stage: Stage, *args: str) -> tuple[int, str]:
-    """The plugin as kubectl calls it: its exit code, and what it said."""
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("kubectl-penstock"), "rollout", *args,
-        env=os.environ | {"KUBECONFIG": str(stage.cluster.kubeconfig), "COLUMNS": "200"},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    out, _ = await asyncio.wait_for(process.communicate(), 180)
-    return process.returncode or 0, out.decode()
-
-
 async def test_bad_goes_back_good_goes_on_and_no_request_is_lost(stage: Stage) -> None:
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(rollouts.service(NAME, CANARY)))
     await stage.until(lambda view: view.ready == 1, NAME, within_s=120, what="an engine")
@@ -50,9 +36,9 @@ async def test_bad_goes_back_good_goes_on_and_no_request_is_lost(stage: Stage) -
         print(ending)
         assert (ending.phase, ending.met) == ("Rejected", 0)
         assert "ModelNotFound" in ending.reason
-        code, said = await penstock(stage, "status", NAME, "--watch")
+        code, said = await stage.rollout("status", NAME, "--watch")
         assert (code, "ModelNotFound" in said) == (1, True), said
-        code, said = await penstock(stage, "undo", NAME, "--watch")
+        code, said = await stage.rollout("undo", NAME, "--watch")
         assert code == 0, said
         stage.kubectl(
             "patch", "isvc", NAME, "--type=merge", "-p", json.dumps({"spec": rollouts.GOOD})
@@ -65,7 +51,7 @@ async def test_bad_goes_back_good_goes_on_and_no_request_is_lost(stage: Stage) -
         assert sorted((s["cohort"], s["weight"]) for s in shares) == [
             ("", 30), ("", 40), ("control", 30),
         ]  # fmt: skip
-        code, said = await penstock(stage, "promote", NAME, "--watch")
+        code, said = await stage.rollout("promote", NAME, "--watch")
         assert code == 0, said
         await load.finish()
     assert {outcome.end for outcome in load.outcomes} == {End.DONE}

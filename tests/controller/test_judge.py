@@ -281,7 +281,7 @@ async def test_a_metric_that_cannot_be_read_is_told(world):
     assert world.said().metrics[0]["message"] == "the query is wrong"
 
 
-async def test_copies_are_looked_at_for_faults_and_what_was_said_of_them_is_not_kept(world):
+async def test_copies_are_looked_at_for_faults_and_are_no_evidence(world):
     world.phase = "Shadowing"
     await world.block()
     for _ in range(2):
@@ -289,11 +289,21 @@ async def test_copies_are_looked_at_for_faults_and_what_was_said_of_them_is_not_
         assert isinstance(world.said().verdict, Continue)
     await world.block(new=2.0)
     assert isinstance(world.said().verdict, Shown)
-    assert (world.kube.writes, world.said().evidence) == (0, ())
+    assert world.said().evidence == ()
     world.phase = "Judging"
     await world.block()
     await world.block()
     assert world.judge._open[KEY].trial.canary.requests == 20
+
+
+async def test_a_new_operator_goes_on_counting_copies(world):
+    world.phase = "Shadowing"
+    for _ in range(3):
+        await world.block(new=2.0)
+    world.begin_anew()
+    await world.block(new=2.0)
+    await world.block(new=2.0)
+    assert isinstance(world.said().verdict, Shown)
 
 
 async def test_a_fault_of_a_copy_is_told_within_its_block(world):

@@ -21,6 +21,8 @@ from penstock.core.canary.violations import Violations
 from penstock.core.canary.weight import next_weight
 
 SCALE = math.log(1.1)
+# Degrees of freedom: the variance is as good as known.
+MANY = 1e9
 values = st.lists(st.floats(-5, 5), min_size=1, max_size=20)
 
 
@@ -68,7 +70,10 @@ def test_the_prior_is_a_distribution_over_regressions():
 
 @given(st.floats(-0.5, 0.5), st.floats(1, 1e5), st.floats(0.001, 0.2))
 def test_an_e_value_is_positive_and_grows_with_the_regression(x, information, more):
-    less, greater = Estimate(x, information, 1, 1), Estimate(x + more, information, 1, 1)
+    less, greater = (
+        Estimate(x, information, MANY, 1, 1),
+        Estimate(x + more, information, MANY, 1, 1),
+    )
     assert 0 <= less.e_value(SCALE) <= greater.e_value(SCALE)
 
 
@@ -79,7 +84,7 @@ def test_the_mean_e_value_under_no_regression_is_one(information):
     grid = [-10 + 50 * i / 20_000 for i in range(20_001)]
     density = [math.exp(-z * z / 2) / math.sqrt(2 * math.pi) * 50 / 20_000 for z in grid]
     mean = math.fsum(
-        d * Estimate(z * sd, information, 1, 1).e_value(SCALE)
+        d * Estimate(z * sd, information, MANY, 1, 1).e_value(SCALE)
         for z, d in zip(grid, density, strict=True)
     )
     assert mean == pytest.approx(1, rel=1e-3)
@@ -93,7 +98,7 @@ def test_the_confidence_sequence_covers_at_all_times():
         total = 0.0
         for n in range(1, 2001):
             total += draw.gauss(0, 1)
-            if total / n + Estimate(0.0, n, n, n).radius(SCALE, 0.05) < 0:
+            if total / n + Estimate(0.0, n, MANY, n, n).radius(SCALE, 0.05) < 0:
                 left += 1
                 break
     assert left <= 20
@@ -118,6 +123,28 @@ def test_dispersion_tells_correlation_from_noise(correlation, low, high):
             spread = spread.add(1.0, difference)
         factors.append(spread.factor(1.0))
     assert low <= statistics.median(factors) <= high
+
+
+@pytest.mark.parametrize(("correlation", "low", "high"), [(0.0, 1.0, 1.1), (0.8, 3.0, 12.0)])
+def test_what_lasts_is_told_from_noise_without_knowing_the_noise(correlation, low, high):
+    draw = random.Random(5)
+    factors = []
+    for _ in range(30):
+        spread = Dispersion()
+        for difference in differences(draw, correlation, 300):
+            spread = spread.add(1.0, 7 * difference)
+        factors.append(spread.lasting)
+    assert low <= statistics.median(factors) <= high
+
+
+@given(st.floats(0.05, 0.5), st.floats(10, 1e4), st.floats(5, 500))
+def test_a_variance_known_from_less_wins_less_and_bounds_less(x, information, degrees):
+    """Where a bet would win at all."""
+    few = Estimate(x, information, degrees, 1, 1)
+    many = Estimate(x, information, 2 * degrees, 1, 1)
+    assert few.radius(SCALE, 0.01) >= many.radius(SCALE, 0.01)
+    if few.e_value(SCALE) > 100:
+        assert few.e_value(SCALE) <= many.e_value(SCALE)
 
 
 def shifted(draw, seconds_each, shift, *, by_length=0.0, intervals=60):
@@ -175,6 +202,29 @@ def test_a_queue_that_the_control_never_had_is_not_compared():
     estimate = queued(random.Random(5), 60, canary_ahead=(0, 5), known=(0,))
     assert abs(estimate.difference) * math.sqrt(estimate.information) < 3
     assert estimate.canary_n < 60 * 5 * 0.6
+
+
+def alike(draw, intervals):
+    """The most that was ever held against a canary like its control, where what befalls one request
+    of an interval befalls all of that side, as in a line of four."""
+    state, most = Shift(), 0.0
+    for _ in range(intervals):
+        sides = []
+        for _ in range(2):
+            fate = draw.gauss(0.0, 0.4)
+            bins = [[] for _ in range(NUM_BINS)]
+            for ahead in (0, 1, 2, 3, 4, 1, 2, 3):
+                bins[bin_of(100, ahead)].append(fate + draw.gauss(0.0, 0.6))
+            sides.append(tuple(Moments.of(each) for each in bins))
+        state = state.add(10.0, *sides)
+        most = max(most, state.estimate().e_value(SCALE))
+    return most
+
+
+def test_requests_in_line_are_not_taken_for_independent():
+    """A fair bet wins 20 to 1 in one life of 20."""
+    draw = random.Random(1)
+    assert sum(alike(draw, 25) >= 20 for _ in range(200)) <= 10
 
 
 def test_requests_are_gathered_until_there_are_enough():

@@ -16,11 +16,11 @@ from penstock.api.convert import InvalidService, to_core
 from penstock.controller.meter import Meter
 from penstock.controller.pasts import Pasts
 from penstock.core.canary.counts import Counts
-from penstock.core.canary.evidence import Faults
+from penstock.core.canary.evidence import Block, Faults
 from penstock.core.canary.gated import gated
 from penstock.core.canary.judge import fault, judge
-from penstock.core.canary.shadow import ShadowState, look
 from penstock.core.canary.shadow import fault as shadow_fault
+from penstock.core.canary.shadow import look
 from penstock.core.canary.spec import ShadowSpec
 from penstock.core.canary.verdict import Verdict
 from penstock.core.feed import Arms
@@ -80,23 +80,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """before: what gateways had counted at the last look, at_s. is_kept: False where the name of the
-    record is somebody else's."""
+    """of_copies: all that reaches the canary is copies. before: what gateways had counted at the last
+    look, at_s. is_kept: False where the name of the record is somebody else's."""
 
     trial: Trial
+    of_copies: bool
     before: Arms
     at_s: float
     is_kept: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """As _Open, of a canary that is shown copies. A new operator begins anew: nobody waits for it."""
-
-    deployment: str
-    state: ShadowState
-    before: Arms
-    at_s: float
 
 
 class Sight(Protocol):
@@ -130,7 +121,6 @@ class Judge:
         self._cases = cases
         self._changed = changed
         self._open: dict[Key, _Open] = {}
-        self._shown: dict[Key, _Shown] = {}
         self._said: dict[Key, Judgement] = {}
 
     def judgement(self, key: Key, deployment: str) -> Judgement | None:
@@ -148,34 +138,36 @@ class Judge:
         self._pasts.look(now_s)
         cases = {case.service.key: case for case in self._cases()}
         self._open = {key: each for key, each in self._open.items() if key in cases}
-        shadowed = {key for key, case in cases.items() if case.is_shadowed}
-        self._shown = {key: each for key, each in self._shown.items() if key in shadowed}
         self._said = {key: each for key, each in self._said.items() if key in cases}
         await asyncio.gather(*(self._judge_or_say(*each, now_s) for each in cases.items()))
 
     async def _judge_or_say(self, key: Key, case: Case, now_s: float) -> None:
         try:
-            if case.is_shadowed:
-                self._look_at_copies(key, case, now_s)
-            else:
-                await self._judge(key, case, now_s)
+            await self._look(key, case, now_s)
         except KubeError as error:
             logger.warning("%s/%s: not judged: %s", *key, error)
 
-    def _look_at_copies(self, key: Key, case: Case, now_s: float) -> None:
-        arms, shadow = self._sight.arms(key), case.service.rollout.canary.shadow
-        shown = self._shown.get(key)
-        if shown is None or shown.deployment != case.deployment:
-            self._shown[key] = _Shown(case.deployment, ShadowState(), arms, now_s)
+    async def _look(self, key: Key, case: Case, now_s: float) -> None:
+        arms = self._sight.arms(key)
+        begun = self._open.get(key)
+        if begun is None or not _is_of(begun, case):
+            self._open[key] = await self._begin(case, arms, now_s)
             return
-        block = block_of(now_s - shown.at_s, shown.before, arms, case.sides, self._faults(case))
+        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
+        # A loop that comes a little late must not make blocks of twelve seconds.
         has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
-        if not has_ended and shadow_fault(shown.state, block) is None:
+        if not has_ended and _fault(begun, block) is None:
             return
-        # A spec that lost its shadow meanwhile asks for no more copies.
-        verdict, state = look(shadow or ShadowSpec(duration_s=0.0), shown.state, block)
-        self._shown[key] = _Shown(case.deployment, state, arms, now_s)
-        self._say(key, Judgement(case.deployment, verdict, ()))
+        if case.is_shadowed:
+            trial, judgement = _of_copies(case, begun.trial, block)
+        else:
+            trial, judgement = await self._of_requests(case, begun.trial, block)
+        # Kept before it is acted on: the next operator must not know less than this one said.
+        if begun.is_kept:
+            record = TRIAL.config_map(case.service, to_record(trial))
+            await self._kube.apply(record, manager=MANAGER)
+        self._open[key] = replace(begun, trial=trial, before=arms, at_s=now_s)
+        self._say(key, judgement)
 
     def _say(self, key: Key, judgement: Judgement) -> None:
         self._said[key] = judgement
@@ -183,37 +175,22 @@ class Judge:
         logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
         self._changed(key)
 
-    async def _judge(self, key: Key, case: Case, now_s: float) -> None:
-        arms = self._sight.arms(key)
-        begun = self._open.get(key)
-        if begun is None or begun.trial.deployment != case.deployment:
-            self._open[key] = await self._begin(case, arms, now_s)
-            return
-        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
-        # A loop that comes a little late must not make blocks of twelve seconds.
-        has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
-        if not has_ended and fault(begun.trial.state, block) is None:
-            return
+    async def _of_requests(
+        self, case: Case, before: Trial, block: Block
+    ) -> tuple[Trial, Judgement]:
         spec = case.service.rollout.canary
-        verdict, state = judge(spec, begun.trial.state, block)
-        metrics = await self._meter.look(
-            spec.metrics, begun.trial.metrics, case.names, block.length_s
-        )
+        verdict, state = judge(spec, before.state, block)
+        metrics = await self._meter.look(spec.metrics, before.metrics, case.names, block.length_s)
         verdict = gated(spec, state, verdict, metrics)
         trial = replace(
-            begun.trial,
+            before,
             state=state,
             metrics=metrics,
-            canary=begun.trial.canary.plus(block.canary).of_most_tenants(),
-            control=begun.trial.control.plus(block.control).of_most_tenants(),
+            canary=before.canary.plus(block.canary).of_most_tenants(),
+            control=before.control.plus(block.control).of_most_tenants(),
         )
-        # Kept before it is acted on: the next operator must not know less than this one said.
-        if begun.is_kept:
-            record = TRIAL.config_map(case.service, to_record(trial))
-            await self._kube.apply(record, manager=MANAGER)
-        self._open[key] = _Open(trial, arms, now_s, begun.is_kept)
         said = Judgement(case.deployment, verdict, evidence(spec, state), metric_gates(metrics))
-        self._say(key, said)
+        return trial, said
 
     def _faults(self, case: Case) -> Faults:
         """A prompt that makes stable overflow as well is not the canary's fault."""
@@ -229,12 +206,30 @@ class Judge:
         try:
             body = await self._kube.get(CONFIG_MAPS, service.namespace, TRIAL.name(service.name))
         except NotFound:
-            return _Open(fresh, arms, now_s)
+            return _Open(fresh, case.is_shadowed, arms, now_s)
         if not is_ours(body):
             logger.warning("%s/%s: its record is somebody else's, and not kept", *service.key)
-            return _Open(fresh, arms, now_s, is_kept=False)
+            return _Open(fresh, case.is_shadowed, arms, now_s, is_kept=False)
         kept = from_record(TRIAL.record_of(body, service.uid), case.deployment)
-        return _Open(kept or fresh, arms, now_s)
+        return _Open(kept or fresh, case.is_shadowed, arms, now_s)
+
+
+def _is_of(begun: _Open, case: Case) -> bool:
+    """Copies and requests are not counted into one block."""
+    return begun.trial.deployment == case.deployment and begun.of_copies == case.is_shadowed
+
+
+def _fault(begun: _Open, block: Block) -> str | None:
+    """Why the canary has to go at once; of a block that has not ended, too."""
+    trial = begun.trial
+    return shadow_fault(trial.shadow, block) if begun.of_copies else fault(trial.state, block)
+
+
+def _of_copies(case: Case, before: Trial, block: Block) -> tuple[Trial, Judgement]:
+    # A spec that lost its shadow meanwhile asks for no more copies.
+    spec = case.service.rollout.canary.shadow or ShadowSpec(duration_s=0.0)
+    verdict, shadow = look(spec, before.shadow, block)
+    return replace(before, shadow=shadow), Judgement(case.deployment, verdict, ())
 
 
 def cases_of(

@@ -1,6 +1,8 @@
 """What the demo, the end-to-end tests and the campaigns stand on: a cluster, a model, a service."""
 
 import asyncio
+import os
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +68,17 @@ class Stage:
 
     async def close(self) -> None:
         await self._scraper.close()
+
+    async def rollout(self, *arguments: str) -> tuple[int, str]:
+        """`kubectl penstock rollout`: its exit code, and what it said. Raises TimeoutError after three
+        minutes."""
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name("kubectl-penstock"), "rollout", *arguments,
+            env=os.environ | {"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "200"},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        out, _ = await asyncio.wait_for(process.communicate(), 180)
+        return process.returncode or 0, out.decode()
 
     async def view(self, name: str, namespace: str = "default") -> View:
         """Raises NotFound when the service is gone."""

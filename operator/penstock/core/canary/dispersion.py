@@ -17,6 +17,8 @@ DOUBT = 2.5
 # An excess that is believed, and known from few intervals only, is taken to be larger than it looks:
 # by this many intervals' worth.
 CAUTION = 20.0
+# The same doubt where single intervals are measured, and only what lasts for longer is asked for.
+LASTING_DOUBT = 6.0
 # Fewer batches than this tell nothing of their scale.
 MIN_BATCHES = 6
 
@@ -46,23 +48,25 @@ class Batches:
             self.scale, self.n + 1, self.weight + w, self.total + t, self.squares + t * t / w
         )
 
-    def excess(self, variance: float, kurtosis: float) -> float:
+    def excess(self, variance: float, kurtosis: float, doubt: float) -> float:
         """How much more than `variance` per request the batches vary, as a share of it, >= 0.
 
         It is shrunk by how well it is known: by the variance of a sample variance.
         """
         if self.n < MIN_BATCHES:
             return 0.0
-        within = self.squares - self.total * self.total / self.weight
         sampling_variance = (2 + kurtosis / self.scale) / (self.n - 1)
-        return shrunk(within / (variance * (self.n - 1)) - 1, sampling_variance)
+        return shrunk(self.variance / variance - 1, doubt * sampling_variance)
+
+    @property
+    def variance(self) -> float:
+        """Of one request, as the batches vary. Raises ZeroDivisionError of fewer than two."""
+        return (self.squares - self.total * self.total / self.weight) / (self.n - 1)
 
 
-def shrunk(excess: float, sampling_variance: float) -> float:
+def shrunk(excess: float, doubt: float) -> float:
     """An excess that is large against its own noise is believed, a small one is not."""
-    if excess <= 0:
-        return 0.0
-    return excess * excess * excess / (excess * excess + DOUBT * sampling_variance)
+    return excess * excess * excess / (excess * excess + doubt) if excess > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,22 @@ class Dispersion:
         that of one interval's difference, 0 of normal ones."""
         if variance <= 0:
             return 1.0
-        excess = max(batches.excess(variance, kurtosis) for batches in self.scales)
+        excess = max(batches.excess(variance, kurtosis, DOUBT) for batches in self.scales)
         return 1 + excess * (1 + CAUTION / self.scales[0].n) if excess else 1.0
+
+    @property
+    def variance(self) -> float:
+        """Of one request, as single intervals vary. Raises ZeroDivisionError of fewer than two."""
+        return self.scales[0].variance
+
+    @property
+    def lasting(self) -> float:
+        """>= 1: how much more long spans vary than single intervals say; 1 where those are
+        independent."""
+        variance = self.variance
+        if variance <= 0:
+            return 1.0
+        return 1 + max(b.excess(variance, 0.0, LASTING_DOUBT) for b in self.scales[1:])
 
     @property
     def n(self) -> int:

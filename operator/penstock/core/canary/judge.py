@@ -79,7 +79,7 @@ class Finding:
 def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
     return JudgeState(
         ttft=Shift(),
-        overall=Shift(),
+        overall=Shift(assumed=0.0),  # with queues in it, only what shows is known
         tpot=Shift(),
         output=Shift(),
         errors=Errors.beside(spec.error_tolerance, history),

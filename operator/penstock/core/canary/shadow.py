@@ -24,6 +24,9 @@ class ShadowState:
     control_empty: Counts = NONE
 
 
+NOT_SHOWN = ShadowState()
+
+
 def fault(state: ShadowState, block: Block) -> str | None:
     """Why the revision has to go at once; of a block that has not ended, too."""
     return gates.fault(block, state.control_errors, state.canary_empty, state.control_empty)

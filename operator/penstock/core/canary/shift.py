@@ -1,8 +1,8 @@
 """Whether log TTFT, log TPOT or log output length moved: differences of means, block by block.
 
     block -> gathered until both sides have a few requests -> less the level of its bin
-      -> difference of means, weighted by its precision -> variance from the requests, times the
-      dispersion of the differences
+      -> difference of means, weighted by its precision -> variance from the differences themselves,
+      and at first from the requests within them
 
 What both sides share (a slow minute, a shift of the load) cancels in the difference. Prompt length
 and the requests ahead cancel with the level of the bin, also where one side has no request of that
@@ -26,9 +26,14 @@ INTERVAL_S = 60.0
 # No verdict on less: how alike neighbours are has to show first.
 MIN_INTERVALS = 10
 MIN_REQUESTS = 16
-# Before it shows, what an interval holds beyond a few requests is taken to be alike by so much (their
-# correlation), as strongly as so many intervals would say it: many may be few independent ones.
-ALIKE, ALIKE_INTERVALS = 0.03, 30.0
+# Before it shows, each request is taken to share the fate of those it stood in line behind and, as often,
+# of those that stood in line behind it: so many fewer count as independent (Kish 1965), and at most so
+# many fewer, since an engine that begins many at once has no line. It is said as strongly as so many
+# intervals would say it.
+ASSUMED_INTERVALS = 30.0
+MOST_ALIKE = 4.0
+# By bin of requests ahead: the middle of the bin, less the one that is being answered, which is no line.
+IN_LINE = (0.0, 0.0, 1.5, 4.5, 10.5, 20.0)
 # Of the control, before a queue of that length is compared.
 MIN_LEVEL = 4
 # Pseudo-requests: a bin's level leans on that of all lengths with as many ahead, the canary's variance
@@ -66,8 +71,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """open_*: the interval that is being gathered. levels: what the control showed before it."""
+    """open_*: the interval that is being gathered. levels: what the control showed before it.
 
+    assumed: degrees of freedom of what is assumed of the variance before it shows; 0: nothing is.
+    """
+
+    assumed: float = ASSUMED_INTERVALS
     open_s: float = 0.0
     open_canary: Binned = ()
     open_control: Binned = ()
@@ -77,14 +86,11 @@ class Shift:
     dispersion: Dispersion = UNDISPERSED
 
     def add(self, length_s: float, canary: Binned, control: Binned) -> "Shift":
-        opened = Shift(
-            self.open_s + length_s,
-            _plus(self.open_canary, canary),
-            _plus(self.open_control, control),
-            self.levels,
-            self.canary,
-            self.control,
-            self.dispersion,
+        opened = replace(
+            self,
+            open_s=self.open_s + length_s,
+            open_canary=_plus(self.open_canary, canary),
+            open_control=_plus(self.open_control, control),
         )
         sides = _count(opened.open_canary), _count(opened.open_control)
         is_full = min(sides) >= SIDE_REQUESTS and sum(sides) >= INTERVAL_REQUESTS
@@ -101,6 +107,7 @@ class Shift:
             return replace(self, open_s=0.0, open_canary=(), open_control=(), levels=seen)
         weight = 1 / (1 / canary.n + 1 / control.n)
         return Shift(
+            self.assumed,
             levels=seen,
             canary=self.canary.add(canary, weight),
             control=self.control.add(control, weight),
@@ -110,23 +117,24 @@ class Shift:
     def estimate(self) -> Estimate:
         if self.dispersion.n < MIN_INTERVALS or self.canary.n < MIN_REQUESTS:
             return NO_ESTIMATE
+        spread, shown = self.dispersion, self.dispersion.n - 1
+        degrees = self.assumed + shown
+        variance = (self.assumed * self._assumed() + shown * spread.variance) / degrees
+        if variance <= 0:  # every request alike: a clock that stands still, not a measurement
+            return NO_ESTIMATE
+        information = spread.weight / (variance * spread.lasting)
+        return Estimate(spread.mean, information, degrees, self.canary.n, self.control.n)
+
+    def _assumed(self) -> float:
+        """The variance of one request, of the mean of as many as are alike together."""
         control_variance = self.control.variance(0.0, 0.0)
         canary_variance = self.canary.variance(control_variance, VARIANCE_PRIOR)
         noise = canary_variance * self.canary.noise + control_variance * self.control.noise
-        weight = self.dispersion.weight
-        if noise <= 0:  # every request alike: a clock that stands still, not a measurement
-            return NO_ESTIMATE
-        factor = self.dispersion.factor(noise / weight) + self._alike()
-        information = weight * weight / (noise * factor)
-        return Estimate(self.dispersion.mean, information, self.canary.n, self.control.n)
-
-    def _alike(self) -> float:
-        """What is added to the design effect for what may not have shown yet (Kish 1965)."""
-        n = self.dispersion.n
-        per_interval = self.dispersion.weight / n
-        return (
-            ALIKE * max(0.0, per_interval - SIDE_REQUESTS) * ALIKE_INTERVALS / (n + ALIKE_INTERVALS)
+        in_line = sum(
+            moments.n * IN_LINE[index % NUM_AHEADS] for index, moments in enumerate(self.levels)
         )
+        alike = min(MOST_ALIKE, 1 + 2 * in_line / _count(self.levels))
+        return alike * noise / self.dispersion.weight
 
 
 def _plus(left: Binned, right: Binned) -> Binned:

@@ -10,24 +10,27 @@ from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_REQUESTS, Arm, History
 from penstock.core.canary.judge import Finding, JudgeState
 from penstock.core.canary.metric_gate import Measured
+from penstock.core.canary.shadow import NOT_SHOWN, ShadowState
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import TallyReading
 from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.service import Object
 
-VERSION: Literal[3] = 3
+VERSION: Literal[4] = 4
 # More is no news, and no number for JSON.
 MAX_E_VALUE = 1e12
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """deployment: the uid of the canary's. A revision that is tried again is another trial. metrics:
-    the user's own, by name. canary, control: all that came since it began, warm-up included."""
+    """deployment: the uid of the canary's. A revision that is tried again is another trial. shadow: of
+    copies, before it had traffic. metrics: the user's own, by name. canary, control: all that came
+    since it had some, warm-up included."""
 
-    version: Literal[3]
+    version: Literal[4]
     deployment: str
     state: JudgeState
+    shadow: ShadowState = NOT_SHOWN
     metrics: Mapping[str, Measured] = field(default_factory=dict)
     canary: Arm = NO_REQUESTS
     control: Arm = NO_REQUESTS
