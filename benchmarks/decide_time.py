@@ -17,7 +17,8 @@ from statistics import median
 from penstock.core.rule import Bounds, Objectives
 from penstock.core.signals import EngineReading, GatewayReading, Histogram, Observation, PodView
 from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.rule import Sizing, SizingState
+from penstock.core.sizing.rule import Sizing
+from penstock.core.sizing.state import SizingState
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 RULE = Sizing(prior=IterationModel(0.011, 7e-5, 3e-5, 1.2e-7))

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from penstock.core.plain import from_plain, to_plain
 from penstock.core.sizing.record import Learned, from_record, to_record
-from penstock.core.sizing.rule import SizingState
+from penstock.core.sizing.state import SizingState
 from penstock.sim.report import held_s, summaries_of
 from penstock.sim.run import Run, run
 from penstock.sim.scenario import load

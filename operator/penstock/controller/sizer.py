@@ -12,7 +12,8 @@ from penstock.core.signals import Observation
 from penstock.core.sizing.mixed import Variant
 from penstock.core.sizing.priors import prior
 from penstock.core.sizing.record import Learned
-from penstock.core.sizing.rule import Sizing, SizingState
+from penstock.core.sizing.rule import Sizing
+from penstock.core.sizing.state import SizingState
 
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 

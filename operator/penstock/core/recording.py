@@ -16,7 +16,8 @@ from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.rule import Bounds, Decision, Objectives, Rule
 from penstock.core.rules.profile import EngineProfile
 from penstock.core.signals import Observation
-from penstock.core.sizing.rule import Sizing, SizingState
+from penstock.core.sizing.rule import Sizing
+from penstock.core.sizing.state import SizingState
 
 VERSION: Literal[1] = 1
 

@@ -11,7 +11,7 @@ from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.sizing.mixed import Known
-from penstock.core.sizing.rule import SizingState
+from penstock.core.sizing.state import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 
 VERSION: Literal[4] = 4

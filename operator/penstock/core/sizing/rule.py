@@ -9,26 +9,24 @@ needs the same inequality, with whatever headroom and to a longer horizon, to ho
 for some time. Whoever cannot see holds.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
 from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Room, request_work_s, work_s
-from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
 from penstock.core.sizing.need import Need
 from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
 from penstock.core.sizing.startup import StartUp
-from penstock.core.sizing.traffic import Pair, Readings, Traffic
+from penstock.core.sizing.state import HOLD_S, SizingState
+from penstock.core.sizing.traffic import Pair
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
-# A growth is not taken back so soon, unless it was for a crowd that is over: the load is down to what it
-# was so long before, or there are so many too many.
-HOLD_S, BEFORE_S, CROWD = 600.0, 120.0, 2
+# A crowd is over when so many replicas are too many.
+CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
 WORTH_ITS_PRICE = 1.45
@@ -36,30 +34,6 @@ WORTH_ITS_PRICE = 1.45
 FLOOD = 2
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class SizingState:
-    """All that is remembered. calm_s: since when one replica fewer has been enough, and none
-    starts: in a closed loop no more comes until they serve. grew_s: when more were asked for last;
-    grew_from: the level before the growth of which that was a part. short_s: since when more have been
-    needed; short_of: the least of them since then. news_s: when arrivals were counted last. known: of each
-    variant; where there are some, fit is a belief that stays, as the unit of demand."""
-
-    fit: Fit
-    startup: StartUp
-    readings: Readings = field(default_factory=Readings)
-    traffic: Traffic = field(default_factory=Traffic)
-    demand: Demand = field(default_factory=Demand)
-    calm_s: float | None = None
-    pressure: Pressure = field(default_factory=Pressure)
-    grew_s: float | None = None
-    grew_from: float = 0.0
-    short_s: float | None = None
-    short_of: int = 0
-    news_s: float = 0.0
-    turn: int = 0
-    known: Mapping[str, Known] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +89,7 @@ class Sizing:
         if wanted > current and is_awake:
             desired, code = wanted, "ScaleUp"
             if not (isinstance(need, MixedNeed) and need.is_replacing):
-                state = _grown(seen, state, by_queue=entries[-1].step == "queue")
+                state = state.grown(seen.now_s, by_queue=entries[-1].step == "queue")
         else:
             fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s)
             trail.append(TrailEntry("risk", fewer, note))
@@ -303,7 +277,7 @@ class Sizing:
             return False
         if seen.now_s - calm_s < self.calm_s:
             return False
-        left_s = _held_s(seen, state)
+        left_s = state.held_s(seen.now_s)
         is_over = too_many >= CROWD or state.demand.level <= state.grew_from
         # What is left of it is waited for when it is no longer than another calm: more may come back.
         is_held = left_s >= 0 and (left_s <= self.calm_s or not is_over)
@@ -313,20 +287,7 @@ class Sizing:
 def _may_swap(seen: Observation, state: SizingState, calm_s: float) -> bool:
     """As for fewer, and for longer: two pods are paid for until one goes."""
     is_calm = not (seen.starting or seen.missing or state.news_s < seen.now_s)
-    return is_calm and seen.now_s - calm_s >= HOLD_S and _held_s(seen, state) < 0
-
-
-def _grown(seen: Observation, state: SizingState, *, by_queue: bool) -> SizingState:
-    """More are asked for: another step of the same growth, or the first one of a new one. No level is
-    so low that it takes back what a queue asked for."""
-    is_same = state.grew_s is not None and seen.now_s - state.grew_s < HOLD_S
-    before = state.grew_from if is_same else state.demand.level_at(seen.now_s - BEFORE_S)
-    return replace(state, grew_s=seen.now_s, grew_from=0.0 if by_queue else before)
-
-
-def _held_s(seen: Observation, state: SizingState) -> float:
-    """For how long yet the last growth is not taken back; below 0: it may be."""
-    return -math.inf if state.grew_s is None else state.grew_s + HOLD_S - seen.now_s
+    return is_calm and seen.now_s - calm_s >= HOLD_S and state.held_s(seen.now_s) < 0
 
 
 def _is_idle(seen: Observation) -> bool:
