@@ -1,0 +1,143 @@
+"""Answers while long prompts come: how far apart are their tokens, told of an objective and not?
+
+    python benchmarks/step_pace.py [--rounds 10] [--tpot-s 0.1]
+
+A real engine with a model made on the spot. In each round STREAMS answers are written while a prompt of
+PROMPT_TOKENS comes every PROMPT_EVERY_S; rounds whose requests say `x-penstock-tpot-s` take turns with rounds
+whose requests do not. Prints the share of answers within the objective, their TPOT, the longest wait for one
+token, and how long the prompts took.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+from aiohttp.test_utils import unused_port
+from rich.console import Console
+from rich.table import Table
+
+from penstock_engine.make_model.make import make
+from penstock_engine.wire import TPOT_HEADER
+
+ROOT = Path(__file__).parents[1]
+STREAMS, OUTPUT_TOKENS = 4, 120
+PROMPT_TOKENS, PROMPT_EVERY_S = 1500, 0.7
+
+
+@dataclass(slots=True)
+class Seen:
+    """tpot_s: of each answer. gaps_s: the longest of each. ttft_s: of each prompt."""
+
+    tpot_s: list[float] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
+    ttft_s: list[float] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def engine() -> AsyncIterator[httpx.AsyncClient]:
+    port = unused_port()
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model"
+        make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+        command = Path(sys.executable).with_name("penstock-engine")
+        process = await asyncio.create_subprocess_exec(
+            command, "serve", model, "--port", str(port), "--max-model-len", "2048",
+            "--max-num-batched-tokens", "2048", "--no-enable-prefix-caching", "--no-enable-log-requests",
+            env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=300)
+        try:
+            while True:
+                try:
+                    if (await http.get("/ready")).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    await asyncio.sleep(0.1)
+            yield http
+        finally:
+            await http.aclose()
+            process.kill()
+            await process.wait()
+
+
+async def times(http: httpx.AsyncClient, headers: dict[str, str], **body: Any) -> list[float]:
+    """From when it is sent: when, and when each event of the stream came."""
+    came = [time.monotonic()]
+    whole = {"ignore_eos": True, "stream": True, **body}
+    async with http.stream("POST", "/v1/completions", json=whole, headers=headers) as answer:
+        answer.raise_for_status()
+        came += [time.monotonic() async for line in answer.aiter_lines() if _is_event(line)]
+    return came
+
+
+def _is_event(line: str) -> bool:
+    return line.startswith("data: ") and line != "data: [DONE]"
+
+
+async def one_round(
+    http: httpx.AsyncClient, headers: dict[str, str], draw: random.Random, seen: Seen
+) -> None:
+    def prompt(tokens: int) -> list[int]:
+        return [draw.randrange(3, 200) for _ in range(tokens)]
+
+    async def answer() -> None:
+        _, *came = await times(http, headers, prompt=prompt(20), max_tokens=OUTPUT_TOKENS)
+        gaps = [later - sooner for sooner, later in pairwise(came)]
+        seen.tpot_s.append((came[-1] - came[0]) / (OUTPUT_TOKENS - 1))
+        seen.gaps_s.append(max(gaps))
+
+    async def ask() -> None:
+        sent, first, *_ = await times(http, headers, prompt=prompt(PROMPT_TOKENS), max_tokens=1)
+        seen.ttft_s.append(first - sent)
+
+    async with asyncio.TaskGroup() as group:
+        answers = [group.create_task(answer()) for _ in range(STREAMS)]
+        while not all(task.done() for task in answers):
+            await asyncio.sleep(PROMPT_EVERY_S)
+            group.create_task(ask())
+
+
+async def measured(rounds: int, tpot_s: float, seed: int) -> dict[str, Seen]:
+    kinds = {"told": {TPOT_HEADER: str(tpot_s)}, "not told": {}}
+    seen = {name: Seen() for name in kinds}
+    draw = random.Random(seed)
+    async with engine() as http:
+        await one_round(http, {}, draw, Seen())
+        for _ in range(rounds):
+            for name, headers in kinds.items():
+                await one_round(http, headers, draw, seen[name])
+    return seen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python benchmarks/step_pace.py", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10, help="of each kind")
+    parser.add_argument("--tpot-s", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    table = Table(
+        "requests", "answers", f"within {options.tpot_s:g} s", "TPOT, median", "largest",
+        "longest gap, median", "largest", "prompt's TTFT, median", "largest",
+    )  # fmt: skip
+    for name, seen in asyncio.run(measured(options.rounds, options.tpot_s, options.seed)).items():
+        within = sum(each <= options.tpot_s for each in seen.tpot_s) / len(seen.tpot_s)
+        figures = (seen.tpot_s, seen.gaps_s, seen.ttft_s)
+        told = [f"{of(each):.3f}" for each in figures for of in (median, max)]
+        table.add_row(name, str(len(seen.tpot_s)), f"{within:.0%}", *told)
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()
