@@ -146,11 +146,12 @@ class EngineMachine(RuleBasedStateMachine):
         priority=st.integers(-1, 1),
         adapter=st.sampled_from(["", "", "x", "y", "z"]),
         num_forks=st.integers(0, 2),
+        tpot_s=st.sampled_from([None, 0.001, 0.2, 9.0]),
     )
     @precondition(lambda self: len(self.open) < 2)
     def add(
         self, num_prompt_tokens: int, max_tokens: int, pattern: int, stop: bool, priority: int,
-        adapter: str, num_forks: int,
+        adapter: str, num_forks: int, tpot_s: float | None,
     ) -> None:  # fmt: skip
         prompt = [next_token(pattern, position) for position in range(num_prompt_tokens)]
         sampling = SamplingParams(max_tokens=max_tokens, ignore_eos=not stop)
@@ -159,7 +160,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.num_added += 1
             sequence = Sequence(
                 str(self.num_added), prompt, sampling, frozenset({5}), self.now,
-                priority=priority, adapter=adapter, fork_of=parent,
+                priority=priority, adapter=adapter, fork_of=parent, tpot_s=tpot_s,
             )  # fmt: skip
             event = self.scheduler.add(sequence)
             if event is None:

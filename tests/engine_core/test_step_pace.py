@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import LEAST_PART, TPOT_SHARE, Scheduler
+from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled, Step
-from penstock_engine.core.step_pace import StepPace
+from penstock_engine.core.step_pace import LEAST_PART, TPOT_SHARE, StepPace
 
 # Seconds of a step, and of one of its prompt tokens.
 STEP_S, TOKEN_S = 0.02, 1e-4

@@ -31,13 +31,6 @@ from penstock_engine.core.step_pace import StepPace
 
 NOTHING = Sampled()
 
-# Of the time between tokens that a sequence is willing to wait, what a step may take: the rest is for
-# what its prediction does not know.
-TPOT_SHARE = 0.9
-# Prompts get at least so small a part of the configured budget, however slow steps are.
-LEAST_PART = 16
-
-
 # A sequence, the position it begins at, and how many tokens it has. A plain tuple, as there is one
 # for each sequence in each step.
 Chunk = tuple[Sequence, int, int]
@@ -63,7 +56,6 @@ class Scheduler:
         self.config = config
         self._learns_pace = pace is None
         self._pace = pace or StepPace()
-        self._tpots: dict[float, int] = {}
         self._max_num_tokens = config.max_num_tokens
         self._has_window = config.window_tokens is not None
         self._cache = KVCache(
@@ -90,13 +82,7 @@ class Scheduler:
     def token_budget(self) -> int:
         """Of the next step: less than the configured one where prompts would keep those that decode
         waiting for longer than they are willing to."""
-        most = self.config.max_num_batched_tokens
-        if not self._tpots:
-            return most
-        prompts = self._pace.prompt_tokens(TPOT_SHARE * min(self._tpots))
-        if prompts is None:
-            return most
-        return min(most, len(self._running) + max(prompts, most // LEAST_PART))
+        return self._pace.budget(self.config.max_num_batched_tokens, len(self._running))
 
     @property
     def num_free_blocks(self) -> int:
@@ -234,6 +220,7 @@ class Scheduler:
         sequences = self._sequences.values()
         self._cache.check(list(sequences))
         self._open.check()
+        self._pace.check(sequences)
         assert len(self._running_adapters()) <= self.config.max_adapters
         running = {sequence.request_id for sequence in self._running}
         waiting = {sequence.request_id for sequence in self._waiting.line}
@@ -385,8 +372,7 @@ class Scheduler:
         is_first = sequence.first_token_s is None
         if is_first:
             sequence.first_token_s = now
-            if sequence.tpot_s is not None:
-                self._tpots[sequence.tpot_s] = self._tpots.get(sequence.tpot_s, 0) + 1
+            self._pace.began(sequence)
             num_cached_tokens = sequence.num_cached_tokens
             self._counters.prompt_tokens_cached += num_cached_tokens
             self._counters.prompt_tokens_from_host += sequence.num_host_tokens
@@ -429,10 +415,7 @@ class Scheduler:
         del self._sequences[sequence.request_id]
         self._prefill_tokens_pending -= sequence.num_prompt_tokens_pending
         self._cache.release(sequence)
-        if sequence.tpot_s is not None and sequence.first_token_s is not None:
-            self._tpots[sequence.tpot_s] -= 1
-            if not self._tpots[sequence.tpot_s]:
-                del self._tpots[sequence.tpot_s]
+        self._pace.ended(sequence)
         sequence.status = Status.FINISHED
 
     def _set_num_computed(self, sequence: Sequence, num_computed_tokens: int) -> None:

@@ -7,6 +7,16 @@ second from what prompts add to it. What attention makes of long prompts, and of
 followed, as only the last steps count.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+
+from penstock_engine.core.sequence import Sequence
+
+# Of the time between tokens that a sequence is willing to wait, what a step may take: the rest is for
+# what its prediction does not know.
+TPOT_SHARE = 0.9
+# Prompts get at least so small a part of the configured budget, however slow steps are.
+LEAST_PART = 16
 # Weights that a step keeps after one more.
 DECODING_DECAY, PROMPTS_DECAY = 0.95, 0.9
 # What took no longer says nothing of how long tokens take.
@@ -17,8 +27,30 @@ class StepPace:
     """Single owner, no locks."""
 
     def __init__(self) -> None:
+        self._tpots: Counter[float] = Counter()  # of those that decode and mind
         self._steps = self._steps_s = 0.0
         self._tokens = self._tokens_s = 0.0
+
+    def began(self, sequence: Sequence) -> None:
+        """It has its first token."""
+        if sequence.tpot_s is not None:
+            self._tpots[sequence.tpot_s] += 1
+
+    def ended(self, sequence: Sequence) -> None:
+        if sequence.tpot_s is None or sequence.first_token_s is None:
+            return
+        self._tpots[sequence.tpot_s] -= 1
+        if not self._tpots[sequence.tpot_s]:
+            del self._tpots[sequence.tpot_s]
+
+    def budget(self, most: int, num_running: int) -> int:
+        """Tokens of the next step: less than `most` where prompts would keep those that decode waiting."""
+        if not self._tpots:
+            return most
+        prompts = self.prompt_tokens(TPOT_SHARE * min(self._tpots))
+        if prompts is None:
+            return most
+        return min(most, num_running + max(prompts, most // LEAST_PART, 1))
 
     def timed(self, prompt_tokens: int, duration_s: float) -> None:
         """Of one step in which some sequence decoded, or computed its prompt."""
@@ -39,3 +71,8 @@ class StepPace:
     @property
     def _decoding_s(self) -> float:
         return self._steps_s / self._steps if self._steps else 0.0
+
+    def check(self, sequences: Iterable[Sequence]) -> None:
+        """sequences: all that have not ended. Raises AssertionError when the books do not balance."""
+        minding = (s.tpot_s for s in sequences if s.first_token_s is not None)
+        assert self._tpots == Counter(tpot_s for tpot_s in minding if tpot_s is not None)
