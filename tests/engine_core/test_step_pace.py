@@ -9,7 +9,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled, Step
-from penstock_engine.core.step_pace import LEAST_PART, TPOT_SHARE, StepPace
+from penstock_engine.core.step_pace import LEAST_SHARE, TPOT_SHARE, StepPace
 
 # Seconds of a step, and of one of its prompt tokens.
 STEP_S, TOKEN_S = 0.02, 1e-4
@@ -27,7 +27,7 @@ def test_what_fits_is_learned_of_steps_of_both_kinds() -> None:
     for prompt_tokens in (0, 4000, 0, 500, 0, 1000):
         pace.timed(prompt_tokens, STEP_S + TOKEN_S * prompt_tokens)
     assert pace.prompt_tokens(0.1) == pytest.approx(800, abs=1)
-    assert pace.prompt_tokens(0.01) == 0
+    assert pace.prompt_tokens(0.01) == pytest.approx(LEAST_SHARE * STEP_S / TOKEN_S, abs=1)
 
 
 def test_a_device_that_slows_down_is_followed_within_a_few_steps() -> None:
@@ -110,7 +110,9 @@ def test_without_an_objective_prompts_take_the_whole_budget() -> None:
 def test_prompts_come_on_however_little_time_there_is() -> None:
     device = loaded(0.001)
     device.step()
-    assert device.step()[0].num_prompt_tokens >= BUDGET // LEAST_PART
+    least_tokens = LEAST_SHARE * STEP_S / TOKEN_S
+    for _ in range(20):
+        assert device.step()[0].num_prompt_tokens >= 0.9 * least_tokens
 
 
 def test_when_those_that_mind_have_ended_the_budget_is_whole_again() -> None:

@@ -15,8 +15,9 @@ from penstock_engine.core.sequence import Sequence
 # Of the time between tokens that a sequence is willing to wait, what a step may take: the rest is for
 # what its prediction does not know.
 TPOT_SHARE = 0.9
-# Prompts get at least so small a part of the configured budget, however slow steps are.
-LEAST_PART = 16
+# Prompts get at least so much of a step's time, in parts of what decoding takes: where that is too slow
+# already, as the device is, hardly anybody gains by prompts that wait.
+LEAST_SHARE = 0.25
 # Weights that a step keeps after one more.
 DECODING_DECAY, PROMPTS_DECAY = 0.95, 0.9
 # What took no longer says nothing of how long tokens take.
@@ -50,7 +51,7 @@ class StepPace:
         prompts = self.prompt_tokens(TPOT_SHARE * min(self._tpots))
         if prompts is None:
             return most
-        return min(most, num_running + max(prompts, most // LEAST_PART, 1))
+        return min(most, num_running + max(1, prompts))
 
     def timed(self, prompt_tokens: int, duration_s: float) -> None:
         """Of one step in which some sequence decoded, or computed its prompt."""
@@ -63,10 +64,12 @@ class StepPace:
         self._tokens_s = PROMPTS_DECAY * self._tokens_s + more_s
 
     def prompt_tokens(self, within_s: float) -> int | None:
-        """So many fit into a step; None: it is not known yet."""
+        """So many fit into a step, or into the least part of it; None: it is not known yet."""
         if self._tokens_s < LEAST_S:
             return None
-        return max(0, int((within_s - self._decoding_s) * self._tokens / self._tokens_s))
+        decoding_s = self._decoding_s
+        prompts_s = max(within_s - decoding_s, LEAST_SHARE * decoding_s)
+        return int(prompts_s * self._tokens / self._tokens_s)
 
     @property
     def _decoding_s(self) -> float:
