@@ -87,7 +87,7 @@ async def test_sized_explained_recorded_replayed_and_remembered(
         )
         seen = await recording
         await load.finish()
-    assert all(outcome.end == End.DONE for outcome in load.outcomes)
+    assert {outcome.end for outcome in load.outcomes} == {End.DONE}
     view = await stage.view(SERVICE)
     assert {"capacity", "need"} <= {step["step"] for step in view.scaling["trail"]}
     numbers = [line.decision.desired for line in seen.lines]

@@ -109,7 +109,8 @@ def test_without_an_objective_prompts_take_the_whole_budget() -> None:
 
 def test_prompts_come_on_however_little_time_there_is() -> None:
     device = loaded(0.001)
-    device.step()
+    for _ in range(40):  # the first steps, before any without prompts, are forgotten
+        device.step()
     least_tokens = LEAST_SHARE * STEP_S / TOKEN_S
     for _ in range(20):
         assert device.step()[0].num_prompt_tokens >= 0.9 * least_tokens
