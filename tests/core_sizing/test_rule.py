@@ -152,10 +152,10 @@ def test_numbers_that_have_just_stopped_shrink_nothing() -> None:
     """A look that counts nobody new, because nothing was counted, is no sign of a load that goes."""
     world = World(2, Bounds(1, 20))
     world.runs(900, 10.0)
-    before = world.runs(56, 5.0)[-1]
+    before = world.runs(56, 3.0)[-1]
     stopped = world.sight().gateway
     assert set(world.runs(20, 0.0, gateway=stopped)) == {before}
-    assert world.runs(60, 5.0)[-1] < before
+    assert world.runs(60, 3.0)[-1] < before
 
 
 def test_a_bound_is_never_crossed_and_told() -> None:

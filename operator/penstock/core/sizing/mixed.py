@@ -143,6 +143,7 @@ class MixedNeed:
         most_headroom: float = HEADROOMS[-1],
         *,
         is_sure: bool = False,
+        spare: float = 0.0,
     ) -> tuple[int, str]:
         """Of all variants, with the mix in words. longest_s counts from the slowest start on."""
         offers, notes = [], []
@@ -150,7 +151,7 @@ class MixedNeed:
             self._variants, self._needs, self._replicas, strict=True
         ):
             own_s = longest_s - self.horizon_s + need.horizon_s
-            alone, note = need.exactly(share, own_s, most_headroom, is_sure=is_sure)
+            alone, note = need.exactly(share, own_s, most_headroom, is_sure=is_sure, spare=spare)
             notes.append(note)
             offers.append(
                 Offer(

@@ -63,13 +63,14 @@ class Need:
         most_headroom: float = HEADROOMS[-1],
         *,
         is_sure: bool = False,
+        spare: float = 0.0,
     ) -> tuple[int, str]:
         """The smallest number that holds at each horizon up to the longest, and why.
 
         share: of the requests that may fail. most_headroom: whatever was seen. is_sure: of the level
-        only what is beyond doubt.
+        only what is beyond doubt. spare: by so much of it more than enough.
         """
-        needed, note = self.exactly(share, longest_s, most_headroom, is_sure=is_sure)
+        needed, note = self.exactly(share, longest_s, most_headroom, is_sure=is_sure, spare=spare)
         return -int(-needed // 1), note
 
     def exactly(
@@ -79,6 +80,7 @@ class Need:
         most_headroom: float = HEADROOMS[-1],
         *,
         is_sure: bool = False,
+        spare: float = 0.0,
     ) -> tuple[float, str]:
         """As `replicas`, which may be parts of one."""
         loss = share * self._may_fail
@@ -98,7 +100,9 @@ class Need:
                 most = needed
                 why = f"{headroom - 1:.0%} more within {horizon_s:.0f} s"
         note = f"{level / request_s:.2f} requests/s, and {why}, need {most:.2f}"
-        return most, note
+        if spare:
+            note += f" and {spare:.0%}"
+        return (1 + spare) * most, note
 
     def _waiting_s(self, seen: Observation) -> float:
         pending = sum(reading.prefill_tokens_pending for reading in seen.readings)

@@ -25,6 +25,8 @@ from penstock.core.sizing.traffic import Pair
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
+# Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal.
+SPARE = 0.1
 # A crowd is over when so many replicas are too many.
 CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
@@ -91,7 +93,7 @@ class Sizing:
             if not (isinstance(need, MixedNeed) and need.is_replacing):
                 state = state.grown(seen.now_s, by_queue=entries[-1].step == "queue")
         else:
-            fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s)
+            fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s, spare=SPARE)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
             if (
