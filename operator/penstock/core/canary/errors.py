@@ -103,5 +103,8 @@ class Errors:
     def is_within(self, alpha: float) -> bool:
         return self.tally.is_below(self.tolerance, self.base_share, alpha)
 
+    def is_within_at_last(self) -> bool:
+        return self.tally.last_bound() < self.tolerance
+
     def reading(self, alpha: float) -> TallyReading:
         return self.tally.reading(self.base_share, alpha)

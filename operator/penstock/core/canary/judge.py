@@ -20,6 +20,7 @@ from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_HISTORY, Block, History
 from penstock.core.canary.shift import Shift
 from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.tally import TallyReading
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Verdict
 from penstock.core.canary.violations import Violations
 from penstock.core.canary.warmup import WarmUp
@@ -150,20 +151,27 @@ def _still_open(findings: tuple[Finding, ...]) -> list[Metric]:
 
 def describe(spec: CanarySpec, state: JudgeState, metric: Metric) -> str:
     """The sentence of one test."""
+    seen = seen_of(spec, state, metric)
+    if isinstance(seen, TallyReading):
+        return sentence.of_tally(metric, seen)
+    return sentence.of_shift(metric, seen, spec.log_tolerance, spec.alpha)
+
+
+def seen_of(spec: CanarySpec, state: JudgeState, metric: Metric) -> Estimate | TallyReading:
+    """What one test goes by."""
     match metric:
         case "Errors":
-            return sentence.of_tally(metric, state.errors.reading(spec.alpha))
+            return state.errors.reading(spec.alpha)
         case "Objective violations":
-            return sentence.of_tally(metric, state.violations.reading(spec.alpha))
+            return state.violations.reading(spec.alpha)
         case "TTFT":
-            estimate = state.ttft.estimate()
+            return state.ttft.estimate()
         case "TTFT with queues":
-            estimate = state.overall.estimate()
+            return state.overall.estimate()
         case "TPOT":
-            estimate = state.tpot.estimate()
+            return state.tpot.estimate()
         case "Output length":
-            estimate = state.output.estimate()
-    return sentence.of_shift(metric, estimate, spec.log_tolerance, spec.alpha)
+            return state.output.estimate()
 
 
 def _observed(state: JudgeState, block: Block) -> JudgeState:
@@ -203,6 +211,23 @@ def _is_within(estimate: Estimate, scale: float, alpha: float) -> bool:
     return estimate.difference + estimate.radius(scale, alpha) < scale
 
 
+def _is_within_at_last(spec: CanarySpec, state: JudgeState, metric: Metric) -> bool:
+    """That look was planned before, and there is no other: what it shows need not hold at all times."""
+    match metric:
+        case "Errors":
+            return state.errors.is_within_at_last()
+        case "Objective violations":
+            return state.violations.is_within_at_last()
+        case "TTFT with queues":
+            return state.overall.last_bound() < QUEUE_TOLERANCES * spec.log_tolerance
+        case "TTFT":
+            return state.ttft.last_bound() < spec.log_tolerance
+        case "TPOT":
+            return state.tpot.last_bound() < spec.log_tolerance
+        case "Output length":
+            return True
+
+
 def _progress(spec: CanarySpec, estimate: Estimate) -> float:
     """A bound shrinks with the root of the information, so its inverse square measures that."""
     bound = estimate.difference + estimate.radius(spec.log_tolerance, spec.alpha)
@@ -220,10 +245,12 @@ def _extended(state: JudgeState, block: Block) -> Extend:
 def _timed_out(
     spec: CanarySpec, state: JudgeState, findings: tuple[Finding, ...]
 ) -> Accept | Abort:
+    still_open = [m for m in _still_open(findings) if not _is_within_at_last(spec, state, m)]
+    if not still_open:
+        return Accept(f"{_all_told(spec, state)}; all within tolerance at the last look")
     reason = (
         f"undecided after {state.judged_s / 60:.0f} minutes with requests, onTimeout is "
-        f"{spec.on_timeout}: not shown to be within tolerance: "
-        f"{', '.join(_still_open(findings))}"
+        f"{spec.on_timeout}: not shown to be within tolerance: {', '.join(still_open)}"
     )
     return Accept(reason, "Timeout") if spec.on_timeout == "Promote" else Abort(reason, "Timeout")
 

@@ -28,10 +28,11 @@ MIN_INTERVALS = 10
 MIN_REQUESTS = 16
 # Before it shows, each request is taken to share the fate of those it stood in line behind and, as often,
 # of those that stood in line behind it: so many fewer count as independent (Kish 1965), and at most so
-# many fewer, since an engine that begins many at once has no line. It is said as strongly as so many
-# intervals would say it.
+# many fewer, since an engine that begins many at once has no line. The canary's are as alike as the
+# longer of both lines says: one that a long prompt holds up has its own. It is said as strongly as so
+# many intervals would say it.
 ASSUMED_INTERVALS = 30.0
-MOST_ALIKE = 4.0
+MOST_ALIKE = 12.0
 # By bin of requests ahead: the middle of the bin, less the one that is being answered, which is no line.
 IN_LINE = (0.0, 0.0, 1.5, 4.5, 10.5, 20.0)
 # Of the control, before a queue of that length is compared.
@@ -46,22 +47,31 @@ VARIANCE_PRIOR = 10.0
 class Side:
     """What is kept of one side. noise: the sum of squared interval weights per request.
 
-    spread: the sum of squares within intervals, of degrees degrees of freedom.
+    spread: the sum of squares within intervals, of degrees degrees of freedom. in_line: the sum over
+    requests of those that each stood in line behind.
     """
 
     n: int = 0
     spread: float = 0.0
     degrees: int = 0
     noise: float = 0.0
+    in_line: float = 0.0
 
-    def add(self, residual: Moments, weight: float) -> "Side":
+    def add(self, residual: Moments, weight: float, in_line: float) -> "Side":
+        """in_line: the mean of the interval."""
         within = max(0.0, residual.squares - residual.total * residual.mean)
         return Side(
             self.n + residual.n,
             self.spread + within,
             self.degrees + residual.n - 1,
             self.noise + weight * weight / residual.n,
+            self.in_line + residual.n * in_line,
         )
+
+    @property
+    def alike(self) -> float:
+        """How many requests count as one."""
+        return min(MOST_ALIKE, 1 + 2 * self.in_line / self.n)
 
     def variance(self, prior: float, strength: float) -> float:
         """Of one request; `strength` pseudo-requests say `prior`."""
@@ -109,8 +119,8 @@ class Shift:
         return Shift(
             self.assumed,
             levels=seen,
-            canary=self.canary.add(canary, weight),
-            control=self.control.add(control, weight),
+            canary=self.canary.add(canary, weight, _in_line(self.open_canary)),
+            control=self.control.add(control, weight, _in_line(self.open_control)),
             dispersion=self.dispersion.add(weight, canary.mean - control.mean),
         )
 
@@ -125,16 +135,19 @@ class Shift:
         information = spread.weight / (variance * spread.lasting)
         return Estimate(spread.mean, information, degrees, self.canary.n, self.control.n)
 
+    def last_bound(self) -> float:
+        """Of canary less control, of one look at a time that was set before."""
+        return self.dispersion.mean + self.dispersion.last_margin()
+
     def _assumed(self) -> float:
         """The variance of one request, of the mean of as many as are alike together."""
         control_variance = self.control.variance(0.0, 0.0)
         canary_variance = self.canary.variance(control_variance, VARIANCE_PRIOR)
-        noise = canary_variance * self.canary.noise + control_variance * self.control.noise
-        in_line = sum(
-            moments.n * IN_LINE[index % NUM_AHEADS] for index, moments in enumerate(self.levels)
-        )
-        alike = min(MOST_ALIKE, 1 + 2 * in_line / _count(self.levels))
-        return alike * noise / self.dispersion.weight
+        control_alike = self.control.alike
+        canary_alike = max(self.canary.alike, control_alike)
+        noise = canary_alike * canary_variance * self.canary.noise
+        noise += control_alike * control_variance * self.control.noise
+        return noise / self.dispersion.weight
 
 
 def _plus(left: Binned, right: Binned) -> Binned:
@@ -145,6 +158,12 @@ def _plus(left: Binned, right: Binned) -> Binned:
 
 def _count(bins: Binned) -> int:
     return sum(moments.n for moments in bins)
+
+
+def _in_line(bins: Binned) -> float:
+    """The mean of the requests' lines."""
+    total = sum(moments.n * IN_LINE[index % NUM_AHEADS] for index, moments in enumerate(bins))
+    return total / _count(bins)
 
 
 def _levels(seen: Binned) -> list[float | None]:

@@ -74,6 +74,14 @@ class Tally:
         )
         return evidence / len(FRACTIONS) >= 1 / alpha
 
+    def last_bound(self) -> float:
+        """Of the canary's share less the control's, of one look at a time that was set before. With two
+        events and two others more than the canary had (Agresti and Coull 1998), or none in a handful
+        would show that there will be none."""
+        n = self.canary.requests + 4
+        share = (self.canary.events + 2) / n
+        return share - self.control.share + self.spread.last_margin(share * (1 - share) / n)
+
     def reading(self, base: float, alpha: float) -> TallyReading:
         low, high = 0.0, 1.0
         for _ in range(20):  # halves to a millionth

@@ -48,6 +48,9 @@ class Violations:
             return False
         return self.tally.is_below(self.tolerance, self._base_share, alpha)
 
+    def is_within_at_last(self) -> bool:
+        return self.tally.last_bound() < self.tolerance
+
     def reading(self, alpha: float) -> TallyReading:
         return self.tally.reading(self._base_share, alpha)
 

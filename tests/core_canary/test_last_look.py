@@ -1,0 +1,101 @@
+"""What one look at the end of a canary's time may say that looks at any time may not."""
+
+import math
+import random
+
+import pytest
+
+from penstock.core.canary.counts import Counts
+from penstock.core.canary.dispersion import LAST_BATCHES, LAST_Z, Dispersion, student
+from penstock.core.canary.evidence import NUM_BINS, bin_of
+from penstock.core.canary.judge import begin, judge
+from penstock.core.canary.moments import Moments
+from penstock.core.canary.shift import Shift
+from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.tally import INTERVAL_S, Tally
+from penstock.core.canary.verdict import Abort, Accept, Continue
+
+TWENTY_MINUTES = CanarySpec(max_duration_s=1200.0)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "expected"), [(8, 2.306), (11, 2.201), (30, 2.042), (1000, 1.962)]
+)
+def test_students_quantile(degrees, expected):
+    assert student(LAST_Z, degrees) == pytest.approx(expected, abs=0.01)
+
+
+def drifting(draw, alike):
+    """Differences of mean 0, of which each takes so much over from the one before."""
+    spread, value = Dispersion(), 0.0
+    for _ in range(200):
+        value = alike * value + draw.gauss(0.0, math.sqrt(1 - alike * alike))
+        spread = spread.add(1.0, value)
+    return spread
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
+def test_the_bound_is_below_the_truth_as_seldom_as_it_says(alike):
+    """2.5 %, and a little more where neighbours are alike for longer than a batch."""
+    draw = random.Random(2)
+    spreads = [drifting(draw, alike) for _ in range(400)]
+    missed = sum(spread.mean + spread.last_margin() < 0.0 for spread in spreads)
+    assert 1 <= missed <= 26
+
+
+def test_a_few_batches_bound_nothing():
+    spread = Dispersion()
+    for index in range(LAST_BATCHES):
+        assert spread.last_margin() == math.inf
+        spread = spread.add(1.0, float(index % 2))
+    assert spread.last_margin() < math.inf
+
+
+@pytest.mark.parametrize(("per_interval", "is_known"), [(1, False), (20, True)])
+def test_no_event_among_few_requests_shows_little(per_interval, is_known):
+    tally = Tally()
+    for _ in range(2 * LAST_BATCHES):
+        tally = tally.add(INTERVAL_S, Counts(per_interval, 0), Counts(9 * per_interval, 0))
+    assert (tally.last_bound() < 0.05) is is_known
+
+
+def ended(make, **worse):
+    """The verdicts on canaries with too little traffic to be known at all times, when time is up."""
+    verdicts = []
+    for seed in range(6):
+        state = begin(TWENTY_MINUTES)
+        for block in make.blocks(120, seed=seed, canary_requests=5, control_requests=45, **worse):
+            verdict, state = judge(TWENTY_MINUTES, state, block)
+            if not isinstance(verdict, Continue):
+                break
+        verdicts.append(verdict)
+    return verdicts
+
+
+def test_the_last_look_promotes_what_is_like_stable(make):
+    verdicts = ended(make)
+    assert sum(isinstance(verdict, Accept) for verdict in verdicts) >= 5
+    assert any("at the last look" in verdict.reason for verdict in verdicts)
+
+
+def test_the_last_look_promotes_nothing_that_is_as_much_worse_as_is_tolerated(make):
+    verdicts = ended(make, ttft=0.3 * 1.12)
+    assert all(isinstance(verdict, Abort) for verdict in verdicts)
+
+
+def behind(aheads):
+    """What is known of a canary whose requests stood behind so many, and did not suffer for it."""
+    draw, state = random.Random(7), Shift()
+    for _ in range(15):
+        sides = []
+        for count, many in ((5, aheads), (45, (0, 1, 4))):
+            bins = [[] for _ in range(NUM_BINS)]
+            for index in range(count):
+                bins[bin_of(100, many[index % len(many)])].append(draw.gauss(0.0, 0.8))
+            sides.append(tuple(Moments.of(each) for each in bins))
+        state = state.add(10.0, *sides)
+    return state.estimate().information
+
+
+def test_requests_that_a_long_line_holds_up_count_for_less():
+    assert behind((4, 4, 4, 1, 4)) < 0.6 * behind((0, 1, 0, 1, 0))
