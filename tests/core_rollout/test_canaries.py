@@ -46,13 +46,26 @@ def test_the_scaler_adds_pods_during_a_test_and_takes_none_from_what_is_judged(b
     world = begun("Canary", replicas=10, canary=CanarySpec(min_weight=0.2))
     new, old = world.change()
     world.until("Judging")
-    for desired, stable, side in ((20, 16, 4), (5, 1, 4)):
+    for desired, stable, side in ((20, 16, 4), (5, 3, 4)):
         world.desired = desired
         for _ in range(4):
             world.settle_pods()
             world.reconcile()
         sides = {(s.revision, s.cohort): n for s, n in world.deployments.items()}
         assert sides == {(old, ""): stable, (old, "control"): side, (new, ""): side}
+
+
+def test_stable_keeps_the_pods_that_its_share_needs(begun):
+    """A control of one pod in four takes a twentieth of the traffic off it, not a quarter."""
+    world = begun("Canary", replicas=4)
+    new, old = world.change()
+    world.until("Judging")
+    for _ in range(3):
+        world.settle_pods()
+        world.reconcile()
+    assert world.weights() == {(old, ""): 90, (old, "control"): 5, (new, ""): 5}
+    sides = {(s.revision, s.cohort): n for s, n in world.deployments.items()}
+    assert sides == {(old, ""): 4, (old, "control"): 1, (new, ""): 1}
 
 
 @pytest.mark.parametrize("room", [4, 5, 6, 7])

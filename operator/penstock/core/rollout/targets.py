@@ -1,7 +1,9 @@
 """What is to be there in each phase: pods of each side, and who gets the traffic.
 
-Stable and its control together are as many as all of the traffic needs, so the way back needs no new
-pod; the canary's come on top. No side that is judged loses a pod while it is.
+Stable and its control together are at least as many as all of the traffic needs, so the way back needs
+no new pod; the canary's come on top. Stable keeps the pods that its own share needs: a control that has
+a pod of four and a twentieth of the traffic relieves it of nothing. No side that is judged loses a pod
+while it is.
 """
 
 from dataclasses import dataclass
@@ -96,22 +98,21 @@ class _View:
     def judged(self) -> Targets:
         """The canary's share is what its pods and its control's can carry of what it has earned."""
         earned = pods_for(self.state.weight / 100, self.total)
-        pods: dict[Side, int | None] = {self.new: max(earned, self._replicas(self.new))}
-        sides = [self.new]
+        sides = [self.new, self.control] if self._has_control else [self.new]
+        pods: dict[Side, int | None] = {side: max(earned, self._replicas(side)) for side in sides}
+        able = min(self._ready(side) for side in sides)
+        earned_now = percent(self.state.weight / 100, with_control=self._has_control)
+        weight = min(earned_now, 100 * able // max(1, self.total))
+        left = 100 - weight * len(sides)
         if self._has_control:
-            pods[self.control] = max(earned, self._replicas(self.control))
-            sides.append(self.control)
-            pods[self.stable] = max(1, self.total - self._ready(self.control))
+            back = self.total - self._ready(self.control)
+            pods[self.stable] = max(back, pods_for(left / 100, self.total))
         else:
             pods[self.stable] = max(self.total, self._replicas(self.stable))
-        able = min(self._ready(side) for side in sides)
-        earned_now = percent(self.state.weight / 100, with_control=len(sides) > 1)
-        weight = min(earned_now, 100 * able // max(1, self.total))
         if not weight:
             return Targets(pods, self._stable_shares(100))
         shares = [Share(side, weight) for side in sides]
-        rest = Share(self.stable, 100 - weight * len(sides))
-        return Targets(pods, (rest, *shares))
+        return Targets(pods, (Share(self.stable, left), *shares))
 
     def growing(self) -> Targets:
         """Weights follow pods. Where there is no room for both, stable makes it pod by pod."""
