@@ -8,7 +8,7 @@ from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.judge import Judge, cases_of
 from penstock.controller.meter import Meter
 from penstock.core.canary.counts import Counts
-from penstock.core.canary.evidence import EMPTY_BINS, Arm, History
+from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
 from penstock.core.canary.metric_gate import Unreadable
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.verdict import Abort, Continue, Extend, Shown
@@ -114,7 +114,7 @@ class World:
         for pod, level in (("new", new), ("control", old), ("old", 9.0)):
             logs = [level + 0.1 * (i % 5 - 2) for i in range(requests)]
             ttft = (Moments.of(logs), *EMPTY_BINS[1:])
-            tpot = (Moments.of([0.1 * (i % 5 - 2) for i in range(requests)]), *EMPTY_BINS[1:])
+            tpot = (Moments.of([0.1 * (i % 5 - 2) for i in range(requests)]), *EMPTY_TPOT_BINS[1:])
             name = f"default/{pod}"
             self.arms_of[name] = self.arms_of[name].plus(
                 Arm(requests=requests, ttft=ttft, tpot=tpot, output=Moments.of([1.0] * requests))

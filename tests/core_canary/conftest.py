@@ -5,7 +5,15 @@ import random
 
 import pytest
 
-from penstock.core.canary.evidence import NUM_BINS, Arm, Block, Faults, bin_of
+from penstock.core.canary.evidence import (
+    NUM_BINS,
+    NUM_TPOT_BINS,
+    Arm,
+    Block,
+    Faults,
+    bin_of,
+    tpot_bin_of,
+)
 from penstock.core.canary.moments import NOTHING, Moments
 
 
@@ -14,9 +22,9 @@ def arm(
 ):
     """A side of a block; latencies in seconds."""
 
-    def binned(seconds):
-        bins = [NOTHING] * NUM_BINS
-        bins[bin_of(tokens, ahead)] = Moments.of(math.log(s) for s in seconds)
+    def binned(seconds, bin_, num_bins):
+        bins = [NOTHING] * num_bins
+        bins[bin_] = Moments.of(math.log(s) for s in seconds)
         return tuple(bins)
 
     return Arm(
@@ -24,8 +32,8 @@ def arm(
         errors=errors,
         violations=violations,
         empty_outputs=empty,
-        ttft=binned(ttft),
-        tpot=binned(tpot),
+        ttft=binned(ttft, bin_of(tokens, ahead), NUM_BINS),
+        tpot=binned(tpot, tpot_bin_of(tokens, ahead), NUM_TPOT_BINS),
         overall=Moments.of(math.log(s) for s in ttft),
         output=Moments.of(5.0 for _ in range(requests - errors)),
         prompt_tokens=1000,

@@ -7,15 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.canary.evidence import COUNTERS, NO_REQUESTS, NUM_BINS, Arm
+from penstock.core.canary.evidence import COUNTERS, NO_REQUESTS, NUM_BINS, NUM_TPOT_BINS, Arm
 from penstock.core.canary.moments import NOTHING, Moments
 
 moments = st.lists(st.floats(-14, 14), max_size=4).map(Moments.of)
-bins = st.dictionaries(st.integers(0, NUM_BINS - 1), moments, max_size=5).map(
-    lambda some: tuple(some.get(index, NOTHING) for index in range(NUM_BINS))
-)
+
+
+def binned(num_bins):
+    return st.dictionaries(st.integers(0, num_bins - 1), moments, max_size=5).map(
+        lambda some: tuple(some.get(index, NOTHING) for index in range(num_bins))
+    )
+
+
 counters = {name: st.integers(0, 1000) for name in COUNTERS}
-arms = st.builds(Arm, ttft=bins, tpot=bins, overall=moments, output=moments, **counters)
+arms = st.builds(
+    Arm,
+    ttft=binned(NUM_BINS),
+    tpot=binned(NUM_TPOT_BINS),
+    overall=moments,
+    output=moments,
+    **counters,
+)
 
 
 def numbers(arm):

@@ -10,7 +10,7 @@ from penstock.core.canary.dispersion import LAST_BATCHES, LAST_Z, Dispersion, st
 from penstock.core.canary.evidence import NUM_BINS, bin_of
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.shift import Shift
+from penstock.core.canary.shift import IN_LINE, Shift
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import INTERVAL_S, Tally
 from penstock.core.canary.verdict import Abort, Accept, Continue
@@ -93,7 +93,7 @@ def behind(aheads):
             for index in range(count):
                 bins[bin_of(100, many[index % len(many)])].append(draw.gauss(0.0, 0.8))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides)
+        state = state.add(10.0, *sides, IN_LINE)
     return state.estimate().information
 
 

@@ -15,7 +15,7 @@ from penstock.core.canary.estimate import MULTIPLES, NO_ESTIMATE, PRIOR, Estimat
 from penstock.core.canary.evidence import NUM_AHEADS, NUM_BINS, History, bin_of
 from penstock.core.canary.gates import poisson_tail
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.shift import Shift
+from penstock.core.canary.shift import IN_LINE, NO_LINES, Shift
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.violations import Violations
 from penstock.core.canary.weight import next_weight
@@ -157,7 +157,7 @@ def shifted(draw, seconds_each, shift, *, by_length=0.0, intervals=60):
                 which = draw.randrange(2)
                 bins[which].append(draw.gauss(level + by_length * which, 0.5))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides)
+        state = state.add(10.0, *sides, IN_LINE)
     return state.estimate()
 
 
@@ -189,7 +189,7 @@ def queued(draw, intervals, *, canary_ahead, known=(0, 5)):
                 ahead = draw.choice(aheads)
                 bins[bin_of(100, ahead)].append(draw.gauss(3.0 if ahead else 1.0, 0.5))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides)
+        state = state.add(10.0, *sides, IN_LINE)
     return state.estimate()
 
 
@@ -216,7 +216,7 @@ def alike(draw, intervals):
             for ahead in (0, 1, 2, 3, 4, 1, 2, 3):
                 bins[bin_of(100, ahead)].append(fate + draw.gauss(0.0, 0.6))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides)
+        state = state.add(10.0, *sides, IN_LINE)
         most = max(most, state.estimate().e_value(SCALE))
     return most
 
@@ -231,9 +231,9 @@ def test_requests_are_gathered_until_there_are_enough():
     one = (Moments.of([0.0]),)
     state = Shift()
     for _ in range(5):
-        state = state.add(10.0, one, one)
+        state = state.add(10.0, one, one, NO_LINES)
     assert state.dispersion.n == 0
-    assert state.add(10.0, one, one).dispersion.n == 1  # a minute is over
+    assert state.add(10.0, one, one, NO_LINES).dispersion.n == 1  # a minute is over
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 1)), min_size=1, max_size=30))

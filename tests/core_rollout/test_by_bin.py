@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
+from penstock.core.canary.evidence import EMPTY_TPOT_BINS, NUM_BINS, Arm, bin_of
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.rollout.by_bin import by_bin
 
@@ -12,7 +12,7 @@ from penstock.core.rollout.by_bin import by_bin
 def arm(tokens, *seconds, ahead=0):
     bins = [NOTHING] * NUM_BINS
     bins[bin_of(tokens, ahead)] = Moments.of(map(math.log, seconds))
-    return Arm(requests=len(seconds), ttft=tuple(bins), tpot=(NOTHING,) * NUM_BINS)
+    return Arm(requests=len(seconds), ttft=tuple(bins), tpot=EMPTY_TPOT_BINS)
 
 
 @pytest.mark.parametrize(

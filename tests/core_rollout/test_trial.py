@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.api.status import Evidence
-from penstock.core.canary.evidence import EMPTY_BINS, Arm, Block, History
+from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Block, History
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.spec import CanarySpec
@@ -21,8 +21,9 @@ def arms(draw):
     requests = draw(st.integers(0, 30))
     errors = draw(st.integers(0, requests // 10))
     logs = draw(st.lists(st.floats(-3, 3), min_size=requests, max_size=requests))
-    bins = (Moments.of(logs), *EMPTY_BINS[1:])
-    return Arm(requests=requests, errors=errors, ttft=bins, tpot=bins, output=Moments.of(logs))
+    ttft = (Moments.of(logs), *EMPTY_BINS[1:])
+    tpot = (Moments.of(logs), *EMPTY_TPOT_BINS[1:])
+    return Arm(requests=requests, errors=errors, ttft=ttft, tpot=tpot, output=Moments.of(logs))
 
 
 @settings(max_examples=40, deadline=None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.adapters.feed import PATH, parse
-from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
+from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, bin_of, tpot_bin_of
 from penstock.core.routing import Side
 from penstock.core.rule import Objectives
 
@@ -90,10 +90,11 @@ async def test_a_sound_stream(pair):
     assert (arm.prompt_tokens, arm.cached_tokens) == (300, 256)
     assert arm.output.total == pytest.approx(math.log(2))
     its_bin = bin_of(300, 0)
-    assert [m.n for m in arm.ttft] == [m.n for m in arm.tpot]
+    its_tpot_bin = tpot_bin_of(300, 0)
     assert [m.n for m in arm.ttft] == [i == its_bin for i in range(NUM_BINS)]
+    assert [m.n for m in arm.tpot] == [i == its_tpot_bin for i in range(NUM_TPOT_BINS)]
     assert arm.overall.n == 1
-    assert 0.01 < math.exp(arm.tpot[its_bin].mean) < 5
+    assert 0.01 < math.exp(arm.tpot[its_tpot_bin].mean) < 5
     assert 0 < math.exp(arm.ttft[its_bin].mean) < 5
 
 
@@ -113,6 +114,36 @@ async def test_requests_ahead(pair):
     arm = (await told(front))["default/chat"]["default/engine-0"]
     assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {
         bin_of(300, 0): 1, bin_of(300, 1): 1, bin_of(300, 2): 1,
+    }  # fmt: skip
+
+
+async def test_requests_beside(pair):
+    """The second comes while the first is being answered: it stands behind nobody, but is not alone."""
+    is_begun, held = asyncio.Event(), asyncio.Event()
+
+    async def hold(request):
+        if is_begun.is_set():
+            await saying(said("a"), said("b"), USAGE % 2, DONE)(request)
+            return
+        await request.head()
+        await request.chunk(said("a"))
+        is_begun.set()
+        await held.wait()
+        for chunk in (said("b"), USAGE % 2, DONE):
+            await request.chunk(chunk)
+        await request.end()
+
+    front = await pair(hold, weights={"r1": 100, "r2": 0})
+    first = asyncio.create_task(front.ask(CHAT, stream=True))
+    await is_begun.wait()
+    await asyncio.sleep(0.2)
+    await front.ask(CHAT, stream=True)
+    held.set()
+    await first
+    arm = (await told(front))["default/chat"]["default/engine-0"]
+    assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {bin_of(300, 0): 2}
+    assert {i: m.n for i, m in enumerate(arm.tpot) if m.n} == {
+        tpot_bin_of(300, 0): 1, tpot_bin_of(300, 1): 1,
     }  # fmt: skip
 
 

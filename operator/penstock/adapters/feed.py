@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from penstock.core.canary.evidence import NUM_BINS
+from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS
 from penstock.core.feed import Feed
 from penstock.core.plain import Unreadable, from_plain
 from penstock.core.signals import Missing
@@ -33,6 +33,6 @@ def parse(who: str, text: str) -> Feed | Missing:
             if len(histogram.counts) != len(histogram.bounds) + 1:
                 return Missing(who, "unreadable feed: a histogram has not one count a bucket")
     for arm in (arm for arms in feed.arms.values() for arm in arms.values()):
-        if len(arm.ttft) != NUM_BINS or len(arm.tpot) != NUM_BINS:
+        if len(arm.ttft) != NUM_BINS or len(arm.tpot) != NUM_TPOT_BINS:
             return Missing(who, "unreadable feed: an arm has other bins")
     return feed

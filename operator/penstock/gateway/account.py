@@ -37,6 +37,7 @@ class Account:
         self.in_flight: set[Asked] = set()
         self._arms: dict[str, ArmCount] = {}
         self._unanswered: dict[str, int] = {}
+        self._unended: dict[str, int] = {}
         self._known_tokens = FIRST_BELIEF_TOKENS
         self._known_bytes = FIRST_BELIEF_TOKENS * BYTES_PER_TOKEN
 
@@ -51,17 +52,20 @@ class Account:
         """pod: of an engine, "namespace/name"."""
         return self._arms.setdefault(pod, ArmCount())
 
-    def given(self, pod: str) -> int:
-        """A request goes to the pod; how many wait there for their first byte before it."""
-        ahead = self._unanswered.get(pod, 0)
-        self._unanswered[pod] = ahead + 1
-        return ahead
+    def given(self, pod: str) -> tuple[int, int]:
+        """A request goes to the pod; how many wait there for their first byte before it, and how many
+        of its have not ended."""
+        ahead, beside = self._unanswered.get(pod, 0), self._unended.get(pod, 0)
+        self._unanswered[pod], self._unended[pod] = ahead + 1, beside + 1
+        return ahead, beside
 
     def answered(self, pod: str) -> None:
         """A request that was given to the pod waits no more."""
-        self._unanswered[pod] -= 1
-        if not self._unanswered[pod]:
-            del self._unanswered[pod]
+        _one_less(self._unanswered, pod)
+
+    def left(self, pod: str) -> None:
+        """A request that was given to the pod has ended, however it did."""
+        _one_less(self._unended, pod)
 
     def only(self, pods: Container[str]) -> None:
         """pods: all engines that are there; the others are forgotten."""
@@ -91,3 +95,9 @@ class Account:
             ttft_s=self.ttft_s.histogram(),
             tpot_s=self.tpot_s.histogram(),
         )
+
+
+def _one_less(counts: dict[str, int], pod: str) -> None:
+    counts[pod] -= 1
+    if not counts[pod]:
+        del counts[pod]

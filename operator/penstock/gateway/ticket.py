@@ -33,7 +33,7 @@ class Ticket:
         # From here on it is the engine's time: what another one lost before is not laid to this one.
         self._since_s = came_s
         self._sent_s = self._first_s = self._last_s = came_s
-        self._ahead = 0
+        self._ahead = self._beside = 0
         self.has_begun = False
         self.came_s = came_s
         self.prompt_tokens = account.estimate_tokens(body_bytes)
@@ -55,11 +55,13 @@ class Ticket:
         if seat is not None and not self._is_stream:
             seat.presume()
         self._account.in_flight.add(self)
-        self._ahead, self._sent_s = self._account.given(pod), monotonic()
+        self._ahead, self._beside = self._account.given(pod)
+        self._sent_s = monotonic()
         try:
             yield
         finally:
             self._account.in_flight.discard(self)
+            self._account.left(pod)
             if not self.has_begun:
                 self._since_s = monotonic()
                 self._account.answered(pod)
@@ -128,6 +130,7 @@ class Ticket:
             arm.timed(
                 prompt_tokens or self.prompt_tokens,
                 self._ahead,
+                self._beside,
                 self._first_s - self._sent_s,
                 self._tpot_s,
                 overall_s=self._ttft_s,

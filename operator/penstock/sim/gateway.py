@@ -58,6 +58,7 @@ class Gateway:
         self._endpoints: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
         self._unanswered: dict[str, int] = {}
+        self._unended: dict[str, int] = {}
         self._sent: dict[str, tuple[Request, Waiting, Place]] = {}
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
@@ -207,7 +208,8 @@ class Gateway:
         request.pod = pod
         request.num_tries += 1
         request.ahead, request.sent_s = self._unanswered.get(pod, 0), self._clock.now
-        self._unanswered[pod] = request.ahead + 1
+        request.beside = self._unended.get(pod, 0)
+        self._unanswered[pod], self._unended[pod] = request.ahead + 1, request.beside + 1
         self._sent[request.request_id] = (request, waiting, place)
         if not self._engines[pod].submit(request, self._engine_tpot_s):
             self._settle(request)
@@ -217,6 +219,7 @@ class Gateway:
         """It is not under way any more: what it added to an engine's load is taken off."""
         _, waiting, place = self._sent.pop(request.request_id)
         self._in_flight[request.pod] -= round(waiting.kv_tokens)
+        self._unended[request.pod] -= 1
         if request.first_token_s is None:
             self._unanswered[request.pod] -= 1
         place.left()

@@ -120,7 +120,12 @@ class Rollout:
         tpot_s = request.tpot_s if request.output_tokens > 1 else None
         engine_s = request.ttft_s - (request.sent_s - request.arrival_s)
         count.timed(
-            request.prompt_tokens, request.ahead, engine_s, tpot_s, overall_s=request.ttft_s
+            request.prompt_tokens,
+            request.ahead,
+            request.beside,
+            engine_s,
+            tpot_s,
+            overall_s=request.ttft_s,
         )
 
     def _look(self) -> None:

@@ -2,7 +2,7 @@
 
 import math
 
-from penstock.core.canary.evidence import NUM_BINS, Arm, bin_of
+from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, bin_of, tpot_bin_of
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.canary.tenants import MAX_TENANTS, NOBODY, OTHERS, Tenant
 
@@ -17,7 +17,7 @@ class ArmCount:
         self.requests = self._errors = self._violations = self._empty_outputs = 0
         self._prompt_tokens = self._cached_tokens = 0
         self._ttft = [NOTHING] * NUM_BINS
-        self._tpot = [NOTHING] * NUM_BINS
+        self._tpot = [NOTHING] * NUM_TPOT_BINS
         self._overall = self._output = NOTHING
         self._tenants: dict[str, Tenant] = {}
 
@@ -41,18 +41,21 @@ class ArmCount:
         self,
         prompt_tokens: int,
         ahead: int,
+        beside: int,
         ttft_s: float,
         tpot_s: float | None,
         *,
         overall_s: float,
         tenant: str | None = None,
     ) -> None:
-        """ahead: requests that the engine had not begun to answer when it was given this one.
-        overall_s: ttft_s and what the request waited before. tpot_s: None of one token."""
+        """ahead: requests that the engine had not begun to answer when it was given this one. beside:
+        those and the ones that it was answering. overall_s: ttft_s and what the request waited
+        before. tpot_s: None of one token."""
         bin_ = bin_of(prompt_tokens, ahead)
         self._overall = _with(self._overall, overall_s)
         self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
         if tpot_s is not None:
+            bin_ = tpot_bin_of(prompt_tokens, beside)
             self._tpot[bin_] = _with(self._tpot[bin_], tpot_s)
         tpot = NOTHING if tpot_s is None else _with(NOTHING, tpot_s)
         self._add(tenant, Tenant(ttft=_with(NOTHING, ttft_s), tpot=tpot))

@@ -17,9 +17,15 @@ NUM_LENGTHS = len(LENGTH_BOUNDS_TOKENS) + 1
 AHEAD_BOUNDS = (0, 1, 3, 7, 15)
 NUM_AHEADS = len(AHEAD_BOUNDS) + 1
 NUM_BINS = NUM_LENGTHS * NUM_AHEADS
+# Of the requests that an engine had been given and not ended: what it writes at once shares its steps, and
+# the time of a step grows with them. Half as many more are a few percent of TPOT.
+BESIDE_BOUNDS = (0, 1, 2, 3, 5, 8, 12, 18, 27, 40, 60)
+NUM_BESIDES = len(BESIDE_BOUNDS) + 1
+NUM_TPOT_BINS = NUM_LENGTHS * NUM_BESIDES
 
 Binned = tuple[Moments, ...]
 EMPTY_BINS: Binned = (NOTHING,) * NUM_BINS
+EMPTY_TPOT_BINS: Binned = (NOTHING,) * NUM_TPOT_BINS
 
 COUNTERS = (
     "requests", "errors", "violations", "empty_outputs", "prompt_tokens", "cached_tokens",
@@ -27,15 +33,21 @@ COUNTERS = (
 
 
 def bin_of(prompt_tokens: int, ahead: int) -> int:
-    """Bins of one prompt length stand together."""
+    """Of TTFT. Bins of one prompt length stand together."""
     length = bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
     return length * NUM_AHEADS + bisect_left(AHEAD_BOUNDS, ahead)
 
 
+def tpot_bin_of(prompt_tokens: int, beside: int) -> int:
+    """Likewise."""
+    length = bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
+    return length * NUM_BESIDES + bisect_left(BESIDE_BOUNDS, beside)
+
+
 def of_length(bins: "Binned", length: int) -> Moments:
-    """All of one bin of prompt lengths, however many were ahead."""
-    low = length * NUM_AHEADS
-    return reduce(Moments.plus, bins[low : low + NUM_AHEADS])
+    """All of one bin of prompt lengths, whatever the engine was doing."""
+    each = len(bins) // NUM_LENGTHS
+    return reduce(Moments.plus, bins[length * each : (length + 1) * each])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +55,10 @@ class Arm:
     """One side of the comparison.
 
     requests: that ended, failed ones included. violations: that missed an objective, failed ones
-    included. empty_outputs: that succeeded and said nothing. ttft, tpot: log seconds, since the
-    engine was given the request, per bin of prompt length and of requests ahead. overall: log
-    seconds to the first token since the request came. output: log of output tokens.
+    included. empty_outputs: that succeeded and said nothing. ttft: log seconds since the engine was
+    given the request, per bin of prompt length and of requests ahead. tpot: log seconds, per bin of
+    prompt length and of requests beside. overall: log seconds to the first token since the request
+    came. output: log of output tokens.
     prompt_tokens and cached_tokens: for the prefix-hit rate. tenants: by name, where they are asked for.
     """
 
@@ -54,7 +67,7 @@ class Arm:
     violations: int = 0
     empty_outputs: int = 0
     ttft: Binned = EMPTY_BINS
-    tpot: Binned = EMPTY_BINS
+    tpot: Binned = EMPTY_TPOT_BINS
     overall: Moments = NOTHING
     output: Moments = NOTHING
     prompt_tokens: int = 0

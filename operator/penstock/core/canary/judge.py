@@ -18,7 +18,7 @@ from penstock.core.canary.counts import NONE, Counts
 from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_HISTORY, Block, History
-from penstock.core.canary.shift import Shift
+from penstock.core.canary.shift import AT_ONCE, IN_LINE, NO_LINES, Shift
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import TallyReading
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Verdict
@@ -178,9 +178,9 @@ def _observed(state: JudgeState, block: Block) -> JudgeState:
     canary, control, length_s = block.canary, block.control, block.length_s
     ttft, overall, tpot = state.ttft, state.overall, state.tpot
     if state.warm_up.is_over:
-        ttft = ttft.add(length_s, canary.ttft, control.ttft)
-        overall = overall.add(length_s, (canary.overall,), (control.overall,))
-        tpot = tpot.add(length_s, canary.tpot, control.tpot)
+        ttft = ttft.add(length_s, canary.ttft, control.ttft, IN_LINE)
+        overall = overall.add(length_s, (canary.overall,), (control.overall,), NO_LINES)
+        tpot = tpot.add(length_s, canary.tpot, control.tpot, AT_ONCE)
     violations = state.violations
     if state.warm_up.is_over:
         violations = violations.add(
@@ -193,7 +193,7 @@ def _observed(state: JudgeState, block: Block) -> JudgeState:
         ttft=ttft,
         overall=overall,
         tpot=tpot,
-        output=state.output.add(length_s, (canary.output,), (control.output,)),
+        output=state.output.add(length_s, (canary.output,), (control.output,), NO_LINES),
         errors=state.errors.add(
             length_s,
             Counts(canary.requests, canary.errors),

@@ -15,7 +15,7 @@ from functools import reduce
 
 from penstock.core.canary.dispersion import UNDISPERSED, Dispersion
 from penstock.core.canary.estimate import NO_ESTIMATE, Estimate
-from penstock.core.canary.evidence import NUM_AHEADS, Binned
+from penstock.core.canary.evidence import Binned
 from penstock.core.canary.moments import NOTHING, Moments
 
 # An interval ends when there are so many requests, and so many on each side: one of all of them is
@@ -35,6 +35,9 @@ ASSUMED_INTERVALS = 30.0
 MOST_ALIKE = 12.0
 # By bin of requests ahead: the middle of the bin, less the one that is being answered, which is no line.
 IN_LINE = (0.0, 0.0, 1.5, 4.5, 10.5, 20.0)
+# By bin of requests beside: the middle. They are no line, but as alike: they share their steps.
+AT_ONCE = (0.0, 1.0, 2.0, 3.0, 4.5, 7.0, 10.5, 15.5, 23.0, 34.0, 50.5, 80.0)
+NO_LINES = (0.0,)
 # Of the control, before a queue of that length is compared.
 MIN_LEVEL = 4
 # Pseudo-requests: a bin's level leans on that of all lengths with as many ahead, the canary's variance
@@ -95,7 +98,10 @@ class Shift:
     control: Side = Side()
     dispersion: Dispersion = UNDISPERSED
 
-    def add(self, length_s: float, canary: Binned, control: Binned) -> "Shift":
+    def add(
+        self, length_s: float, canary: Binned, control: Binned, lines: tuple[float, ...]
+    ) -> "Shift":
+        """lines: by the bins of each prompt length, those that a request is alike with."""
         opened = replace(
             self,
             open_s=self.open_s + length_s,
@@ -105,12 +111,12 @@ class Shift:
         sides = _count(opened.open_canary), _count(opened.open_control)
         is_full = min(sides) >= SIDE_REQUESTS and sum(sides) >= INTERVAL_REQUESTS
         if is_full or (min(sides) and opened.open_s >= INTERVAL_S):
-            return opened._closed()
+            return opened._closed(lines)
         return opened
 
-    def _closed(self) -> "Shift":
+    def _closed(self, lines: tuple[float, ...]) -> "Shift":
         seen = _plus(self.levels, self.open_control)
-        levels = _levels(self.levels or self.open_control)
+        levels = _levels(self.levels or self.open_control, len(lines))
         canary = _residual(self.open_canary, levels)
         control = _residual(self.open_control, levels)
         if not (canary.n and control.n):
@@ -119,8 +125,8 @@ class Shift:
         return Shift(
             self.assumed,
             levels=seen,
-            canary=self.canary.add(canary, weight, _in_line(self.open_canary)),
-            control=self.control.add(control, weight, _in_line(self.open_control)),
+            canary=self.canary.add(canary, weight, _in_line(self.open_canary, lines)),
+            control=self.control.add(control, weight, _in_line(self.open_control, lines)),
             dispersion=self.dispersion.add(weight, canary.mean - control.mean),
         )
 
@@ -160,21 +166,21 @@ def _count(bins: Binned) -> int:
     return sum(moments.n for moments in bins)
 
 
-def _in_line(bins: Binned) -> float:
+def _in_line(bins: Binned, lines: tuple[float, ...]) -> float:
     """The mean of the requests' lines."""
-    total = sum(moments.n * IN_LINE[index % NUM_AHEADS] for index, moments in enumerate(bins))
+    total = sum(moments.n * lines[index % len(lines)] for index, moments in enumerate(bins))
     return total / _count(bins)
 
 
-def _levels(seen: Binned) -> list[float | None]:
+def _levels(seen: Binned, num_lines: int) -> list[float | None]:
     """The level of each bin, by what the control showed; None where it had hardly such a queue."""
-    of_aheads = [
-        reduce(Moments.plus, filter(_n, seen[ahead::NUM_AHEADS]), NOTHING)
-        for ahead in range(NUM_AHEADS)
+    of_lines = [
+        reduce(Moments.plus, filter(_n, seen[line::num_lines]), NOTHING)
+        for line in range(num_lines)
     ]
     return [
-        _leaning(each, of_aheads[index % NUM_AHEADS].mean)
-        if of_aheads[index % NUM_AHEADS].n >= MIN_LEVEL
+        _leaning(each, of_lines[index % num_lines].mean)
+        if of_lines[index % num_lines].n >= MIN_LEVEL
         else None
         for index, each in enumerate(seen)
     ]

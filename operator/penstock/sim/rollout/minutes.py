@@ -8,9 +8,12 @@ import numpy as np
 
 from penstock.core.canary.evidence import (
     AHEAD_BOUNDS,
+    BESIDE_BOUNDS,
     LENGTH_BOUNDS_TOKENS,
     NUM_AHEADS,
+    NUM_BESIDES,
     NUM_BINS,
+    NUM_TPOT_BINS,
     Arm,
     Binned,
     Block,
@@ -119,12 +122,13 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
     blocks = round((stop_s - start_s) / BLOCK_S)
     block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
     good = ~side.failed
-    bins = NUM_AHEADS * np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
-    bins += np.searchsorted(AHEAD_BOUNDS, side.ahead)
+    length = np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
+    # A queue of one server has no answers that are being written: those beside are those ahead.
+    ahead = NUM_AHEADS * length + np.searchsorted(AHEAD_BOUNDS, side.ahead)
+    beside = NUM_BESIDES * length + np.searchsorted(BESIDE_BOUNDS, side.ahead)
     violated = side.failed | (side.ttft > limits.ttft) | (side.tpot > limits.tpot)
-    cell = (block * NUM_BINS + bins)[good]
-    ttft = _cells(cell, side.ttft[good], blocks * NUM_BINS)
-    tpot = _cells(cell, side.tpot[good], blocks * NUM_BINS)
+    ttft = _cells((block * NUM_BINS + ahead)[good], side.ttft[good], blocks * NUM_BINS)
+    tpot = _cells((block * NUM_TPOT_BINS + beside)[good], side.tpot[good], blocks * NUM_TPOT_BINS)
     overall = _cells(block[good], side.ttft[good], blocks)
     output = _cells(block[good], side.output[good], blocks)
     requests = np.bincount(block, minlength=blocks).tolist()
@@ -138,7 +142,7 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
             errors=errors[i],
             violations=violations[i],
             ttft=ttft[i * NUM_BINS : (i + 1) * NUM_BINS],
-            tpot=tpot[i * NUM_BINS : (i + 1) * NUM_BINS],
+            tpot=tpot[i * NUM_TPOT_BINS : (i + 1) * NUM_TPOT_BINS],
             overall=overall[i],
             output=output[i],
             prompt_tokens=round(prompt[i]),
