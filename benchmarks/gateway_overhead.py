@@ -1,7 +1,7 @@
 """What the gateway costs: the same requests straight to a trivial engine and through the gateway.
 
     python benchmarks/gateway_overhead.py [--seconds 5] [--clients 16] [--chunks 50]
-    python benchmarks/gateway_overhead.py --copies [--rate 50] [--rounds 40]
+    python benchmarks/gateway_overhead.py --copies [--rate 50] [--rounds 40] [--pause-ms 20]
 
 The engine and the gateway are processes of their own; the load comes from this one. All ways are
 measured in turn, several times, so that a noisy machine disturbs them alike: straight to the engine,
@@ -14,6 +14,10 @@ requests without a word. Every four requests go each of the ways, in an order th
 what disturbs the machine meets all of them; the interval of the difference is a bootstrap's over rounds
 of a hundred requests. Beside the latency as the client sees it stands what the gateway's event loop
 computed from a request's arrival to the end of its answer: a busy machine does not lengthen that.
+
+With --pause-ms, engines answer after a pause with hardly any work, as they do where they have processors
+of their own: always the same for callers, drawn from half to one and a half of it for copies, so that
+both answers come at once now and then.
 """
 
 import argparse
@@ -52,8 +56,8 @@ RESAMPLES = 1000
 WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
 
 
-async def engine(chunks: int) -> None:
-    """Answers at once: a stream of `chunks` events, or one body. Of -1 chunks: never."""
+async def engine(chunks: int, least_s: float, most_s: float) -> None:
+    """Answers after a pause: a stream of `chunks` events, or one body. Of -1 chunks: never."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -63,6 +67,8 @@ async def engine(chunks: int) -> None:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
                 body = await reader.readexactly(length)
+                if most_s:
+                    await asyncio.sleep(random.uniform(least_s, most_s))
                 if b'"stream": true' not in body:
                     writer.write(
                         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
@@ -282,11 +288,13 @@ def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[f
 @asynccontextmanager
 async def processes(options: argparse.Namespace) -> AsyncIterator[tuple[int, int, int]]:
     """(port of the engine, port of the gateway, pid of the gateway)."""
-    chunks = str(options.chunks)
+    chunks, pause_s = str(options.chunks), options.pause_ms / 1e3
+    for_callers = str(pause_s), str(pause_s)
+    for_copies = str(0.5 * pause_s), str(1.5 * pause_s)
     async with (
-        process("engine", chunks) as (engine_port, _),
-        process("engine", chunks) as (shadow_port, _),
-        process("engine", "-1") as (mute_port, _),
+        process("engine", chunks, *for_callers) as (engine_port, _),
+        process("engine", chunks, *for_copies) as (shadow_port, _),
+        process("engine", "-1", *for_copies) as (mute_port, _),
         process("gateway", *map(str, (engine_port, shadow_port, mute_port))) as (gateway_port, pid),
     ):
         yield engine_port, gateway_port, pid
@@ -294,7 +302,7 @@ async def processes(options: argparse.Namespace) -> AsyncIterator[tuple[int, int
 
 def main() -> None:
     if sys.argv[1:2] == ["engine"]:
-        asyncio.run(engine(int(sys.argv[2])))
+        asyncio.run(engine(int(sys.argv[2]), *map(float, sys.argv[3:])))
     elif sys.argv[1:2] == ["gateway"]:
         import uvicorn
 
@@ -309,6 +317,7 @@ def main() -> None:
         parser.add_argument("--chunks", type=int, default=50)
         parser.add_argument("--copies", action="store_true", help="what a copy adds, alone")
         parser.add_argument("--rate", type=float, default=50.0, help="streams a second, of copies")
+        parser.add_argument("--pause-ms", type=float, default=0.0, help="before an engine answers")
         parser.add_argument("--rounds", type=int, default=40, help="of copies")
         options = parser.parse_args()
         if options.copies:
