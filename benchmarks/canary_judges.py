@@ -108,7 +108,7 @@ def healthy(campaign: Campaign) -> list[str]:
             )
             label = f"{kind}, {rate:g} rps"
             everything += campaign.row(label, scenario)
-            if latency != "queue" and rate >= 1 and campaign.rows[label]["promoted"] < 0.95:
+            if rate >= 1 and campaign.rows[label]["promoted"] < 0.95:
                 missed.append(f"{label}: promoted {share(campaign.rows[label], 'promoted')}")
         if latency == "queue":
             everything += grown(campaign, kind, utilization, missed)
