@@ -74,13 +74,14 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     file = tmp_path / "load.jsonl"
     workload = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=96, seed=SEED)
     async with Load(stage.cluster.gateway_url, workload) as load, asyncio.TaskGroup() as group:
-        recording = group.create_task(recorded(stage, file, 60))
+        recording = group.create_task(recorded(stage, file, 40))
         load.set_clients(2)
         await asyncio.sleep(10)
         load.set_clients(40)
         took_s = await stage.until(
             lambda view: view.scaling.get("desired", 1) > 1, SERVICE, within_s=60, what="a decision"
         )
+        load.set_clients(4)  # enough to learn from, and the processor is free for the second engine
         await stage.until(lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines")
         await eventually(
             lambda: is_learned(stage), within_s=120, what="what the load taught is kept"

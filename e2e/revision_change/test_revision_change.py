@@ -58,7 +58,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
         "revisionHistoryLimit": 0, "strategy": "BlueGreen",
         "blueGreen": {"autoPromote": False, "previousKept": "1s"},
     }  # fmt: skip
-    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED)
+    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED, think_s=0.1)
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)
         stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
@@ -85,10 +85,10 @@ async def live(cluster: Cluster, models: Path) -> Life:
 
 
 async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, tuple[str, str]]:
-    """Change the spec while six clients stream, and say when to switch; until the old revision's pods
+    """Change the spec while clients stream, and say when to switch; until the old revision's pods
     are gone."""
     before = (await stage.view(NAME)).status["stableRevision"]
-    load.set_clients(6)
+    load.set_clients(4)
     await asyncio.sleep(3)
     patch(stage, {"engine": {"maxModelLen": 768}})
     await stage.until(

@@ -51,7 +51,7 @@ async def test_it_makes_room_where_it_may_and_goes_back_where_it_may_not(stage: 
 
         return check
 
-    workload = Workload(NAME, corpus(ROOT), prompt_words=30, max_tokens=8, seed=1, think_s=0.2)
+    workload = Workload(NAME, corpus(ROOT), prompt_words=30, max_tokens=8, seed=1, think_s=0.5)
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.set_clients(2)
         patch(stage, {"engine": {"seed": 1}})

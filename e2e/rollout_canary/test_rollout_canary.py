@@ -17,7 +17,7 @@ from penstock.demo.stage import Stage
 ROOT = Path(__file__).parents[2]
 NAME = "released"
 # Engines that are never idle would leave the next ones little of the machine to start with.
-THINK_S = 0.3
+THINK_S = 1.0
 CANARY = {"strategy": "Canary", "canary": {"minWeight": 0.3, "maxWeight": 0.4}}
 SHADOW = {"shadow": {"share": 1.0, "duration": "15s"}}
 

@@ -74,7 +74,7 @@ def test_a_queue_drains_as_answers_end(waiting: int) -> None:
 def pressed(found: Queue, seconds: float) -> tuple[Pressure, float]:
     pressure, now_s = Pressure(), 0.0
     while now_s <= seconds:
-        pressure = pressure.after(found, now_s)
+        pressure = pressure.after(found, now_s, TTFT_S)
         now_s += 2.0
     return pressure, now_s - 2.0
 
@@ -109,4 +109,13 @@ def test_a_queue_that_went_begins_anew() -> None:
     found = queue([engine(16, waiting=20)])
     pressure, now_s = pressed(found, 60)
     assert pressure.is_lasting(now_s)
-    assert pressure.after(replace(found, waiting=0), now_s) == Pressure()
+    gone = replace(found, waiting=0, drain_s=0.0)
+    assert pressure.after(gone, now_s, TTFT_S) == Pressure()
+
+
+@pytest.mark.parametrize(("engines", "is_lasting"), [(1, True), (4, False)])
+def test_a_few_that_wait_keep_no_large_fleet(engines: int, is_lasting: bool) -> None:
+    """Beside one engine three are a queue; where many take them at once, others wait a moment later."""
+    found = queue([engine(12, waiting=3), *[engine(12)] * (engines - 1)])
+    pressure, now_s = pressed(found, 60)
+    assert pressure.is_lasting(now_s) == is_lasting

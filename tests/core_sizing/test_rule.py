@@ -105,6 +105,16 @@ def test_a_crowd_that_is_over_goes_unless_ten_minutes_are_almost_over(
     assert asked[-1] < high
 
 
+def test_what_goes_after_a_part_of_a_growth_is_not_held_for_it() -> None:
+    """To go on in one direction is no second reversal."""
+    world = World(2, Bounds(1, 20))
+    world.runs(900, 4.0)
+    high = world.runs(100, 20.0)[-1]
+    lower = world.runs(150, 9.0)[-1]
+    assert lower <= high - 2
+    assert world.runs(150, 7.5)[-1] < lower
+
+
 @pytest.mark.parametrize("blind", [{"gateway": Missing("gateway", "timeout")}, {"pods": ()}])
 def test_whoever_cannot_see_does_not_shrink(blind: dict[str, object]) -> None:
     world = World(2, Bounds(1, 20))

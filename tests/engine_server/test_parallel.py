@@ -10,7 +10,7 @@ import httpx
 import psutil
 import pytest
 
-LONG = {"prompt": "The engine", "max_tokens": 500, "ignore_eos": True, "stream": True}
+LONG = {"prompt": "The engine", "max_tokens": 200, "ignore_eos": True, "stream": True}
 GREEDY = {"prompt": "The engine", "max_tokens": 20, "temperature": 0}
 END_TIMEOUT_S = 20
 

@@ -1,4 +1,4 @@
-"""A tenth of benchmarks/structured_output.py, and all of its hostile cases without an engine."""
+"""A twentieth of benchmarks/structured_output.py, and all of its hostile cases without an engine."""
 
 import asyncio
 import importlib.util
@@ -44,17 +44,17 @@ def client(launch: Any) -> httpx.Client:
 def test_answers_keep_to_schemas_of_growing_depth(
     campaign: ModuleType, client: httpx.Client
 ) -> None:
-    verdicts = campaign.keep_schemas(client, 32, seed=1)
+    verdicts = campaign.keep_schemas(client, 16, seed=1)
     campaign.report("schemas", verdicts)
     outcomes = Counter(verdict.outcome for verdict in verdicts)
-    assert outcomes["kept"] >= 28
+    assert outcomes["kept"] >= 14
     assert outcomes.keys() <= {"kept", "unfinished"}
 
 
 def test_hostile_requests_harm_nobody(campaign: ModuleType, client: httpx.Client) -> None:
     cases = list(campaign.hostile())
     assert len(cases) >= 200
-    verdicts, _ = campaign.harm(client, str(client.base_url), cases[::10])
+    verdicts, _ = campaign.harm(client, str(client.base_url), cases[::20])
     campaign.report("hostile", verdicts)
     assert {verdict.outcome for verdict in verdicts} <= {"kept", "refused", "unfinished"}
     assert client.get("/ready").status_code == 200

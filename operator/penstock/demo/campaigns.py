@@ -1,6 +1,7 @@
 """Runs that end in a figure: the same code behind a benchmark's full size and a test's small one."""
 
 import asyncio
+import math
 import random
 import re
 from collections import Counter
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.adapters.clock import monotonic
 from penstock.core.manifests.system import GATEWAY, NAMESPACE, OPERATOR
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.stage import Stage
@@ -25,9 +27,11 @@ def corpus(root: Path) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How a run's requests ended, and how many engines there were at most."""
+    """How a run's requests ended, and how many engines there were at most. cut_by_nobody: streams that
+    ended with an error event though no engine was killed while they ran."""
 
     ends: Counter[End]
+    cut_by_nobody: int
     peak_ready: int
     final_ready: int
     first_bad: Outcome | None
@@ -46,6 +50,7 @@ async def scale_under_load(
     The last tenth of the requests is sent by few clients, so that they flow while it shrinks.
     """
     workload = Workload(service, words, prompt_words=110, max_tokens=128, seed=seed)
+    killed_s = math.inf
     async with Load(stage.cluster.gateway_url, workload) as load:
         load.limit(requests - requests // 10)
         load.set_clients(44)
@@ -56,6 +61,7 @@ async def scale_under_load(
             view = await stage.view(service)
             ready = sorted(pod.name for pod in view.pods if pod.is_ready and not pod.is_ending)
             victim = random.Random(seed).choice(ready)  # noqa: S311 - a test's choice
+            killed_s = monotonic()
             faults.kill(stage.cluster, victim, "engine")
         await load.wait()
         await stage.until(
@@ -74,7 +80,8 @@ async def scale_under_load(
         final = (await stage.view(service)).ready
     bad = [o for o in load.outcomes if o.end in (End.REFUSED, End.BROKEN)]
     ends = Counter(outcome.end for outcome in load.outcomes)
-    return Tally(ends, peak, final, bad[0] if bad else None)
+    by_nobody = sum(o.end is End.CUT and not o.was_running(killed_s) for o in load.outcomes)
+    return Tally(ends, by_nobody, peak, final, bad[0] if bad else None)
 
 
 async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> list[AuditEntry]:

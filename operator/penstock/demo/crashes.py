@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import (
@@ -91,7 +91,7 @@ def moments(strategy: Strategy) -> tuple[Moment, ...]:
 class Life:
     """writes: verb and resource of each. kills: of operators. missed: the moments that never came."""
 
-    end: Mapping[str, object]
+    end: Mapping[str, Any]
     writes: tuple[str, ...]
     kills: int
     missed: frozenset[Moment]

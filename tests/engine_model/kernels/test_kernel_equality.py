@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-PART = slice(0, None, 9)
+PART = slice(0, None, 18)
 
 
 def test_attention_equals_its_reference(kernel_equality: ModuleType, device: str) -> None:

@@ -32,7 +32,7 @@ Computing = Callable[[str], AbstractContextManager[None]]
 ALWAYS = {"rope", "kv_write", "attend", "reduce", "adjust_logits", "race_argmax"}
 NORM, GATE, GROUPED = {"add_norm"}, {"gate"}, {"group_rows", "grouped_linear"}
 FEW = (1, 8, 27)  # lengths: a part of a block, a whole one, several in two steps
-GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
+GREEDY = SamplingParams(max_tokens=3, temperature=0.0)
 
 
 def random_adapter(rank: int, targets: dict[str, tuple[int, int]]) -> Adapter:

@@ -19,6 +19,8 @@ PRESSED_S = 75.0
 # Of those that run, how many may lack a place without more being asked for at once: a burst that fills
 # the engines has gone before a pod starts.
 LONG = 0.25
+# For what part of TTFT a queue may last and be none: where many engines run, somebody always waits.
+BRIEF = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,12 @@ class Pressure:
     full_s: float | None = None
     is_backlog: bool = False
 
-    def after(self, queue: Queue, now_s: float, *, is_starting: bool = False) -> "Pressure":
+    def after(
+        self, queue: Queue, now_s: float, ttft_s: float, *, is_starting: bool = False
+    ) -> "Pressure":
         if is_starting:
             return Pressure(is_backlog=queue.is_full)
-        if not queue.waiting:
+        if queue.drain_s <= BRIEF * ttft_s:
             return Pressure()
         since_s = now_s if self.since_s is None else self.since_s
         if not queue.is_full:

@@ -105,6 +105,7 @@ class Sizing:
                 code = "ScaleDownDelayed"
                 if self._may_shrink(seen, state, current - fewer, calm_s):
                     desired, code = current - 1, "ScaleDown"
+                    state = replace(state, grew_s=None)  # what follows is no second reversal
                     trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
             elif isinstance(need, MixedNeed) and (more := need.swapped()) > current:
                 calm_s = seen.now_s if state.calm_s is None or seen.starting else state.calm_s
@@ -244,7 +245,7 @@ class Sizing:
         model = mean_model(self.variants, state.known, seen) or state.fit.model
         queue = Queue.seen(seen, model, mix, self.max_num_seqs)
         is_starting = bool(seen.starting) or not seen.readings
-        pressure = state.pressure.after(queue, now_s, is_starting=is_starting)
+        pressure = state.pressure.after(queue, now_s, ttft_s, is_starting=is_starting)
         state = replace(state, pressure=pressure)
         lacks_places = pressure.lacks_places(queue, now_s, ttft_s)
         if not lacks_places and not pressure.lacks_time(queue, now_s, ttft_s):
