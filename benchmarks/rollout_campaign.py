@@ -44,6 +44,7 @@ def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
         ("crashes after a minute", rollouts.crashing(60)),
         ("prompts in steps of 16 tokens", rollouts.SLOW),
         ("a KV cache for a request or two", rollouts.SMALL),
+        ("two ranks for a model that needs one", rollouts.SPREAD),
     ]
     good = [
         ("another seed", rollouts.GOOD),

@@ -4,6 +4,7 @@ Everything heavy is imported inside the commands.
 """
 
 import asyncio
+import gc
 import inspect
 import json
 import logging
@@ -79,8 +80,11 @@ def serve(model: ModelDir, **flags: Any) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         check_model(model)  # before the seconds that the next import takes
+        gc.disable()  # what is imported stays: to look for cycles in it takes a third of them
         from penstock_engine.server.serve import serve as run
 
+        gc.freeze()
+        gc.enable()
         asyncio.run(run(config, options, StartUp(STARTED_S, time.monotonic)))
     except ModelError as error:
         typer.echo(f"{error.reason}: {error}", err=True)

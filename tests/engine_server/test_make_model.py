@@ -1,4 +1,5 @@
 import hashlib
+import itertools
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import transformers
 from typer.testing import CliRunner
 
 from penstock_engine.cli import app
+from penstock_engine.make_model import train
 from penstock_engine.make_model.corpus import Pair, read_corpus
 from penstock_engine.make_model.make import make
 from penstock_engine.make_model.tokenizer import train_tokenizer
@@ -83,6 +85,14 @@ def test_training_teaches(docs: Path, tmp_path: Path) -> None:
     later = make(tmp_path / "b", [docs], seconds=1, steps=15)
     assert later.loss < first.loss - 0.5
     assert later.steps == 15
+
+
+def test_on_a_slow_machine_it_takes_longer_and_learns_as_much(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(step=100)  # for each step
+    monkeypatch.setattr(train.time, "process_time", lambda: next(seconds))
+    assert make(tmp_path, [docs], seconds=1).steps == train.LEAST_STEPS_PER_S
 
 
 def test_transformers_can_load_it(model_dir: Path) -> None:

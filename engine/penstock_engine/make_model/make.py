@@ -21,7 +21,8 @@ MAX_POSITION_EMBEDDINGS = 4096
 def make(
     out: Path, docs: Sequence[Path], *, seconds: float, steps: int | None = None, seed: int = 0
 ) -> Outcome:
-    """Trains for `steps` steps, or about `seconds` when steps is None. Raises ValueError."""
+    """Trains for `steps` steps, or about `seconds` when steps is None, longer on a slow machine. Raises
+    ValueError."""
     if seconds <= 0 or (steps is not None and steps < 1):
         raise ValueError("--seconds and --steps must be more than 0")
     corpus = read_corpus(docs)

@@ -18,6 +18,7 @@ BATCH_WINDOWS = 4
 LEARNING_RATE = 2e-3
 WARM_UP = 0.05  # of the whole training
 NUM_SHUFFLES = 4
+LEAST_STEPS_PER_S = 4
 
 # (part done 0..1, loss of the step)
 OnStep = Callable[[float, float], None]
@@ -95,17 +96,21 @@ def train(
 def _progress(seconds: float, steps: int | None) -> Iterator[float]:
     """The part that is done before each step, 0 <= part < 1; at least one step.
 
-    Seconds of work, not of the clock: on a busy machine it takes longer and learns as much.
+    Seconds of work, not of the clock: on a busy machine it takes longer and learns as much. Others that
+    use the memory make each step dearer too (434 and 102 steps in a minute of one core), so there are at
+    least LEAST_STEPS_PER_S.
     """
     if steps is not None:
         yield from (step / steps for step in range(steps))
         return
     work_s = seconds * torch.get_num_threads()
     started_s = time.process_time()
-    done = 0.0
+    done, step = 0.0, 0
     while done < 1:
         yield done
-        done = (time.process_time() - started_s) / work_s
+        step += 1
+        worked = (time.process_time() - started_s) / work_s
+        done = min(worked, step / (LEAST_STEPS_PER_S * seconds))
 
 
 def _schedule(done: float) -> float:

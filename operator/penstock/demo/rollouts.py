@@ -66,12 +66,27 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
 
 
 # What each changes in the spec. SLOW: a prompt takes as many steps as it has sixteens of tokens.
-# SMALL: the KV cache holds a request or two, and the next one waits for them.
+# SMALL: the KV cache holds a request or two, and the next one waits for them. SPREAD: two processes share
+# each step of a model that is small enough for one, and wait for each other several times in each.
 GOOD: Object = {"engine": {"seed": 7}}
 LABELLED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
 ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
 SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
 SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "512Ki"}}}
+SPREAD: Object = {
+    "template": {
+        "spec": {
+            "containers": [
+                {
+                    "name": "engine",
+                    "command": [
+                        "bash", "-c", 'exec penstock-engine "$@" --tensor-parallel-size 2', "engine",
+                    ],
+                }
+            ]
+        }
+    }
+}  # fmt: skip
 MISSING: Object = {"model": {"uri": "pvc://models/nowhere"}}
 
 

@@ -53,7 +53,7 @@ class TokenAnalyzer:
         for load in loads:
             compute, memory = self._compute_bound(load, memory)
             capacities.append(min(self.kv_threshold * load.kv_capacity_tokens, compute))
-        each = median(capacities)
+        each = max(1.0, median(capacities))  # a token: what an idle engine remembers may be none
         demand = sum(load.kv_tokens + load.waiting * load.input_tokens for load in loads)
         demand += _held_back(seen, loads)
         current, ready = seen.provisioned, len(seen.ready)
