@@ -74,6 +74,7 @@ ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
 SLOW: Object = {"engine": {"maxNumBatchedTokens": 16}}
 SMALL: Object = {"engine": {"maxModelLen": 256, "kvCache": {"memory": "512Ki"}}}
 SPREAD: Object = {
+    "resources": {"memory": "2Gi"},
     "template": {
         "spec": {
             "containers": [
