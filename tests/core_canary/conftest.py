@@ -6,11 +6,13 @@ import random
 import pytest
 
 from penstock.core.canary.evidence import (
+    NUM_AHEADS,
     NUM_BINS,
     NUM_TPOT_BINS,
     Arm,
     Block,
     Faults,
+    ahead_bin_of,
     bin_of,
     tpot_bin_of,
 )
@@ -27,6 +29,10 @@ def arm(
         bins[bin_] = Moments.of(math.log(s) for s in seconds)
         return tuple(bins)
 
+    answers, late = requests - errors, violations - errors
+    missed = [NOTHING] * NUM_AHEADS
+    missed[ahead_bin_of(ahead)] = Moments(answers, late, late)
+
     return Arm(
         requests=requests,
         errors=errors,
@@ -35,7 +41,8 @@ def arm(
         ttft=binned(ttft, bin_of(tokens, ahead), NUM_BINS),
         tpot=binned(tpot, tpot_bin_of(tokens, ahead), NUM_TPOT_BINS),
         overall=Moments.of(math.log(s) for s in ttft),
-        output=Moments.of(5.0 for _ in range(requests - errors)),
+        output=Moments.of(5.0 for _ in range(answers)),
+        missed=tuple(missed),
         prompt_tokens=1000,
         cached_tokens=round(1000 * hit),
     )

@@ -7,13 +7,14 @@ import pytest
 
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.dispersion import LAST_BATCHES, LAST_Z, Dispersion, student
-from penstock.core.canary.evidence import NUM_BINS, bin_of
+from penstock.core.canary.evidence import NUM_AHEADS, NUM_BINS, ahead_bin_of, bin_of
 from penstock.core.canary.judge import begin, judge
-from penstock.core.canary.moments import Moments
+from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.canary.shift import IN_LINE, Shift
 from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import INTERVAL_S, Tally
 from penstock.core.canary.verdict import Abort, Accept, Continue
+from penstock.core.canary.violations import Violations
 
 TWENTY_MINUTES = CanarySpec(max_duration_s=1200.0)
 
@@ -57,6 +58,44 @@ def test_no_event_among_few_requests_shows_little(per_interval, is_known):
     for _ in range(2 * LAST_BATCHES):
         tally = tally.add(INTERVAL_S, Counts(per_interval, 0), Counts(9 * per_interval, 0))
     assert (tally.last_bound() < 0.05) is is_known
+
+
+def misses(draw, requests, line_share, shares):
+    """0 and 1 of so many requests, of which that share stood in line: by requests ahead, and in all.
+    shares: that miss, without a line and in one."""
+    in_line = sum(draw.random() < line_share for _ in range(requests))
+    bins = [NOTHING] * NUM_AHEADS
+    for line, n in ((0, requests - in_line), (4, in_line)):
+        late = sum(draw.random() < shares[line > 0] for _ in range(n))
+        bins[ahead_bin_of(line)] = Moments(n, late, late)
+    return tuple(bins), Counts(requests, round(sum(each.total for each in bins)))
+
+
+@pytest.mark.parametrize(
+    ("line_share", "shares", "is_within"),
+    [
+        (0.2, (0.0, 0.4), True),
+        (0.6, (0.0, 0.4), True),  # a longer line, and as many late in it
+        (0.2, (0.0, 0.9), False),
+        (0.2, (0.1, 0.4), False),
+    ],
+)
+def test_misses_are_compared_in_lines_of_one_length(line_share, shares, is_within):
+    draw, state = random.Random(3), Violations(0.05)
+    for _ in range(4 * LAST_BATCHES):
+        canary_missed, canary = misses(draw, 60, line_share, shares)
+        control_missed, control = misses(draw, 540, 0.2, (0.0, 0.4))
+        state = state.add(INTERVAL_S, canary, control, canary_missed, control_missed)
+    assert state.is_within_at_last() is is_within
+
+
+@pytest.mark.parametrize(("per_interval", "is_known"), [(1, False), (20, True)])
+def test_no_miss_among_few_requests_shows_little(per_interval, is_known):
+    state = Violations(0.05)
+    for _ in range(2 * LAST_BATCHES):
+        sides = [misses(random.Random(1), n * per_interval, 0.0, (0.0, 0.0)) for n in (1, 9)]
+        state = state.add(INTERVAL_S, *(c for _, c in sides), *(m for m, _ in sides))
+    assert state.is_within_at_last() is is_known
 
 
 def ended(make, **worse):

@@ -12,7 +12,13 @@ from penstock.core.canary.counts import Counts
 from penstock.core.canary.dispersion import Dispersion
 from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import MULTIPLES, NO_ESTIMATE, PRIOR, Estimate
-from penstock.core.canary.evidence import NUM_AHEADS, NUM_BINS, History, bin_of
+from penstock.core.canary.evidence import (
+    EMPTY_AHEAD_BINS,
+    NUM_AHEADS,
+    NUM_BINS,
+    History,
+    bin_of,
+)
 from penstock.core.canary.gates import poisson_tail
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.shift import IN_LINE, NO_LINES, Shift
@@ -280,14 +286,16 @@ def test_errors_within_tolerance_are_shown_to_be():
 
 @pytest.mark.parametrize("heap", [5, 50, 500])
 def test_one_heap_of_misses_wins_once_however_large(heap):
-    state = Violations(0.05).add(30.0, Counts(heap, heap), Counts(9 * heap, 0))
+    canary, control = Counts(heap, heap), Counts(9 * heap, 0)
+    state = Violations(0.05).add(30.0, canary, control, EMPTY_AHEAD_BINS, EMPTY_AHEAD_BINS)
     assert state.e_value() == pytest.approx((1.5 + 1.8 + 1.8 + 1.8) / 4)
 
 
 def test_steady_misses_win():
     state = Violations(0.05)
     for _ in range(40):
-        state = state.add(30.0, Counts(10, 2), Counts(90, 2))
+        canary, control = Counts(10, 2), Counts(90, 2)
+        state = state.add(30.0, canary, control, EMPTY_AHEAD_BINS, EMPTY_AHEAD_BINS)
     assert state.e_value() > 100
 
 

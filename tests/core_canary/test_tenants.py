@@ -18,7 +18,7 @@ def arm_of(requests):
         if fails:
             count.failed(name)
             continue
-        count.ended(3, is_empty=False, violates=False, tenant=name)
+        count.ended(3, 0, is_empty=False, violates=False, tenant=name)
         count.timed(100, 0, 0, 0.2, 0.01, overall_s=0.2, tenant=name)
     return count.arm()
 

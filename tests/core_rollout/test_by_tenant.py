@@ -16,7 +16,7 @@ def arm(**requests):
             if each is None:
                 count.failed(tenant)
                 continue
-            count.ended(2, is_empty=False, violates=False, tenant=tenant)
+            count.ended(2, 0, is_empty=False, violates=False, tenant=tenant)
             count.timed(10, 0, 0, each, each / 10, overall_s=each, tenant=tenant)
     return count.arm()
 

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.adapters.feed import PATH, parse
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, bin_of, tpot_bin_of
+from penstock.core.canary.moments import Moments
 from penstock.core.routing import Side
 from penstock.core.rule import Objectives
 
@@ -115,6 +116,7 @@ async def test_requests_ahead(pair):
     assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {
         bin_of(300, 0): 1, bin_of(300, 1): 1, bin_of(300, 2): 1,
     }  # fmt: skip
+    assert [m.n for m in arm.missed] == [1, 1, 1, 0, 0, 0]
 
 
 async def test_requests_beside(pair):
@@ -275,6 +277,7 @@ async def test_objectives_that_are_missed(pair, ttft_s, tpot_s, stream, violatio
 
     arm = await arm_after(await pair(slow, Objectives(ttft_s, tpot_s)), stream)
     assert (arm.requests, arm.violations) == (1, violations)
+    assert arm.missed[0] == Moments(1, violations, violations)
 
 
 async def test_nothing_is_told_of_engines_that_are_alike(start_engine, start_gateway):

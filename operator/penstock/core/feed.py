@@ -11,7 +11,7 @@ from typing import Literal
 from penstock.core.canary.evidence import NO_REQUESTS, Arm
 from penstock.core.signals import GatewayReading, Histogram
 
-VERSION: Literal[5] = 5
+VERSION: Literal[6] = 6
 COUNTERS = ("arrivals", "prompt_tokens", "ended", "output_tokens", "shed", "failed")
 GAUGES = ("queued", "queued_prompt_tokens", "in_flight", "in_flight_prefill_tokens")
 
@@ -26,7 +26,7 @@ class Feed:
     "namespace/name": of those that are there still. obeys: the generation of the traffic of each
     service that the gateway obeys."""
 
-    version: Literal[5]
+    version: Literal[6]
     started_s: float
     services: Mapping[str, GatewayReading]
     arms: Mapping[str, Arms] = field(default_factory=dict)

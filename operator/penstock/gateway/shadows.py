@@ -118,7 +118,7 @@ class Shadows:
         if status >= 500 or count.has_failed:
             arm.failed()
         elif status < 400:
-            arm.ended(count.output_tokens, is_empty=not count.has_text, violates=False)
+            arm.ended(count.output_tokens, 0, is_empty=not count.has_text, violates=False)
 
     async def _exchange(
         self, copy: Copy, service: Service, endpoint: Endpoint, count: AnswerCount

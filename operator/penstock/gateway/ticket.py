@@ -119,6 +119,7 @@ class Ticket:
         arm, count = self._account.arm(self._pod), self._count
         arm.ended(
             count.output_tokens,
+            self._ahead,
             is_empty=not count.has_text,
             violates=self._violates,
             tenant=self._tenant,

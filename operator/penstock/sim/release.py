@@ -115,7 +115,7 @@ class Rollout:
             count.failed()
             return
         violates = not request.meets(self._objectives.ttft_s, self._objectives.tpot_s)
-        count.ended(request.output_tokens, is_empty=False, violates=violates)
+        count.ended(request.output_tokens, request.ahead, is_empty=False, violates=violates)
         count.told(request.prompt_tokens, request.cached_tokens)
         tpot_s = request.tpot_s if request.output_tokens > 1 else None
         engine_s = request.ttft_s - (request.sent_s - request.arrival_s)

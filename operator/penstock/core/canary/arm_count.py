@@ -2,12 +2,21 @@
 
 import math
 
-from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, bin_of, tpot_bin_of
+from penstock.core.canary.evidence import (
+    NUM_AHEADS,
+    NUM_BINS,
+    NUM_TPOT_BINS,
+    Arm,
+    ahead_bin_of,
+    bin_of,
+    tpot_bin_of,
+)
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.canary.tenants import MAX_TENANTS, NOBODY, OTHERS, Tenant
 
 # Clocks are no finer, and a logarithm needs a number above zero.
 LEAST_S = 1e-6
+MISSED, MET = Moments(1, 1.0, 1.0), Moments(1)
 
 
 class ArmCount:
@@ -19,6 +28,7 @@ class ArmCount:
         self._ttft = [NOTHING] * NUM_BINS
         self._tpot = [NOTHING] * NUM_TPOT_BINS
         self._overall = self._output = NOTHING
+        self._missed = [NOTHING] * NUM_AHEADS
         self._tenants: dict[str, Tenant] = {}
 
     def failed(self, tenant: str | None = None) -> None:
@@ -29,13 +39,22 @@ class ArmCount:
         self._violations += 1
 
     def ended(
-        self, output_tokens: int, *, is_empty: bool, violates: bool, tenant: str | None = None
+        self,
+        output_tokens: int,
+        ahead: int,
+        *,
+        is_empty: bool,
+        violates: bool,
+        tenant: str | None = None,
     ) -> None:
+        """ahead: requests that the engine had not begun to answer when it was given this one."""
         self._add(tenant, Tenant(requests=1))
         self.requests += 1
         self._empty_outputs += is_empty
         self._violations += violates
         self._output = _with(self._output, output_tokens)
+        bin_ = ahead_bin_of(ahead)
+        self._missed[bin_] = self._missed[bin_].plus(MISSED if violates else MET)
 
     def timed(
         self,
@@ -48,9 +67,8 @@ class ArmCount:
         overall_s: float,
         tenant: str | None = None,
     ) -> None:
-        """ahead: requests that the engine had not begun to answer when it was given this one. beside:
-        those and the ones that it was answering. overall_s: ttft_s and what the request waited
-        before. tpot_s: None of one token."""
+        """ahead: as of `ended`. beside: those and the ones that the engine was answering. overall_s:
+        ttft_s and what the request waited before. tpot_s: None of one token."""
         bin_ = bin_of(prompt_tokens, ahead)
         self._overall = _with(self._overall, overall_s)
         self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
@@ -74,6 +92,7 @@ class ArmCount:
             tpot=tuple(self._tpot),
             overall=self._overall,
             output=self._output,
+            missed=tuple(self._missed),
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
             tenants=dict(self._tenants),

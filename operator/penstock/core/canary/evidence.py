@@ -26,6 +26,7 @@ NUM_TPOT_BINS = NUM_LENGTHS * NUM_BESIDES
 Binned = tuple[Moments, ...]
 EMPTY_BINS: Binned = (NOTHING,) * NUM_BINS
 EMPTY_TPOT_BINS: Binned = (NOTHING,) * NUM_TPOT_BINS
+EMPTY_AHEAD_BINS: Binned = (NOTHING,) * NUM_AHEADS
 
 COUNTERS = (
     "requests", "errors", "violations", "empty_outputs", "prompt_tokens", "cached_tokens",
@@ -35,7 +36,12 @@ COUNTERS = (
 def bin_of(prompt_tokens: int, ahead: int) -> int:
     """Of TTFT. Bins of one prompt length stand together."""
     length = bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
-    return length * NUM_AHEADS + bisect_left(AHEAD_BOUNDS, ahead)
+    return length * NUM_AHEADS + ahead_bin_of(ahead)
+
+
+def ahead_bin_of(ahead: int) -> int:
+    """Of misses."""
+    return bisect_left(AHEAD_BOUNDS, ahead)
 
 
 def tpot_bin_of(prompt_tokens: int, beside: int) -> int:
@@ -58,7 +64,8 @@ class Arm:
     included. empty_outputs: that succeeded and said nothing. ttft: log seconds since the engine was
     given the request, per bin of prompt length and of requests ahead. tpot: log seconds, per bin of
     prompt length and of requests beside. overall: log seconds to the first token since the request
-    came. output: log of output tokens.
+    came. output: log of output tokens. missed: of answers, 1 where an objective was missed and 0 where
+    all were met, per bin of requests ahead.
     prompt_tokens and cached_tokens: for the prefix-hit rate. tenants: by name, where they are asked for.
     """
 
@@ -70,6 +77,7 @@ class Arm:
     tpot: Binned = EMPTY_TPOT_BINS
     overall: Moments = NOTHING
     output: Moments = NOTHING
+    missed: Binned = EMPTY_AHEAD_BINS
     prompt_tokens: int = 0
     cached_tokens: int = 0
     tenants: Tenants = field(default_factory=dict)
@@ -80,6 +88,7 @@ class Arm:
             tpot=tuple(a.plus(b) for a, b in zip(self.tpot, other.tpot, strict=True)),
             overall=self.overall.plus(other.overall),
             output=self.output.plus(other.output),
+            missed=tuple(a.plus(b) for a, b in zip(self.missed, other.missed, strict=True)),
             tenants=tenants.plus(self.tenants, other.tenants),
             **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
         )
@@ -93,6 +102,7 @@ class Arm:
             tpot=tuple(a.since(b) for a, b in zip(self.tpot, earlier.tpot, strict=True)),
             overall=self.overall.since(earlier.overall),
             output=self.output.since(earlier.output),
+            missed=tuple(a.since(b) for a, b in zip(self.missed, earlier.missed, strict=True)),
             tenants=tenants.since(self.tenants, earlier.tenants),
             **{name: getattr(self, name) - getattr(earlier, name) for name in COUNTERS},
         )
@@ -104,7 +114,7 @@ class Arm:
     @property
     def _n(self) -> tuple[int, ...]:
         """All that only grows while the counting goes on."""
-        moments = (*self.ttft, *self.tpot, self.overall, self.output)
+        moments = (*self.ttft, *self.tpot, *self.missed, self.overall, self.output)
         return *(getattr(self, name) for name in COUNTERS), *(m.n for m in moments)
 
 

@@ -187,6 +187,8 @@ def _observed(state: JudgeState, block: Block) -> JudgeState:
             length_s,
             Counts(canary.requests, canary.violations),
             Counts(control.requests, control.violations),
+            canary.missed,
+            control.missed,
         )
     return replace(
         state,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Of the natural logarithm of a quantity, so that a difference of means is a relative change."""
+    """Of the natural logarithm of a quantity, so that a difference of means is a relative change; or of
+    0 and 1, so that the mean is a share."""
 
     n: int = 0
     total: float = 0.0

@@ -141,9 +141,9 @@ class Shift:
         information = spread.weight / (variance * spread.lasting)
         return Estimate(spread.mean, information, degrees, self.canary.n, self.control.n)
 
-    def last_bound(self) -> float:
-        """Of canary less control, of one look at a time that was set before."""
-        return self.dispersion.mean + self.dispersion.last_margin()
+    def last_bound(self, least_variance: float = 0.0) -> float:
+        """Of canary less control, of one look at a time that was set before. least_variance: of the mean."""
+        return self.dispersion.mean + self.dispersion.last_margin(least_variance)
 
     def _assumed(self) -> float:
         """The variance of one request, of the mean of as many as are alike together."""

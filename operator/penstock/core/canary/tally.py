@@ -75,12 +75,21 @@ class Tally:
         return evidence / len(FRACTIONS) >= 1 / alpha
 
     def last_bound(self) -> float:
-        """Of the canary's share less the control's, of one look at a time that was set before. With two
-        events and two others more than the canary had (Agresti and Coull 1998), or none in a handful
-        would show that there will be none."""
-        n = self.canary.requests + 4
-        share = (self.canary.events + 2) / n
-        return share - self.control.share + self.spread.last_margin(share * (1 - share) / n)
+        """Of the canary's share less the control's, of one look at a time that was set before."""
+        difference = self._cautious.share - self.control.share
+        return difference + self.spread.last_margin(self.least_variance)
+
+    @property
+    def least_variance(self) -> float:
+        """Of the canary's share, if its requests are independent."""
+        share = self._cautious.share
+        return share * (1 - share) / self._cautious.requests
+
+    @property
+    def _cautious(self) -> Counts:
+        """With two events and two others more than the canary had (Agresti and Coull 1998), or none in a
+        handful would show that there will be none."""
+        return self.canary.add(Counts(4, 2))
 
     def reading(self, base: float, alpha: float) -> TallyReading:
         low, high = 0.0, 1.0

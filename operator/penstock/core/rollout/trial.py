@@ -16,7 +16,7 @@ from penstock.core.canary.tally import TallyReading
 from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.service import Object
 
-VERSION: Literal[5] = 5
+VERSION: Literal[6] = 6
 # More is no news, and no number for JSON.
 MAX_E_VALUE = 1e12
 
@@ -27,7 +27,7 @@ class Trial:
     copies, before it had traffic. metrics: the user's own, by name. canary, control: all that came
     since it had some, warm-up included."""
 
-    version: Literal[5]
+    version: Literal[6]
     deployment: str
     state: JudgeState
     shadow: ShadowState = NOT_SHOWN

@@ -131,6 +131,11 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
     tpot = _cells((block * NUM_TPOT_BINS + beside)[good], side.tpot[good], blocks * NUM_TPOT_BINS)
     overall = _cells(block[good], side.ttft[good], blocks)
     output = _cells(block[good], side.output[good], blocks)
+    missed = _cells(
+        (block * NUM_AHEADS + np.searchsorted(AHEAD_BOUNDS, side.ahead))[good],
+        violated[good].astype(np.float64),
+        blocks * NUM_AHEADS,
+    )
     requests = np.bincount(block, minlength=blocks).tolist()
     errors = np.bincount(block[side.failed], minlength=blocks).tolist()
     violations = np.bincount(block[violated], minlength=blocks).tolist()
@@ -145,6 +150,7 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
             tpot=tpot[i * NUM_TPOT_BINS : (i + 1) * NUM_TPOT_BINS],
             overall=overall[i],
             output=output[i],
+            missed=missed[i * NUM_AHEADS : (i + 1) * NUM_AHEADS],
             prompt_tokens=round(prompt[i]),
             cached_tokens=round(cached[i]),
         )
