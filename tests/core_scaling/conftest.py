@@ -1,0 +1,221 @@
+"""One service with an engine and a gateway behind real sockets, and a scaler over both."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from penstock.adapters import feed as feeds
+from penstock.adapters.clock import steady
+from penstock.adapters.scrape import Scraper
+from penstock.controller.fleet import ScaleTarget
+from penstock.controller.memory import Memory
+from penstock.controller.observer import Observer
+from penstock.controller.recorder import Recorder
+from penstock.controller.scaler import Scaler
+from penstock.controller.sizer import Sizer
+from penstock.core.feed import VERSION, Feed
+from penstock.core.rule import Objectives
+from penstock.core.service import ScalingSpec, ServiceSpec
+from penstock.core.signals import GatewayReading, Histogram, PodView
+from penstock.errors import NotFound, Transient
+
+SPEC = ScalingSpec(
+    mode="Active",
+    min_replicas=1,
+    max_replicas=5,
+    kv_utilization_target=0.75,
+    queue_target=4,
+    scale_down_delay_s=0.0,
+)
+KEY = ("default", "chat")
+SERVICE = ServiceSpec(
+    namespace="default", name="chat", uid="u1", generation=1, created_at="", served_name="chat",
+    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
+    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
+    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None, scaling=SPEC, external_replicas=1,
+    drain_s=30,
+)  # fmt: skip
+EMPTY = Histogram((1.0,), (0, 0), 0.0)
+
+
+class Kube:
+    """What the scaler asks of the API server."""
+
+    def __init__(self):
+        self.config_maps = {}
+        self.writes = 0
+        self.is_down = False
+
+    async def get(self, resource, namespace, name):
+        if self.is_down:
+            raise Transient("down")
+        if name not in self.config_maps:
+            raise NotFound(name)
+        return self.config_maps[name]
+
+    async def apply(self, body, *, manager):
+        if self.is_down:
+            raise Transient("down")
+        self.writes += 1
+        self.config_maps[body["metadata"]["name"]] = body
+
+
+async def http_server(answer):
+    """answer(path) -> body. The server, and its port."""
+
+    async def connected(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        body = answer(head.split()[1])
+        head = f"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write((head + body).encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    return server, server.sockets[0].getsockname()[1]
+
+
+class Engine:
+    """Serves metrics with the KV use and the counts that it is told."""
+
+    usage = 0.0
+    steps = finished = 0
+
+    def metrics(self, _):
+        gaps = 4 * self.steps
+        return (
+            f"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n"
+            f"vllm:kv_cache_usage_perc {self.usage}\n"
+            f'vllm:cache_config_info{{num_gpu_blocks="128",block_size="16"}} 1\n'
+            f"vllm:prompt_tokens_total {100 * self.finished}\nvllm:prompt_tokens_cached_total 0\n"
+            f"vllm:generation_tokens_total {gaps}\nvllm:num_preemptions_total 0\n"
+            f"vllm:iteration_tokens_total_count {self.steps}\n"
+            f"vllm:request_generation_tokens_count {self.finished}\n"
+            f"vllm:request_generation_tokens_sum {20 * self.finished}\n"
+            f'vllm:time_to_first_token_seconds_bucket{{le="+Inf"}} {self.finished}\n'
+            f"vllm:time_to_first_token_seconds_sum {self.finished}\n"
+            f'vllm:inter_token_latency_seconds_bucket{{le="+Inf"}} {gaps}\n'
+            f"vllm:inter_token_latency_seconds_sum {0.02 * gaps}\n"
+        )
+
+
+class Gateway:
+    """Publishes a feed with the arrivals that it is told; None: it is silent."""
+
+    arrivals = 0
+    started_s = 1.0
+
+    def feed(self, path):
+        assert path == feeds.PATH
+        if self.arrivals is None:
+            return "down"
+        reading = GatewayReading(
+            at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
+            oldest_wait_s=0.0, arrivals=self.arrivals, prompt_tokens=100 * self.arrivals, ended=0,
+            output_tokens=0, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
+        )  # fmt: skip
+        return feeds.write(Feed(VERSION, self.started_s, {"default/chat": reading})).decode()
+
+
+def gateway_pod(port, name):
+    return {
+        "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "g", "ports": [{"name": "http", "containerPort": port}]}]},
+        "status": {
+            "podIP": "127.0.0.1",
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+class World:
+    """key: of the service."""
+
+    key = KEY
+    mode = "Active"
+    objectives = None
+    provisioned = 1
+    has_engine = True
+    accelerator = None
+    reported = None
+    variants = ()
+
+    def __init__(self, engine_port, scraper):
+        self.engine_address = f"127.0.0.1:{engine_port}"
+        self.scraper = scraper
+        self.waiting = {}
+        self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
+        self.gateways, self.changed, self.quotas = [], [], []
+        self.begin_anew()
+
+    def begin_anew(self):
+        """As another leader would."""
+        self.recorder = Recorder()
+        self.scaler = Scaler(
+            Observer(self.scraper, lambda: self.gateways),
+            Sizer(Memory(self.kube), self.recorder),
+            targets=self.targets,
+            quotas=lambda: self.quotas,
+            changed=self.changed.append,
+        )
+
+    def targets(self):
+        spec = replace(SPEC, mode=self.mode, objectives=self.objectives)
+        first = self.variants[0].name if self.variants else ""
+        view = PodView("p", "Ready", 100.0, 107.0, None, first)
+        pods = ((view, self.engine_address),) if self.has_engine else ()
+        service = replace(
+            SERVICE, scaling=spec, accelerator=self.accelerator, variants=self.variants
+        )
+        asked = {first: self.provisioned} if self.variants else {}
+        return [
+            ScaleTarget(
+                service, self.provisioned, pods, self.reported, by_variant=asked,
+                waiting=self.waiting,
+            )
+        ]  # fmt: skip
+
+    async def tick(self, times=1):
+        for _ in range(times):
+            await self.scaler.tick()
+
+    async def serve(self, ticks, arrivals):
+        """So many ticks of steady work."""
+        for _ in range(ticks):
+            self.gateway.arrivals += arrivals
+            self.engine.steps += 40
+            self.engine.finished += arrivals
+            await self.tick()
+
+    def add_gateway(self, port, name):
+        self.gateways.append(gateway_pod(port, name))
+
+    def report(self):
+        return self.scaler.report(KEY)
+
+    def state(self):
+        return self.scaler._sizer._states[KEY][1]
+
+
+@pytest.fixture
+async def world():
+    scraper = Scraper(steady)
+    made = None
+    engine_server, engine_port = await http_server(lambda path: made.engine.metrics(path))
+    gateway_server, gateway_port = await http_server(lambda path: made.gateway.feed(path))
+    made = World(engine_port, scraper)
+    made.gateway_port = gateway_port
+    yield made
+    engine_server.close()
+    gateway_server.close()
+    await scraper.close()
+
+
+@pytest.fixture
+async def sized(world):
+    """With objectives and a gateway."""
+    world.objectives = Objectives(ttft_s=2.0, tpot_s=0.1)
+    world.add_gateway(world.gateway_port, "gateway-a")
+    return world

@@ -1,0 +1,163 @@
+"""Ticks of a service with objectives: what is learned of it, kept, and asked of each variant."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.adapters.clock import steady
+from penstock.controller.memory import BETWEEN_WRITES_S
+from penstock.controller.scaler import NEWS_AFTER_TICKS
+from penstock.core import quotas
+from penstock.core.service import VariantSpec
+from penstock.core.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
+
+
+async def test_objectives_are_sized_for(sized):
+    await sized.serve(5, arrivals=200)  # in no time: far more than one engine takes
+    decision = sized.report()
+    assert (decision.desired, decision.reason_code, decision.valid) == (5, "ScaleUp", True)
+    assert [step for step, _, _ in decision.trail][:2] == ["capacity", "need"]
+    # What the engine said of an iteration with 500 prompt tokens; the prior said more than a second.
+    state = sized.state()
+    assert state.fit.model.time_s(500, 4, 0) == pytest.approx(0.02, rel=0.2)
+    assert state.startup.expected_s == pytest.approx(7.0)
+
+
+async def test_a_silent_gateway_holds_the_number(sized):
+    await sized.serve(3, arrivals=1)
+    held = sized.report().desired
+    sized.gateway.arrivals = None
+    await sized.tick(NEWS_AFTER_TICKS)
+    report = sized.report()
+    assert (report.desired, report.valid) == (held, False)
+    assert "no numbers of the gateway (unreadable feed)" in report.reason
+
+
+async def test_of_two_gateways_both_must_answer(sized):
+    sized.add_gateway(1, "gateway-b")
+    await sized.tick(NEWS_AFTER_TICKS)
+    assert "no numbers of the gateway (ConnectError)" in sized.report().reason
+
+
+async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(sized):
+    await sized.serve(10, arrivals=1)
+    assert sized.kube.writes == 1  # at the first start-up; the rest comes a minute later
+    body = sized.kube.config_maps["chat-sizing"]
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+    memory = sized.scaler._sizer._memory
+    kept = memory._kept[sized.key]
+    memory._kept[sized.key] = replace(kept, may_write_s=steady() - 1)
+    await sized.serve(1, arrivals=1)
+    assert sized.kube.writes == 2
+    before = sized.state()
+
+    sized.begin_anew()
+    await sized.tick()
+
+    after = sized.state()
+    assert after.fit.model == before.fit.model
+    assert after.startup == before.startup
+    assert after.traffic.output == before.traffic.output
+    assert after.demand.noise == before.demand.noise
+    assert sized.kube.writes == 2
+
+
+async def test_an_idle_service_is_not_written_to(sized, monkeypatch):
+    await sized.serve(10, arrivals=1)
+    monkeypatch.setattr("penstock.controller.memory.BETWEEN_WRITES_S", 0.0)
+    await sized.tick(5)
+    writes = sized.kube.writes
+    await sized.tick(20)
+    sized.begin_anew()
+    await sized.tick(20)
+    assert sized.kube.writes == writes
+    assert BETWEEN_WRITES_S == 60.0
+
+
+async def test_the_record_of_an_earlier_service_of_the_name_is_not_believed(sized):
+    await sized.serve(3, arrivals=1)
+    body = sized.kube.config_maps["chat-sizing"]
+    body["metadata"]["ownerReferences"][0]["uid"] = "u0"
+    sized.begin_anew()
+    await sized.tick()
+    assert sized.state().traffic.mix is None
+
+
+async def test_somebody_elses_config_map_is_left_alone(sized):
+    theirs = {"metadata": {"name": "chat-sizing"}, "data": {"mine": "1"}}
+    sized.kube.config_maps["chat-sizing"] = theirs
+    await sized.serve(3, arrivals=1)
+    assert sized.kube.config_maps["chat-sizing"] is theirs
+
+
+async def test_nothing_is_decided_before_the_record_was_read(sized):
+    sized.kube.is_down = True
+    await sized.serve(2, arrivals=500)
+    assert sized.report() is None
+
+
+async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from_both(sized):
+    gpu = ("nvidia.com/gpu", 1)
+    sized.variants = (
+        VariantSpec("cheap", "1", "1Gi", gpu, 1.0, 0, 3),
+        VariantSpec("dear", "1", "1Gi", gpu, 1.5, 0, 5),
+    )
+    await sized.serve(5, arrivals=200)
+    report = sized.report()
+    # Nothing is known of the dear one, so it is taken to be as fast: it comes where there are no more.
+    assert report.by_variant == {"cheap": 3, "dear": 2}
+    assert [step for step, _, _ in report.trail][-1] == "variants"
+    assert report.trail[-1][2] == "3 cheap + 2 dear for 6 an hour"
+    assert sized.state().known["cheap"].fit.windows > 0
+    assert sized.state().known["dear"].fit.windows == 0
+
+    sized.reported = report
+    sized.begin_anew()
+    await sized.serve(2, arrivals=200)
+    assert sized.report() == report
+
+
+async def test_a_variant_whose_quota_is_used_up_is_not_asked_for(sized):
+    sized.variants = (
+        VariantSpec("cheap", "1", "1Gi", ("nvidia.com/gpu", 1), 1.0, 0, 5),
+        VariantSpec("dear", "1", "1Gi", ("nvidia.com/mig-1g.10gb", 1), 1.5, 0, 5),
+    )
+    quota = {"requests.nvidia.com/gpu": "2"}
+    sized.quotas = [
+        {
+            "metadata": {"namespace": "default", "name": "q"},
+            "spec": {"hard": quota},
+            "status": {"hard": quota, "used": {}},
+        }
+    ]
+    await sized.serve(5, arrivals=200)
+    report = sized.report()
+    assert report.by_variant == {"cheap": 2, "dear": 3}
+    assert report.reason_code != quotas.OVER_BUDGET
+
+
+async def test_what_no_node_has_room_for_is_another_variants(sized):
+    sized.variants = (
+        VariantSpec("spot", "1", "1Gi", None, 1.0, 0, 5),
+        VariantSpec("sure", "1", "1Gi", None, 3.0, 0, 5),
+    )
+    await sized.serve(5, arrivals=200)
+    assert sized.report().by_variant == {"spot": 5, "sure": 0}
+    for since_s, expected in (
+        (steady() - PATIENCE_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
+        (steady() - PATIENCE_S, {"spot": 2, "sure": 3}),
+        (None, {"spot": 2, "sure": 3}),  # not at once again
+    ):
+        sized.waiting = {"spot": Waiting(since_s, 2)} if since_s else {}
+        await sized.serve(2, arrivals=200)
+        assert sized.report().by_variant == expected
+    assert "spot, at most 2, each 1 an hour" in sized.report().trail[0][2]
+
+
+def test_a_variant_is_tried_again_after_a_while():
+    short = Shortages().after(1000.0, {"spot": Waiting(1000.0 - PATIENCE_S, 2)})
+    assert short.within({"spot": 4, "other": 1}) == {"spot": 2, "other": 1}
+    assert short.within({"spot": 1}) == {"spot": 1}
+    assert short.after(999.0 + AVOIDED_S, {}).within({}) == {"spot": 2}
+    assert short.after(1000.0 + AVOIDED_S, {}).within({}) == {}
