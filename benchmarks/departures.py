@@ -10,24 +10,18 @@ when their blocks and places are not free within LIMIT_S, or the engine's memory
 import argparse
 import asyncio
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
-from aiohttp.test_utils import unused_port
 from prometheus_client.parser import text_string_to_metric_families
+from real_engine import engine
 
-from penstock_engine.make_model.make import make
-
-ROOT = Path(__file__).parents[1]
 LIMIT_S = 0.25
 POLL_S = 0.002
 PHASE_TIMEOUT_S = 60
@@ -113,32 +107,17 @@ class Engine:
 
 
 @asynccontextmanager
-async def engine() -> AsyncIterator[Engine]:
-    port = unused_port()
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model"
-        make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
-        command = Path(sys.executable).with_name("penstock-engine")
-        process = await asyncio.create_subprocess_exec(
-            command, "serve", model, "--port", str(port), "--max-model-len", "2048",
-            "--max-num-seqs", str(MAX_NUM_SEQS), "--max-num-batched-tokens", "32",
-            "--num-gpu-blocks-override", "3000", "--no-enable-prefix-caching",
-            "--no-enable-log-requests",
-            env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        running = Engine(f"http://127.0.0.1:{port}", psutil.Process(process.pid))
+async def running_engine() -> AsyncIterator[Engine]:
+    flags = (
+        "--max-model-len", "2048", "--max-num-seqs", str(MAX_NUM_SEQS), "--max-num-batched-tokens", "32",
+        "--num-gpu-blocks-override", "3000", "--no-enable-prefix-caching", "--no-enable-log-requests",
+    )  # fmt: skip
+    with engine(*flags) as (url, process):
+        running = Engine(url, process)
         try:
-            while True:
-                try:
-                    if (await running.http.get("/ready")).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    await asyncio.sleep(0.1)
             yield running
         finally:
             await running.http.aclose()
-            process.kill()
-            await process.wait()
 
 
 @dataclass(slots=True)
@@ -157,7 +136,7 @@ class Outcome:
 async def campaign(num_clients: int, group: int) -> Outcome:
     outcome = Outcome()
     rounds = -(-num_clients // (group * len(PHASES)))
-    async with engine() as running:
+    async with running_engine() as running:
         for turn in range(rounds):
             for phase in PHASES:
                 seconds = await leave(running, phase, group)

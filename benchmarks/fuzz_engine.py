@@ -10,31 +10,22 @@ the level of its first tenth.
 
 import argparse
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import malformed_requests
-import psutil
 import requests
 import schemathesis
-from aiohttp.test_utils import unused_port
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis.strategies import booleans
+from real_engine import engine
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 
-ROOT = Path(__file__).parents[1]
-COMMAND = Path(sys.executable).with_name("penstock-engine")
-START_TIMEOUT_S = 120
 ANSWER_TIMEOUT_S = 60
 # Beyond the level, for what an allocator keeps.
 SLACK_BYTES = 48 * 2**20
@@ -46,44 +37,6 @@ REFUSED_BY_DEFAULT = (
 )  # fmt: skip
 # What a route is worth: those without a body have few answers to give.
 SHARE_WITH_BODY, SHARE_WITHOUT = 10, 1
-
-
-@contextmanager
-def engine(*flags: str) -> Iterator[tuple[str, psutil.Process]]:
-    """(URL, process) of an engine with a model that is made for it."""
-    port = unused_port()
-    with tempfile.TemporaryDirectory() as folder:
-        model, log_path = Path(folder) / "model", Path(folder) / "log"
-        make = [COMMAND, "make-model", model, "--docs", ROOT / "README.md", "--steps", "3"]
-        subprocess.run(make, check=True, capture_output=True)
-        with log_path.open("wb") as log:
-            process = subprocess.Popen(
-                [COMMAND, "serve", model, "--port", str(port), "--max-model-len", "128",
-                 "--num-gpu-blocks-override", "400", "--dtype", "float32",
-                 "--override-generation-config", '{"max_new_tokens": 4}', *flags],
-                stdout=log, stderr=log,
-            )  # fmt: skip
-        url = f"http://127.0.0.1:{port}"
-        try:
-            _wait_until_ready(url, process, log_path)
-            yield url, psutil.Process(process.pid)
-        finally:
-            process.kill()
-            process.wait()
-            if "Traceback" in log_path.read_text(errors="replace"):
-                print(log_path.read_text(errors="replace")[-4000:])
-
-
-def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log_path: Path) -> None:
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while True:
-        if process.poll() is not None or time.monotonic() > deadline_s:
-            raise RuntimeError(log_path.read_text())
-        try:
-            if requests.get(f"{url}/ready", timeout=5).status_code == 200:
-                return
-        except requests.ConnectionError:
-            time.sleep(0.1)
 
 
 class Findings:
@@ -179,7 +132,11 @@ def leftovers(url: str) -> list[str]:
 def campaign(num_cases: int, seed: int) -> tuple[Counter[int], list[str], str]:
     """Statuses by count, what is wrong, and the memory in words."""
     findings = Findings()
-    with engine() as (url, process):
+    flags = (
+        "--max-model-len", "128", "--num-gpu-blocks-override", "400", "--dtype", "float32",
+        "--override-generation-config", '{"max_new_tokens": 4}',
+    )  # fmt: skip
+    with engine(*flags) as (url, process):
         host, port = url.removeprefix("http://").split(":")
         begun = process.create_time()
         cases(url, num_cases // 10, seed, findings)

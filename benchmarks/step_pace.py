@@ -10,28 +10,20 @@ token, and how long the prompts took.
 
 import argparse
 import asyncio
-import os
 import random
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import httpx
-from aiohttp.test_utils import unused_port
+from real_engine import engine
 from rich.console import Console
 from rich.table import Table
 
-from penstock_engine.make_model.make import make
 from penstock_engine.wire import TPOT_HEADER
 
-ROOT = Path(__file__).parents[1]
 STREAMS, OUTPUT_TOKENS = 4, 120
 PROMPT_TOKENS, PROMPT_EVERY_S = 1500, 0.7
 
@@ -43,33 +35,6 @@ class Seen:
     tpot_s: list[float] = field(default_factory=list)
     gaps_s: list[float] = field(default_factory=list)
     ttft_s: list[float] = field(default_factory=list)
-
-
-@asynccontextmanager
-async def engine() -> AsyncIterator[httpx.AsyncClient]:
-    port = unused_port()
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model"
-        make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
-        command = Path(sys.executable).with_name("penstock-engine")
-        process = await asyncio.create_subprocess_exec(
-            command, "serve", model, "--port", str(port), "--max-model-len", "2048",
-            "--max-num-batched-tokens", "2048", "--no-enable-prefix-caching", "--no-enable-log-requests",
-            env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-        http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=300)
-        try:
-            while True:
-                try:
-                    if (await http.get("/ready")).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    await asyncio.sleep(0.1)
-            yield http
-        finally:
-            await http.aclose()
-            process.kill()
-            await process.wait()
 
 
 async def times(http: httpx.AsyncClient, headers: dict[str, str], **body: Any) -> list[float]:
@@ -113,11 +78,16 @@ async def measured(rounds: int, tpot_s: float, seed: int) -> dict[str, Seen]:
     kinds = {"told": {TPOT_HEADER: str(tpot_s)}, "not told": {}}
     seen = {name: Seen() for name in kinds}
     draw = random.Random(seed)
-    async with engine() as http:
-        await one_round(http, {}, draw, Seen())
-        for _ in range(rounds):
-            for name, headers in kinds.items():
-                await one_round(http, headers, draw, seen[name])
+    flags = (
+        "--max-model-len", "2048", "--max-num-batched-tokens", "2048",
+        "--no-enable-prefix-caching", "--no-enable-log-requests",
+    )  # fmt: skip
+    with engine(*flags) as (url, _):
+        async with httpx.AsyncClient(base_url=url, timeout=300) as http:
+            await one_round(http, {}, draw, Seen())
+            for _ in range(rounds):
+                for name, headers in kinds.items():
+                    await one_round(http, headers, draw, seen[name])
     return seen
 
 

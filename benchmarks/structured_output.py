@@ -10,32 +10,24 @@ with 1 otherwise.
 """
 
 import argparse
-import contextlib
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
 import jsonschema
-from aiohttp.test_utils import unused_port
+from real_engine import engine
 from structured_cases import hostile, schemas
 
-from penstock_engine.make_model.make import make
-
-ROOT = Path(__file__).parents[1]
 MAX_TOKENS = 1200
 TIME_LIMIT_S = 2.0
 SLOW_LIMIT = 1.2
@@ -54,36 +46,6 @@ class Verdict:
     outcome: str
     detail: str
     duration_s: float
-
-
-@contextlib.contextmanager
-def engine() -> Iterator[str]:
-    """The address of an engine with a fresh model."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name) / "soup"
-        make(directory, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
-        port = unused_port()
-        command = [
-            Path(sys.executable).with_name("penstock-engine"), "serve", directory,
-            "--port", str(port), "--dtype", "float32", "--num-gpu-blocks-override", "1000",
-            "--max-model-len", "2048", "--max-num-seqs", "8",
-        ]  # fmt: skip
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"}
-        )
-        try:
-            address = f"http://127.0.0.1:{port}"
-            while True:
-                assert process.poll() is None, "the engine does not start"
-                with contextlib.suppress(httpx.TransportError):
-                    if httpx.get(f"{address}/ready").status_code == 200:
-                        break
-                time.sleep(0.1)
-            yield address
-            assert process.poll() is None, "the engine has died"
-        finally:
-            process.kill()
-            process.wait()
 
 
 def ask(client: httpx.Client, name: str, form: Json, max_tokens: int, seed: int) -> Verdict:
@@ -205,7 +167,11 @@ def main() -> None:
     parser.add_argument("--schemas", type=int, default=320)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    with engine() as address, httpx.Client(base_url=address, timeout=120) as client:
+    flags = (
+        "--dtype", "float32", "--num-gpu-blocks-override", "1000", "--max-model-len", "2048",
+        "--max-num-seqs", "8",
+    )  # fmt: skip
+    with engine(*flags) as (address, _), httpx.Client(base_url=address, timeout=120) as client:
         kept = keep_schemas(client, args.schemas, args.seed)
         report("schemas", kept)
         borne, slowdown = harm(client, address, list(hostile()))

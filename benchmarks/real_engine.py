@@ -1,0 +1,56 @@
+"""An engine for one benchmark: a small model made on the spot, one processor, a free port."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import psutil
+from aiohttp.test_utils import unused_port
+
+from penstock_engine.make_model.make import make
+
+ROOT = Path(__file__).parents[1]
+COMMAND = Path(sys.executable).with_name("penstock-engine")
+START_TIMEOUT_S = 120
+
+
+@contextmanager
+def engine(*flags: str) -> Iterator[tuple[str, psutil.Process]]:
+    """Its URL and its process, once it is ready. Raises RuntimeError with its log when it does not start, or
+    has died by the end; prints the end of the log when there is a traceback in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, log_path = Path(folder) / "model", Path(folder) / "log"
+        make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+        port = unused_port()
+        with log_path.open("wb") as log:
+            process = psutil.Popen(
+                [COMMAND, "serve", model, "--port", str(port), *flags],
+                stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
+            )  # fmt: skip
+        try:
+            _wait_until_ready(f"http://127.0.0.1:{port}", process, log_path)
+            yield f"http://127.0.0.1:{port}", process
+            if process.poll() is not None:
+                raise RuntimeError(f"the engine has died: {log_path.read_text(errors='replace')}")
+        finally:
+            process.kill()
+            process.wait()
+            log_text = log_path.read_text(errors="replace")
+            if "Traceback" in log_text:
+                print(log_text[-4000:])
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{url}/ready").status_code == 200:
+                return
+        time.sleep(0.1)
+    raise RuntimeError(f"the engine does not start: {log_path.read_text(errors='replace')}")
