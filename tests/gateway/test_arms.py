@@ -120,7 +120,8 @@ async def test_requests_ahead(pair):
 
 
 async def test_requests_beside(pair):
-    """The second comes while the first is being answered: it stands behind nobody, but is not alone."""
+    """The second comes and goes while the first is being answered: it stands behind nobody, but is not
+    alone. The first begins and ends alone."""
     is_begun, held = asyncio.Event(), asyncio.Event()
 
     async def hold(request):
@@ -147,6 +148,35 @@ async def test_requests_beside(pair):
     assert {i: m.n for i, m in enumerate(arm.tpot) if m.n} == {
         tpot_bin_of(300, 0): 1, tpot_bin_of(300, 1): 1,
     }  # fmt: skip
+
+
+async def test_what_comes_while_an_answer_is_written_is_beside_it_too(pair):
+    """It begins alone and ends beside two: one, in the mean."""
+    begun, ends = asyncio.Semaphore(0), [asyncio.Event() for _ in range(3)]
+    turns = iter(ends)
+
+    async def hold(request):
+        end = next(turns)
+        await request.head()
+        await request.chunk(said("a"))
+        begun.release()
+        await end.wait()
+        for chunk in (said("b"), USAGE % 2, DONE):
+            await request.chunk(chunk)
+        await request.end()
+
+    front = await pair(hold, weights={"r1": 100, "r2": 0})
+    asked = []
+    for _ in ends:
+        asked.append(asyncio.create_task(front.ask(CHAT, stream=True)))
+        await begun.acquire()
+    for end, task in zip(ends, asked, strict=True):
+        end.set()
+        await task
+        await asyncio.sleep(0.1)  # the gateway sees the end a little later
+    arm = (await told(front))["default/chat"]["default/engine-0"]
+    # (0 + 2) / 2, (1 + 1) / 2, (2 + 0) / 2
+    assert {i: m.n for i, m in enumerate(arm.tpot) if m.n} == {tpot_bin_of(300, 1): 3}
 
 
 async def test_tenants_are_told_apart_where_the_service_names_a_header(pair):

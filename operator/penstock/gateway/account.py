@@ -63,9 +63,10 @@ class Account:
         """A request that was given to the pod waits no more."""
         _one_less(self._unanswered, pod)
 
-    def left(self, pod: str) -> None:
-        """A request that was given to the pod has ended, however it did."""
+    def left(self, pod: str) -> int:
+        """A request that was given to the pod has ended, however it did; how many of its have not."""
         _one_less(self._unended, pod)
+        return self._unended.get(pod, 0)
 
     def only(self, pods: Container[str]) -> None:
         """pods: all engines that are there; the others are forgotten."""

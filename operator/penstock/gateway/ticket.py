@@ -33,7 +33,8 @@ class Ticket:
         # From here on it is the engine's time: what another one lost before is not laid to this one.
         self._since_s = came_s
         self._sent_s = self._first_s = self._last_s = came_s
-        self._ahead = self._beside = 0
+        self._ahead = 0
+        self._beside = 0.0
         self.has_begun = False
         self.came_s = came_s
         self.prompt_tokens = account.estimate_tokens(body_bytes)
@@ -61,7 +62,7 @@ class Ticket:
             yield
         finally:
             self._account.in_flight.discard(self)
-            self._account.left(pod)
+            self._beside = (self._beside + self._account.left(pod)) / 2
             if not self.has_begun:
                 self._since_s = monotonic()
                 self._account.answered(pod)

@@ -208,8 +208,9 @@ class Gateway:
         request.pod = pod
         request.num_tries += 1
         request.ahead, request.sent_s = self._unanswered.get(pod, 0), self._clock.now
-        request.beside = self._unended.get(pod, 0)
-        self._unanswered[pod], self._unended[pod] = request.ahead + 1, request.beside + 1
+        self._unanswered[pod] = request.ahead + 1
+        beside = self._unended.get(pod, 0)
+        self._unended[pod], request.beside = beside + 1, float(beside)
         self._sent[request.request_id] = (request, waiting, place)
         if not self._engines[pod].submit(request, self._engine_tpot_s):
             self._settle(request)
@@ -220,6 +221,7 @@ class Gateway:
         _, waiting, place = self._sent.pop(request.request_id)
         self._in_flight[request.pod] -= round(waiting.kv_tokens)
         self._unended[request.pod] -= 1
+        request.beside = (request.beside + self._unended[request.pod]) / 2
         if request.first_token_s is None:
             self._unanswered[request.pod] -= 1
         place.left()

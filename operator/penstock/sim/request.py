@@ -8,8 +8,8 @@ Outcome = Literal["open", "ended", "shed", "failed"]
 class Request:
     """prefix: ids of the shared blocks its prompt begins with; equal ids, equal tokens. user: whose
     turn it is in a closed loop. ahead: requests that its engine had not begun to answer when it was
-    sent there. beside: those and the ones that it was answering. Times are on the
-    simulated clock; None while they are to come."""
+    sent there. beside: those and the ones that it was answering, the mean of then and of its end. Times are
+    on the simulated clock; None while they are to come."""
 
     __slots__ = (
         "ahead",
@@ -47,7 +47,8 @@ class Request:
         self.outcome: Outcome = "open"
         self.pod = ""
         self.num_tries = 0
-        self.ahead = self.beside = 0
+        self.ahead = 0
+        self.beside = 0.0
         self.sent_s = arrival_s
         self.cached_tokens = 0
         self.first_token_s: float | None = None

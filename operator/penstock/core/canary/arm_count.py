@@ -60,15 +60,15 @@ class ArmCount:
         self,
         prompt_tokens: int,
         ahead: int,
-        beside: int,
+        beside: float,
         ttft_s: float,
         tpot_s: float | None,
         *,
         overall_s: float,
         tenant: str | None = None,
     ) -> None:
-        """ahead: as of `ended`. beside: those and the ones that the engine was answering. overall_s:
-        ttft_s and what the request waited before. tpot_s: None of one token."""
+        """ahead: as of `ended`. beside: those and the ones that the engine was answering, the mean of then
+        and of the end. overall_s: ttft_s and what the request waited before. tpot_s: None of one token."""
         bin_ = bin_of(prompt_tokens, ahead)
         self._overall = _with(self._overall, overall_s)
         self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)

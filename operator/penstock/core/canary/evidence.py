@@ -18,7 +18,8 @@ AHEAD_BOUNDS = (0, 1, 3, 7, 15)
 NUM_AHEADS = len(AHEAD_BOUNDS) + 1
 NUM_BINS = NUM_LENGTHS * NUM_AHEADS
 # Of the requests that an engine had been given and not ended: what it writes at once shares its steps, and
-# the time of a step grows with them. Half as many more are a few percent of TPOT.
+# the time of a step grows with them. Half as many more are a few percent of TPOT. Their mean at the begin
+# and the end of an answer: while traffic moves to the canary, its answers end beside more than they began.
 BESIDE_BOUNDS = (0, 1, 2, 3, 5, 8, 12, 18, 27, 40, 60)
 NUM_BESIDES = len(BESIDE_BOUNDS) + 1
 NUM_TPOT_BINS = NUM_LENGTHS * NUM_BESIDES
@@ -44,7 +45,7 @@ def ahead_bin_of(ahead: int) -> int:
     return bisect_left(AHEAD_BOUNDS, ahead)
 
 
-def tpot_bin_of(prompt_tokens: int, beside: int) -> int:
+def tpot_bin_of(prompt_tokens: int, beside: float) -> int:
     """Likewise."""
     length = bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
     return length * NUM_BESIDES + bisect_left(BESIDE_BOUNDS, beside)
