@@ -1,8 +1,11 @@
 # Five words: demo, test, lint, generate, verify. Each one works from a fresh clone with Python >= 3.11.
 PYTHON ?= python3
 BIN := .venv/bin
+CACHE := $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)
 # Of every clone: mypy goes by the contents of files, and 45 s of a processor are 2 with it.
-export MYPY_CACHE_DIR ?= $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)/mypy
+export MYPY_CACHE_DIR ?= $(CACHE)/mypy
+# torch makes it wherever a model of transformers is imported, by default among the temporary files.
+export TORCHINDUCTOR_CACHE_DIR ?= $(CACHE)/inductor
 # Where it is set, each of some hundred processes would compile what it imports: 2 s for torch alone.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -16,7 +19,7 @@ test: install           ## everything CI runs without a GPU; what waits leaves r
 	@$(MAKE) --no-print-directory --jobs 3 lint verify unit
 
 unit: install
-	$(BIN)/pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder --durations 15
+	$(BIN)/pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder --durations 15 --basetemp .pytest_cache/tmp
 
 lint: install
 	$(BIN)/ruff check .

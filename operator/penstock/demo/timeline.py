@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from penstock.adapters.pyplot import pyplot
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -22,10 +24,7 @@ class Timeline:
 
     def plot(self, path: Path) -> None:
         """Load, KV use and replicas, one above the other on one time axis, as an image."""
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
+        plt = pyplot()
 
         at = [s.at_s for s in self.samples]
         figure, (load, kv, replicas) = plt.subplots(

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from penstock.adapters.pyplot import pyplot
 from penstock.sim.report import changes
 from penstock.sim.run import Run
 from penstock.sim.service import Service
@@ -13,10 +14,7 @@ COLOURS = {"waiting": "#bab0ac", "starting": "#f2cf5b", "ready": "#4c78a8", "dra
 
 def draw(run: Run, path: Path) -> None:
     """One column for each service. The format is that of the path's suffix."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     count = len(run.services)
     figure, axes = plt.subplots(

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from penstock.adapters.pyplot import pyplot
 from penstock.core.rules.registry import Knob
 from penstock.sim.frontier.search import Point, Result
 from penstock.sim.report import Estimate
@@ -62,11 +63,7 @@ def _told(knobs: Mapping[str, Knob]) -> str:
 
 def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
     """A panel for each world: attainment against GPU-hours. The format is that of the suffix."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.lines import Line2D
+    plt = pyplot()
 
     rows = ceil(len(panels) / COLUMNS)
     columns = min(COLUMNS, len(panels))
@@ -85,7 +82,9 @@ def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
         panel.set_title(name)
         panel.set_xlabel("GPU-hours")
         panel.set_ylabel("requests within both objectives")
-    handles = [Line2D([], [], color=colours.get(r, "black"), marker="o", label=r) for r in rules]
+    handles = [
+        plt.Line2D([], [], color=colours.get(r, "black"), marker="o", label=r) for r in rules
+    ]
     figure.legend(handles=handles, loc="outside right upper", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
