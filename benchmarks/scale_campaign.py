@@ -2,8 +2,8 @@
 
     python benchmarks/scale_campaign.py [--requests 1000] [--seed 1]
 
-Exits 1 when a request is refused or broken, or a stream is cut that was not running when an engine was
-killed.
+Exits 1 when a request is refused or broken, a stream is cut that was not running when an engine was
+killed, or the kill met nobody.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from penstock.adapters.kube import connect
 from penstock.demo.campaigns import corpus, scale_under_load
+from penstock.demo.load import End
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, models_claim
 from penstock.local import cluster as clusters
@@ -38,6 +39,7 @@ async def campaign(requests: int, seed: int) -> bool:
                 )
                 print(f"seed {seed}, kill {kill}: {tally}")
                 passed &= tally.first_bad is None and not tally.cut_by_nobody
+                passed &= bool(tally.ends[End.CUT]) is kill
                 stage.kubectl("delete", "isvc", "chat")
                 await stage.gone("chat", within_s=60)
             await stage.close()

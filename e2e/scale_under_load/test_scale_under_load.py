@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.demo.campaigns import corpus, scale_under_load
+from penstock.demo.load import End
 from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -14,11 +15,12 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_no_request_is_lost(stage: Stage) -> None:
-    """Before and after the kill of an engine nothing is cut either."""
+    """The kill of an engine cuts its streams, and nothing else does."""
     stage.kubectl("apply", "-f", str(ROOT / "examples" / "quickstart.yaml"))
     await stage.until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
     tally = await scale_under_load(stage, "chat", corpus(ROOT), requests=150, kill=True, seed=SEED)
     print(f"seed {SEED}: {tally}")
     assert tally.first_bad is None
     assert (tally.peak_ready, tally.final_ready) == (3, 1)
+    assert tally.ends[End.CUT] > 0, "the kill met nobody"
     assert tally.cut_by_nobody == 0
