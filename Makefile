@@ -6,6 +6,8 @@ CACHE := $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penst
 export MYPY_CACHE_DIR ?= $(CACHE)/mypy
 # torch makes it wherever a model of transformers is imported, by default among the temporary files.
 export TORCHINDUCTOR_CACHE_DIR ?= $(CACHE)/inductor
+# Folders of tests, also of those that start pytest themselves: the last three runs' are kept.
+export PYTEST_DEBUG_TEMPROOT ?= $(CACHE)/tests
 # Where it is set, each of some hundred processes would compile what it imports: 2 s for torch alone.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,7 +21,8 @@ test: install           ## everything CI runs without a GPU; what waits leaves r
 	@$(MAKE) --no-print-directory --jobs 3 lint verify unit
 
 unit: install
-	$(BIN)/pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder --durations 15 --basetemp .pytest_cache/tmp
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(BIN)/pytest --numprocesses 2 --dist loadscope --no-loadscope-reorder --durations 15
 
 lint: install
 	$(BIN)/ruff check .
