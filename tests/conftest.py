@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -26,6 +27,11 @@ os.environ |= {
     "PENSTOCK_CPU_LIMIT": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
+# Other work on the machine makes any example slow.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 # What is imported stays: to look for cycles in it takes a third of the time.
 gc.disable()
 # Begun first, so that no worker ends a minute after the other: what waits and what computes in turns.
