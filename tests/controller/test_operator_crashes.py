@@ -45,7 +45,7 @@ async def test_the_end_state_does_not_depend_on_when_it_died(cluster: Cluster, k
         "phase": "Stable",
         "rolled out": None,
         "rejected": (None, None),
-        "history": [2, 1],
+        "history": [1, 2],
         "replicas": (2, 2),
         "desired": 2,
     }

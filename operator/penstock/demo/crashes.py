@@ -285,7 +285,7 @@ async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
         "phase": status["rollout"]["phase"],
         "rolled out": status["rollout"].get("revision"),
         "rejected": (rejected.get("revision"), rejected.get("reason")),
-        "history": [entry["revision"] for entry in history],
+        "history": sorted(entry["revision"] for entry in history),
         "replicas": (status["replicas"], status["readyReplicas"]),
         "desired": status["scaling"]["desired"],
     }
