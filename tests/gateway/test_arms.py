@@ -119,6 +119,17 @@ async def test_requests_ahead(pair):
     assert [m.n for m in arm.missed] == [1, 1, 1, 0, 0, 0]
 
 
+async def in_two(request, begun, end):
+    """A stream of two tokens: begun() after the first, the second when `end` is set."""
+    await request.head()
+    await request.chunk(said("a"))
+    begun()
+    await end.wait()
+    for chunk in (said("b"), USAGE % 2, DONE):
+        await request.chunk(chunk)
+    await request.end()
+
+
 async def test_requests_beside(pair):
     """The second comes and goes while the first is being answered: it stands behind nobody, but is not
     alone. The first begins and ends alone."""
@@ -128,13 +139,7 @@ async def test_requests_beside(pair):
         if is_begun.is_set():
             await saying(said("a"), said("b"), USAGE % 2, DONE)(request)
             return
-        await request.head()
-        await request.chunk(said("a"))
-        is_begun.set()
-        await held.wait()
-        for chunk in (said("b"), USAGE % 2, DONE):
-            await request.chunk(chunk)
-        await request.end()
+        await in_two(request, is_begun.set, held)
 
     front = await pair(hold, weights={"r1": 100, "r2": 0})
     first = asyncio.create_task(front.ask(CHAT, stream=True))
@@ -156,14 +161,7 @@ async def test_what_comes_while_an_answer_is_written_is_beside_it_too(pair):
     turns = iter(ends)
 
     async def hold(request):
-        end = next(turns)
-        await request.head()
-        await request.chunk(said("a"))
-        begun.release()
-        await end.wait()
-        for chunk in (said("b"), USAGE % 2, DONE):
-            await request.chunk(chunk)
-        await request.end()
+        await in_two(request, begun.release, next(turns))
 
     front = await pair(hold, weights={"r1": 100, "r2": 0})
     asked = []
