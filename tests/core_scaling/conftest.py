@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 
 from penstock.adapters import feed as feeds
-from penstock.adapters.clock import steady
 from penstock.adapters.scrape import Scraper
 from penstock.controller.fleet import ScaleTarget
 from penstock.controller.memory import Memory
 from penstock.controller.observer import Observer
 from penstock.controller.recorder import Recorder
-from penstock.controller.scaler import Scaler
+from penstock.controller.scaler import TICK_S, Scaler
 from penstock.controller.sizer import Sizer
 from penstock.core.feed import VERSION, Feed
 from penstock.core.rule import Objectives
@@ -82,6 +81,11 @@ class Engine:
     usage = 0.0
     steps = finished = 0
 
+    def work(self, requests):
+        """Answers as many of them as 40 steps suffice for, 4 at a time, of 20 tokens each."""
+        self.steps += 40
+        self.finished += min(requests, 40 * 4 // 20)
+
     def metrics(self, _):
         gaps = 4 * self.steps
         return (
@@ -131,9 +135,10 @@ def gateway_pod(port, name):
 
 
 class World:
-    """key: of the service."""
+    """key: of the service. now_s: goes on by itself from one tick to the next."""
 
     key = KEY
+    now_s = 1_000_000.0
     mode = "Active"
     objectives = None
     provisioned = 1
@@ -142,9 +147,9 @@ class World:
     reported = None
     variants = ()
 
-    def __init__(self, engine_port, scraper):
+    def __init__(self, engine_port):
         self.engine_address = f"127.0.0.1:{engine_port}"
-        self.scraper = scraper
+        self.scraper = Scraper(lambda: self.now_s)
         self.waiting = {}
         self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
         self.gateways, self.changed, self.quotas = [], [], []
@@ -179,14 +184,14 @@ class World:
 
     async def tick(self, times=1):
         for _ in range(times):
+            self.now_s += TICK_S
             await self.scaler.tick()
 
     async def serve(self, ticks, arrivals):
         """So many ticks of steady work."""
         for _ in range(ticks):
             self.gateway.arrivals += arrivals
-            self.engine.steps += 40
-            self.engine.finished += arrivals
+            self.engine.work(arrivals)
             await self.tick()
 
     def add_gateway(self, port, name):
@@ -201,16 +206,15 @@ class World:
 
 @pytest.fixture
 async def world():
-    scraper = Scraper(steady)
     made = None
     engine_server, engine_port = await http_server(lambda path: made.engine.metrics(path))
     gateway_server, gateway_port = await http_server(lambda path: made.gateway.feed(path))
-    made = World(engine_port, scraper)
+    made = World(engine_port)
     made.gateway_port = gateway_port
     yield made
     engine_server.close()
     gateway_server.close()
-    await scraper.close()
+    await made.scraper.close()
 
 
 @pytest.fixture

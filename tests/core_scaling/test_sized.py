@@ -4,22 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.adapters.clock import steady
 from penstock.controller.memory import BETWEEN_WRITES_S
-from penstock.controller.scaler import NEWS_AFTER_TICKS
+from penstock.controller.scaler import NEWS_AFTER_TICKS, TICK_S
 from penstock.core import quotas
 from penstock.core.service import VariantSpec
 from penstock.core.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
 
+FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
+
 
 async def test_objectives_are_sized_for(sized):
-    await sized.serve(5, arrivals=200)  # in no time: far more than one engine takes
+    await sized.serve(5, arrivals=FAR_TOO_MANY)
     decision = sized.report()
     assert (decision.desired, decision.reason_code, decision.valid) == (5, "ScaleUp", True)
     assert [step for step, _, _ in decision.trail][:2] == ["capacity", "need"]
-    # What the engine said of an iteration with 500 prompt tokens; the prior said more than a second.
+    # What the engine said of an iteration with 20 prompt tokens; the prior said 0.096 s.
     state = sized.state()
-    assert state.fit.model.time_s(500, 4, 0) == pytest.approx(0.02, rel=0.2)
+    assert state.fit.model.time_s(20, 4, 0) == pytest.approx(0.02, rel=0.2)
     assert state.startup.expected_s == pytest.approx(7.0)
 
 
@@ -47,7 +48,7 @@ async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(
 
     memory = sized.scaler._sizer._memory
     kept = memory._kept[sized.key]
-    memory._kept[sized.key] = replace(kept, may_write_s=steady() - 1)
+    memory._kept[sized.key] = replace(kept, may_write_s=sized.now_s)
     await sized.serve(1, arrivals=1)
     assert sized.kube.writes == 2
     before = sized.state()
@@ -63,16 +64,15 @@ async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(
     assert sized.kube.writes == 2
 
 
-async def test_an_idle_service_is_not_written_to(sized, monkeypatch):
+async def test_an_idle_service_is_not_written_to(sized):
     await sized.serve(10, arrivals=1)
-    monkeypatch.setattr("penstock.controller.memory.BETWEEN_WRITES_S", 0.0)
-    await sized.tick(5)
+    ticks = int(BETWEEN_WRITES_S / TICK_S)
+    await sized.tick(ticks)
     writes = sized.kube.writes
-    await sized.tick(20)
+    await sized.tick(2 * ticks)
     sized.begin_anew()
-    await sized.tick(20)
+    await sized.tick(2 * ticks)
     assert sized.kube.writes == writes
-    assert BETWEEN_WRITES_S == 60.0
 
 
 async def test_the_record_of_an_earlier_service_of_the_name_is_not_believed(sized):
@@ -93,7 +93,7 @@ async def test_somebody_elses_config_map_is_left_alone(sized):
 
 async def test_nothing_is_decided_before_the_record_was_read(sized):
     sized.kube.is_down = True
-    await sized.serve(2, arrivals=500)
+    await sized.serve(2, arrivals=FAR_TOO_MANY)
     assert sized.report() is None
 
 
@@ -103,7 +103,7 @@ async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from
         VariantSpec("cheap", "1", "1Gi", gpu, 1.0, 0, 3),
         VariantSpec("dear", "1", "1Gi", gpu, 1.5, 0, 5),
     )
-    await sized.serve(5, arrivals=200)
+    await sized.serve(5, arrivals=FAR_TOO_MANY)
     report = sized.report()
     # Nothing is known of the dear one, so it is taken to be as fast: it comes where there are no more.
     assert report.by_variant == {"cheap": 3, "dear": 2}
@@ -114,7 +114,7 @@ async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from
 
     sized.reported = report
     sized.begin_anew()
-    await sized.serve(2, arrivals=200)
+    await sized.serve(2, arrivals=FAR_TOO_MANY)
     assert sized.report() == report
 
 
@@ -131,7 +131,7 @@ async def test_a_variant_whose_quota_is_used_up_is_not_asked_for(sized):
             "status": {"hard": quota, "used": {}},
         }
     ]
-    await sized.serve(5, arrivals=200)
+    await sized.serve(5, arrivals=FAR_TOO_MANY)
     report = sized.report()
     assert report.by_variant == {"cheap": 2, "dear": 3}
     assert report.reason_code != quotas.OVER_BUDGET
@@ -142,15 +142,15 @@ async def test_what_no_node_has_room_for_is_another_variants(sized):
         VariantSpec("spot", "1", "1Gi", None, 1.0, 0, 5),
         VariantSpec("sure", "1", "1Gi", None, 3.0, 0, 5),
     )
-    await sized.serve(5, arrivals=200)
+    await sized.serve(5, arrivals=FAR_TOO_MANY)
     assert sized.report().by_variant == {"spot": 5, "sure": 0}
     for since_s, expected in (
-        (steady() - PATIENCE_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
-        (steady() - PATIENCE_S, {"spot": 2, "sure": 3}),
+        (sized.now_s - PATIENCE_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
+        (sized.now_s - PATIENCE_S, {"spot": 2, "sure": 3}),
         (None, {"spot": 2, "sure": 3}),  # not at once again
     ):
         sized.waiting = {"spot": Waiting(since_s, 2)} if since_s else {}
-        await sized.serve(2, arrivals=200)
+        await sized.serve(2, arrivals=FAR_TOO_MANY)
         assert sized.report().by_variant == expected
     assert "spot, at most 2, each 1 an hour" in sized.report().trail[0][2]
 

@@ -43,14 +43,14 @@ class Scraper:
     def __init__(self, now: Callable[[], float]) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._client = httpx.AsyncClient(timeout=TIMEOUT_S, limits=limits, trust_env=False)
-        self._now = now
+        self.now = now
 
     async def close(self) -> None:
         await self._client.aclose()
 
     async def read(self, pod: str, address: str) -> EngineReading | Missing:
         text = await self._get(pod, f"http://{address}/metrics")
-        return text if isinstance(text, Missing) else parse(pod, text, self._now())
+        return text if isinstance(text, Missing) else parse(pod, text, self.now())
 
     async def feed(self, pod: str, address: str) -> Feed | Missing:
         text = await self._get(pod, f"http://{address}{feeds.PATH}")

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from penstock.adapters.clock import steady
 from penstock.adapters.kube import Object
 from penstock.adapters.scrape import Scraper
 from penstock.adapters.scraped import Scraped
@@ -57,7 +56,7 @@ class Observer:
             pod: _direct_s(reading) or self._direct_s.get(pod, 0.0)
             for pod, reading in readings.items()
         }
-        now_s = steady()
+        now_s = self._scraper.now()
         return {
             target.service.key: Observation(
                 now_s,
@@ -150,7 +149,7 @@ class Observer:
                 return feed
         read = {name: feed for name, feed in feeds.items() if isinstance(feed, Feed)}
         try:
-            self._gateways = self._gateways.after(read, feeds.keys(), steady())
+            self._gateways = self._gateways.after(read, feeds.keys(), self._scraper.now())
         except ValueError as error:
             return Missing("gateway", str(error))
         return None
