@@ -28,12 +28,14 @@ pytestmark = pytest.mark.e2e
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """held: the traffic while the switch waited for a person. switched_s: when the new revision took
-    it. left: revisions with children then on. failed, passed: the rollouts of a canary whose
-    evaluation did. by_tenant: what was said of the last one."""
+    """held: the traffic while the switch waited for a person. asked_s, switched_s: when it was told to
+    go on, and when the new revision was seen to have the traffic. left: revisions with children then
+    on. failed, passed: the rollouts of a canary whose evaluation did. by_tenant: what was said of the
+    last one."""
 
     outcomes: list[Outcome]
     held: list[Object]
+    asked_s: float
     switched_s: float
     revisions: tuple[str, str]
     left: set[str]
@@ -69,7 +71,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
                 NAME, within_s=120, what="an engine that the status knows",
             )  # fmt: skip
             async with Load(cluster.gateway_url, workload) as load:
-                held, switched_s, revisions = await revise(stage, load)
+                held, asked_s, switched_s, revisions = await revise(stage, load)
                 await load.finish()
             left = await revisions_with_children(stage)
             failed, passed = await try_twice(stage, workload)
@@ -81,10 +83,12 @@ async def live(cluster: Cluster, models: Path) -> Life:
             await stage.gone(NAME, within_s=60)
             await stage.close()
     audit = AuditLog(cluster).entries()
-    return Life(load.outcomes, held, switched_s, revisions, left, failed, passed, by_tenant, audit)
+    return Life(
+        load.outcomes, held, asked_s, switched_s, revisions, left, failed, passed, by_tenant, audit
+    )
 
 
-async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, tuple[str, str]]:
+async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, float, tuple[str, str]]:
     """Change the spec while clients stream, and say when to switch; until the old revision's pods
     are gone."""
     before = (await stage.view(NAME)).status["stableRevision"]
@@ -96,6 +100,7 @@ async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, tuple[s
         NAME, within_s=90, what="pods that wait for a person",
     )  # fmt: skip
     held: list[Object] = (await stage.view(NAME)).status["traffic"]
+    asked_s = monotonic()
     code, said = await stage.rollout("promote", NAME)
     assert code == 0, said
     await stage.until(
@@ -107,7 +112,7 @@ async def revise(stage: Stage, load: Load) -> tuple[list[Object], float, tuple[s
         lambda view: {pod.revision for pod in view.pods} == {after},
         NAME, within_s=60, what="the old pods are gone",
     )  # fmt: skip
-    return held, switched_s, (before, after)
+    return held, asked_s, switched_s, (before, after)
 
 
 # It asks the canary for its models, and finds as much right in them each time.
@@ -176,7 +181,9 @@ def test_no_request_is_refused_or_broken(life: Life) -> None:
     bad = [outcome for outcome in life.outcomes if outcome.end != End.DONE]
     assert bad == []
     astride = [
-        o for o in life.outcomes if o.started_s < life.switched_s < o.started_s + o.duration_s
+        o
+        for o in life.outcomes
+        if o.started_s < life.switched_s and o.started_s + o.duration_s > life.asked_s
     ]
     later = [o for o in life.outcomes if o.started_s > life.switched_s]
     print(

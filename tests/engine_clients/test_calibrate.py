@@ -16,13 +16,22 @@ def penstock(*args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def calibrated(*args: str) -> subprocess.CompletedProcess[str]:
+    """As whoever is told that the engine, or its machine, was busy with something else tries again."""
+    for _ in range(3):
+        done = penstock("calibrate", *args)
+        if "busy with something else" not in done.stderr:
+            break
+    return done
+
+
 def test_an_engine_is_measured_and_simulated(engine: Any, tmp_path: Path) -> None:
     file = tmp_path / "soup.yaml"
     flags = ("--max-num-seqs", "8", "--max-num-batched-tokens", "512", "-o", str(file))
     refused = penstock("calibrate", engine.url, *flags)
     assert (refused.returncode, file.exists()) == (1, False)
     assert "401" in refused.stderr
-    done = penstock("calibrate", engine.url, *flags, "--api-key", engine.key)
+    done = calibrated(engine.url, *flags, "--api-key", engine.key)
     assert done.returncode == 0, done.stderr
     made = profile(str(file))
     assert (made.kv_tokens, made.block_size, made.max_num_seqs) == (6400, 16, 8)

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.adapters.clock import monotonic
 from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.gateway.app import Gateway
@@ -281,10 +282,15 @@ async def start_engine() -> AsyncIterator[Callable[..., Awaitable[Engine]]]:
 
 @pytest.fixture
 async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
-    """`await start_gateway(engine, …, setting=…)`; engines of one service called chat."""
+    """`await start_gateway(engine, …, setting=…)`; engines of one service called chat. now: its clock."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(*engines: Engine, synced: bool = True, **settings: Any) -> Front:
+        async def start(
+            *engines: Engine,
+            synced: bool = True,
+            now: Callable[[], float] = monotonic,
+            **settings: Any,
+        ) -> Front:
             chosen = GatewaySettings(
                 host="127.0.0.1",
                 port=0,
@@ -293,7 +299,7 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
             )
             fleet = Fleet()
             upstream = await stack.enter_async_context(Upstream(chosen))
-            gateway = Gateway(fleet, upstream, chosen)
+            gateway = Gateway(fleet, upstream, chosen, now)
             server, stop = server_for(gateway), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, server))
             await until(lambda: server.started)

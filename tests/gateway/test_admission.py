@@ -1,7 +1,11 @@
-"""Services with objectives: requests wait at the gateway while no engine would be in time."""
+"""Services with objectives: requests wait at the gateway while no engine would be in time.
+
+The gateway's clock stands still but for the prompts that engines compute.
+"""
 
 import asyncio
 import json
+import math
 
 import pytest
 
@@ -15,21 +19,30 @@ PROMPT = "x" * 1200
 DONE = b"data: [DONE]\n\n"
 
 
-class OneByOne:
-    """An engine that computes prompts one after the other. paused: it computes none."""
+class TurnedClock:
+    now_s = 1000.0
 
-    def __init__(self, prompt_s=0.0):
+    def __call__(self):
+        return self.now_s
+
+
+class OneByOne:
+    """An engine that computes prompts one after the other. may_compute: so many of them more."""
+
+    def __init__(self, clock, prompt_s):
+        self.clock = clock
         self.prompt_s = prompt_s
-        self.paused = asyncio.Event()
-        self.paused.set()
+        self.may_compute = math.inf
         self.order = []
         self._turn = asyncio.Lock()
 
     async def __call__(self, request):
         self.order.append(json.loads(request.body).get("user"))
         async with self._turn:
-            await asyncio.sleep(self.prompt_s)
-            await self.paused.wait()
+            while not self.may_compute:  # noqa: ASYNC110 - a number has no events
+                await asyncio.sleep(0.001)
+            self.may_compute -= 1
+            self.clock.now_s += self.prompt_s
         if not request.is_stream:
             await request.whole(b"{}")
             return
@@ -41,12 +54,17 @@ class OneByOne:
 
 
 @pytest.fixture
-async def slow(start_engine, start_gateway, make_service):
+def clock():
+    return TurnedClock()
+
+
+@pytest.fixture
+async def slow(start_engine, start_gateway, make_service, clock):
     """A gateway that has learned that its one engine takes 0.2 s for each prompt: three of them would
     not be in time."""
-    behaviour = OneByOne(0.2)
+    behaviour = OneByOne(clock, 0.2)
     engine = await start_engine(behaviour)
-    front = await start_gateway()
+    front = await start_gateway(now=clock)
     front.show(make_service(engine, objectives=OBJECTIVES))
     for _ in range(3):
         assert (await front.ask(prompt=PROMPT))[0] == 200
@@ -65,13 +83,13 @@ async def reading(front):
 
 async def test_the_others_wait_at_the_gateway(slow, until):
     front, engine, behaviour = slow
-    behaviour.paused.clear()
+    behaviour.may_compute = 0
     asking = [ask(front, str(n)) for n in range(6)]
     await until(lambda: front.gateway.shared.waiting == 4 and engine.active == 2)
     seen = await reading(front)
     assert (seen.queued, seen.in_flight) == (4, 2)
     assert seen.queued_prompt_tokens == pytest.approx(4 * 300, rel=0.2)
-    behaviour.paused.set()
+    behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 6
     assert sorted(behaviour.order) == ["0", "1", "2", "3", "4", "5"]
     await front.idle()
@@ -79,26 +97,32 @@ async def test_the_others_wait_at_the_gateway(slow, until):
 
 async def test_who_comes_in_time_goes_before_who_is_late(slow, until):
     front, _, behaviour = slow
-    asking = [ask(front, "first"), ask(front, "second")]
+    behaviour.may_compute = 0
+    asking = [ask(front, "first")]
+    await until(lambda: len(behaviour.order) == 1)
+    asking.append(ask(front, "second"))
     await until(lambda: len(behaviour.order) == 2)
     asking.append(ask(front, "late"))
     await until(lambda: front.gateway.shared.waiting == 1)
-    await asking[0]  # the second one's prompt is computed now: no more than one may wait for that
+    behaviour.may_compute = 1
+    await asking[0]  # the second one's prompt is computed next: no more than one may wait for that
     asking.append(ask(front, "new"))
+    await until(lambda: len(behaviour.order) == 3)
+    behaviour.may_compute = math.inf
     await asyncio.gather(*asking)
     assert behaviour.order == ["first", "second", "new", "late"]
 
 
 async def test_whoever_leaves_the_line_is_not_sent(slow, until):
     front, _, behaviour = slow
-    behaviour.paused.clear()
+    behaviour.may_compute = 0
     asking = [ask(front, "served") for _ in range(2)]
     await until(lambda: len(behaviour.order) == 2)
     leaving = ask(front, "left")
     await until(lambda: front.gateway.shared.waiting == 1)
     leaving.cancel()
     await until(lambda: front.gateway.shared.waiting == 0)
-    behaviour.paused.set()
+    behaviour.may_compute = math.inf
     await asyncio.gather(*asking)
     await front.ask(prompt=PROMPT)
     assert "left" not in behaviour.order
@@ -107,89 +131,95 @@ async def test_whoever_leaves_the_line_is_not_sent(slow, until):
 
 
 async def test_too_many_are_told_when_to_come_again(
-    start_engine, start_gateway, make_service, until
+    start_engine, start_gateway, make_service, until, clock
 ):
-    behaviour = OneByOne(0.4)
-    front = await start_gateway(max_waiting=2)
+    behaviour = OneByOne(clock, 0.4)
+    front = await start_gateway(max_waiting=2, now=clock)
     front.show(make_service(await start_engine(behaviour), objectives=Objectives(0.5, 0.5)))
     await front.ask(prompt=PROMPT)
+    behaviour.may_compute = 0
     asking = [ask(front, "served") for _ in range(3)]
     await until(lambda: front.gateway.shared.waiting == 2)
     async with front.post(prompt=PROMPT) as got:
         assert got.status == 503
         assert 1 <= int(got.headers["retry-after"]) <= 5
         assert "too many requests wait" in (await got.json())["error"]["message"]
+    behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 3
     await front.idle()
     assert (await reading(front)).shed == 1
 
 
-async def test_who_waits_too_long_is_told_so(start_engine, start_gateway, make_service, until):
-    behaviour = OneByOne(0.2)
-    front = await start_gateway(wait_for_endpoint_s=0.3)
+async def test_who_waits_too_long_is_told_so(
+    start_engine, start_gateway, make_service, until, clock
+):
+    behaviour = OneByOne(clock, 0.2)
+    front = await start_gateway(wait_for_endpoint_s=0.3, now=clock)
     front.show(make_service(await start_engine(behaviour), objectives=OBJECTIVES))
     await front.ask(prompt=PROMPT)
-    behaviour.paused.clear()
+    behaviour.may_compute = 0
     asking = [ask(front, "served") for _ in range(2)]
     await until(lambda: len(behaviour.order) == 3)
     status, body = await front.ask(prompt=PROMPT)
     assert (status, json.loads(body)["error"]["message"]) == (503, "no engine had room in time")
-    behaviour.paused.set()
+    behaviour.may_compute = math.inf
     await asyncio.gather(*asking)
     await front.idle()
 
 
-async def test_a_new_engine_takes_those_that_wait(slow, start_engine, make_service, until):
+async def test_a_new_engine_takes_those_that_wait(slow, start_engine, make_service, until, clock):
     front, engine, behaviour = slow
-    behaviour.paused.clear()
+    behaviour.may_compute = 0
     asking = [ask(front, "a") for _ in range(5)]
     await until(lambda: front.gateway.shared.waiting == 3)
-    second = await start_engine(OneByOne())
+    second = await start_engine(OneByOne(clock, 0.01))
     front.show(make_service(engine, second, objectives=OBJECTIVES))
     await until(lambda: front.gateway.shared.waiting == 0)
-    behaviour.paused.set()
+    behaviour.may_compute = math.inf
     await asyncio.gather(*asking)
     assert len(second.requests) == 3
 
 
 @pytest.mark.parametrize("how", ["weight", "engines"])
 async def test_a_side_that_is_taken_away_sends_its_line_to_the_other(
-    slow, start_engine, make_service, until, how
+    slow, start_engine, make_service, until, clock, how
 ):
     front, engine, behaviour = slow
-    behaviour.paused.clear()
+    behaviour.may_compute = 0
     asking = [ask(front, "a") for _ in range(4)]
     await until(lambda: front.gateway.shared.waiting == 2 and engine.active == 2)
-    other = await start_engine(OneByOne(), "r2")
+    other = await start_engine(OneByOne(clock, 0.01), "r2")
     engines = [engine, other] if how == "weight" else [other]
     weights = {"r1": 0, "r2": 100} if how == "weight" else {"r1": 50, "r2": 50}
     front.show(make_service(*engines, objectives=OBJECTIVES, weights=weights))
     await until(lambda: front.gateway.shared.waiting == 0)
-    behaviour.paused.set()
+    behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 4
     assert len(other.requests) == 2
     await front.idle()
 
 
-async def test_each_side_has_its_own_line(slow, start_engine, make_service, until):
+async def test_each_side_has_its_own_line(slow, start_engine, make_service, until, clock):
     """A canary that is slow makes its own requests wait, and nobody else's."""
     front, engine, behaviour = slow
-    other = await start_engine(OneByOne(), "r2")
+    other = await start_engine(OneByOne(clock, 0.01), "r2")
     front.show(make_service(engine, other, objectives=OBJECTIVES, weights={"r1": 50, "r2": 50}))
-    behaviour.paused.clear()
+    behaviour.may_compute = 0
     asking = [ask(front, str(n)) for n in range(24)]
     await until(lambda: len(other.requests) + front.gateway.shared.waiting + 2 == 24)
     assert engine.active == 2
     assert len(other.requests) == 24 - 2 - front.gateway.shared.waiting
-    behaviour.paused.set()
+    behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 24
 
 
-async def test_whole_answers_do_not_hold_up_prompts(start_engine, start_gateway, make_service):
+async def test_whole_answers_do_not_hold_up_prompts(
+    start_engine, start_gateway, make_service, clock
+):
     """Nobody sees when their first token comes; it is taken to come when it should."""
-    behaviour = OneByOne()
+    behaviour = OneByOne(clock, 0.01)
     engine = await start_engine(behaviour)
-    front = await start_gateway()
+    front = await start_gateway(now=clock)
     front.show(make_service(engine, objectives=OBJECTIVES))
     answers = await asyncio.gather(*(ask(front, "a", stream=False) for _ in range(50)))
     assert [status for status, _ in answers] == [200] * 50
@@ -197,26 +227,26 @@ async def test_whole_answers_do_not_hold_up_prompts(start_engine, start_gateway,
 
 
 async def test_after_a_start_from_nothing_one_prompt_goes_first(
-    start_engine, start_gateway, make_service, until
+    start_engine, start_gateway, make_service, until, clock
 ):
     """How fast the engine is shows with its first token: before that the others wait."""
-    front = await start_gateway()
+    front = await start_gateway(now=clock)
     front.show(make_service(objectives=OBJECTIVES))
     asking = [ask(front, str(n)) for n in range(10)]
     await until(lambda: front.gateway.shared.waiting == 10)
-    behaviour = OneByOne(0.05)
-    behaviour.paused.clear()
+    behaviour = OneByOne(clock, 0.05)
+    behaviour.may_compute = 0
     engine = await start_engine(behaviour)
     front.show(make_service(engine, objectives=OBJECTIVES))
     await until(lambda: front.gateway.shared.waiting == 9 and engine.active == 1)
-    behaviour.paused.set()
+    behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 10
 
 
-async def test_an_engine_that_refuses_is_passed_over(slow, start_engine, make_service):
+async def test_an_engine_that_refuses_is_passed_over(slow, start_engine, make_service, clock):
     front, engine, _ = slow
     await engine.stop()
-    second = await start_engine(OneByOne())
+    second = await start_engine(OneByOne(clock, 0.01))
     front.show(make_service(engine, second, objectives=OBJECTIVES))
     answers = await asyncio.gather(*(ask(front, "a") for _ in range(8)))
     assert [status for status, _ in answers] == [200] * 8

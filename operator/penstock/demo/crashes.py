@@ -25,6 +25,7 @@ from penstock.adapters.resources import (
     NAMESPACES,
     PODS,
 )
+from penstock.controller.app import LeadershipLost
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
 from penstock.core.rollout.phases import Phase, Strategy
@@ -36,6 +37,8 @@ from penstock.local.components import kubeconfig
 
 SERVICE = "chat"
 FIRST_MODEL_LEN = 256
+# The end of a dead operator's log.
+MAX_SAID_CHARS = 4000
 # For each part of a life; so many times that where every write kills an operator.
 PATIENCE_S, WHEN_KILLED = 120.0, 5
 # Merged into the spec once the service is Ready: another revision, and one engine more.
@@ -135,19 +138,21 @@ async def survive(
                 task.cancel()
             await asyncio.gather(life, operators, return_exceptions=True)
             config.unlink()
+            _log(config).unlink(missing_ok=True)
             await kube.delete(NAMESPACES, None, namespace)
 
 
 async def _run_operators(proxy: KillingProxy, kube: Kube, config: Path, namespace: str) -> None:
-    """One operator, and another each time the proxy has killed one. Raises OperatorEnded."""
-    started = 0
+    """One operator, and another each time the proxy has killed one, or it could not renew its Lease in
+    time, as happens where processors are short. Raises OperatorEnded."""
     try:
         while True:
+            kills = proxy.kills
             proxy.operator = await _start(config, namespace)
-            started += 1
             returncode = await proxy.operator.wait()
-            if proxy.kills < started:
-                raise OperatorEnded(f"exit status {returncode}")
+            said = _log(config).read_text()
+            if proxy.kills == kills and LeadershipLost.__name__ not in said:
+                raise OperatorEnded(f"exit status {returncode}: {said[-MAX_SAID_CHARS:]}")
             # A dead leader's Lease runs out by itself, in ten seconds; this saves the wait.
             await kube.delete(LEASES, namespace, "penstock-operator")
     finally:
@@ -158,12 +163,18 @@ async def _run_operators(proxy: KillingProxy, kube: Kube, config: Path, namespac
 
 async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
     environment = {k: v for k, v in os.environ.items() if k != "PENSTOCK_SERVICE_ACCOUNT_DIR"}
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "penstock", "operator", "run", "--engine-image", "penstock",
-        "--host", "127.0.0.1", "--port", "0", "--lease-namespace", namespace,
-        env=environment | {"KUBECONFIG": str(config)},
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
+    with _log(config).open("wb") as log:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "penstock", "operator", "run", "--engine-image", "penstock",
+            "--host", "127.0.0.1", "--port", "0", "--lease-namespace", namespace,
+            env=environment | {"KUBECONFIG": str(config)},
+            stdout=log, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+
+
+def _log(config: Path) -> Path:
+    """Of the operator that runs with it."""
+    return config.with_name(f"{config.name}.log")
 
 
 class _Life:

@@ -1,8 +1,8 @@
 """The accounts of all services, for the operator that sizes them and judges their engines."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from penstock.adapters.clock import monotonic, wall
+from penstock.adapters.clock import wall
 from penstock.core.feed import VERSION, Feed
 from penstock.gateway.account import Account
 from penstock.gateway.snapshot import Service
@@ -10,7 +10,10 @@ from penstock.gateway.ticket import Ticket
 
 
 class Accounts:
-    def __init__(self) -> None:
+    """now: the monotonic clock."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
         self._started_s = wall()
         self._accounts: dict[str, Account] = {}
 
@@ -27,7 +30,13 @@ class Accounts:
         account = self.of(service.key)
         account.objectives = service.objectives
         return Ticket(
-            account, came_s, body_bytes, is_stream=is_stream, is_chat=is_chat, tenant=tenant
+            account,
+            self._now,
+            came_s,
+            body_bytes,
+            is_stream=is_stream,
+            is_chat=is_chat,
+            tenant=tenant,
         )
 
     def of(self, key: str) -> Account:
@@ -39,7 +48,7 @@ class Accounts:
         self._accounts = {service.key: account for service, account in now}
         for service, account in now:
             account.only(service.sides)
-        at_s, now_s = wall(), monotonic()
+        at_s, now_s = wall(), self._now()
         return Feed(
             VERSION,
             self._started_s,

@@ -3,6 +3,7 @@
 import logging
 import re
 import uuid
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from penstock.adapters import feed as feeds
+from penstock.adapters.clock import monotonic
 from penstock.gateway.client import ClientLeft, Reply
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.fleet import Fleet
@@ -35,7 +37,13 @@ PROXIED = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
 class Gateway:
     """All of a gateway but its socket."""
 
-    def __init__(self, fleet: Fleet, upstream: Upstream, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        upstream: Upstream,
+        settings: GatewaySettings,
+        now: Callable[[], float] = monotonic,
+    ) -> None:
         self.loop_lag_s = 0.0
         self.shared = Shared(
             fleet=fleet,
@@ -43,6 +51,7 @@ class Gateway:
             settings=settings,
             metrics=Metrics(),
             budget=RetryBudget(settings.retry_budget_fraction, settings.min_retries),
+            now=now,
         )
         self.app = Starlette(
             routes=[

@@ -15,7 +15,6 @@ import contextlib
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from penstock.adapters.clock import monotonic
 from penstock.core.canary.tenants import name_of
 from penstock.core.routing import Endpoint
 from penstock.core.stickiness import sticky_key
@@ -51,7 +50,7 @@ class Exchange:
         self._scope = scope
         self._reply = reply
         self._request_id = request_id
-        self._came_s = monotonic()
+        self._came_s = shared.now()
         self._service = ""
         self._revision = ""
         self._answer: Answer | None = None
@@ -155,7 +154,7 @@ class Exchange:
             )
         except AttemptFailed as failed:
             if failed.failure is Failure.CONNECT:
-                loads.failed_to_connect(endpoint.pod, monotonic())
+                loads.failed_to_connect(endpoint.pod, self._shared.now())
             else:
                 loads.connected(endpoint.pod)
             return failed.failure
@@ -164,7 +163,7 @@ class Exchange:
 
     async def _pass_on(self, answer: Answer, guard: Guard, ticket: Ticket) -> None:
         self._answer = answer
-        took_s = monotonic() - self._came_s
+        took_s = self._shared.now() - self._came_s
         self._metrics.first_byte_s.labels(self._service, self._revision).observe(took_s)
         if answer.response is None:
             guard.dismiss()

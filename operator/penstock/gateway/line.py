@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from itertools import count
 
-from penstock.adapters.clock import monotonic
 from penstock.core.admission import Admission, AdmissionSpec, retry_after_s
 from penstock.core.engine_load import EngineLoad, Place, Waiting
 from penstock.core.pace import Pace
@@ -29,11 +28,12 @@ class Full(Exception):
 
 
 class Line:
-    """ejected: pods that are to be passed over, if there are others."""
+    """ejected: pods that are to be passed over, if there are others. now: the monotonic clock."""
 
-    def __init__(self, spec: AdmissionSpec, ejected: Ejected) -> None:
+    def __init__(self, spec: AdmissionSpec, ejected: Ejected, now: Callable[[], float]) -> None:
         self._admission = Admission(spec)
         self._ejected = ejected
+        self._now = now
         self._belief = Pace()  # of an engine that is new here
         self._endpoints: dict[str, Endpoint] = {}
         self._loads: dict[str, EngineLoad] = {}
@@ -96,7 +96,7 @@ class Line:
         """Send on whoever may go."""
         if not len(self._admission):
             return
-        now = monotonic()
+        now = self._now()
         ejected = self._ejected(self._endpoints.values(), now)
         loads = [load for load in self._loads.values() if load.pod not in ejected]
         loads = loads or list(self._loads.values())

@@ -1,5 +1,7 @@
 """The lines of all services that have objectives; the others have none."""
 
+from collections.abc import Callable
+
 from penstock.core.admission import AdmissionSpec
 from penstock.core.routing import Side
 from penstock.gateway.line import Ejected, Line
@@ -8,9 +10,12 @@ from penstock.gateway.snapshot import Service, Snapshot
 
 
 class Lines:
-    def __init__(self, settings: GatewaySettings, ejected: Ejected) -> None:
+    def __init__(
+        self, settings: GatewaySettings, ejected: Ejected, now: Callable[[], float]
+    ) -> None:
         self._settings = settings
         self._ejected = ejected
+        self._now = now
         self._lines: dict[tuple[str, Side], Line] = {}
 
     def get(self, service: str, side: Side) -> Line | None:
@@ -27,7 +32,7 @@ class Lines:
                 if not weight:
                     continue
                 key = service.key, side
-                line = lines.pop(key) if key in lines else Line(spec, self._ejected)
+                line = lines.pop(key) if key in lines else Line(spec, self._ejected, self._now)
                 self._lines[key] = line
                 line.follow(spec, [e for e in service.endpoints if e.side == side])
         for line in lines.values():

@@ -5,7 +5,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.adapters.clock import monotonic
 from penstock.core.routing import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.line import Full
@@ -78,7 +77,7 @@ class Search:
         if is_retry and not shared.budget.has_room(len(shared.guards)):
             return BUDGET_SPENT
         service = self._current()
-        now, draw = monotonic(), random.random()  # noqa: S311 - spreads load
+        now, draw = shared.now(), random.random()  # noqa: S311 - spreads load
         ejected = shared.loads.ejected(service.endpoints, now)
         if service.objectives is not None and not self._tried:
             return pick_side(
@@ -101,9 +100,9 @@ class Search:
     async def _change(self, chosen: NoEndpoint, is_retry: bool) -> Found | PickedSide:
         """What there is to choose as soon as there is anything."""
         fleet, choice = self._shared.fleet, chosen
-        give_up_s = monotonic() + self._patience_s
+        give_up_s = self._shared.now() + self._patience_s
         while True:
-            left_s = give_up_s - monotonic()
+            left_s = give_up_s - self._shared.now()
             if left_s <= 0:
                 raise Refused(503, choice.reason, retry_after_s=RETRY_AFTER_S)
             if choice is BUDGET_SPENT:
@@ -130,7 +129,7 @@ class Search:
         except Full as full:
             raise Refused(503, str(full), retry_after_s=full.retry_after_s) from None
         if seat is not None:
-            self._shared.loads.picked(seat.endpoint.pod, monotonic())
+            self._shared.loads.picked(seat.endpoint.pod, self._shared.now())
         return seat
 
     def _current(self) -> Service:
@@ -148,7 +147,7 @@ class Search:
             raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
         self._guard.allow(Phase.WAITING, shared.settings.total_timeout_s)
         gauge = shared.metrics.waiting.labels(self._service)
-        began_s = monotonic()
+        began_s = shared.now()
         shared.waiting += 1
         gauge.inc()
         try:
@@ -157,6 +156,6 @@ class Search:
         finally:
             shared.waiting -= 1
             gauge.dec()
-            waited_s = monotonic() - began_s
+            waited_s = shared.now() - began_s
             self._patience_s -= waited_s
         shared.metrics.wait_s.labels(self._service).observe(waited_s)

@@ -1,7 +1,9 @@
 """What all requests of a gateway have in common."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from penstock.adapters.clock import monotonic
 from penstock.gateway.accounts import Accounts
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Guard
@@ -15,14 +17,17 @@ from penstock.gateway.upstream import Upstream
 
 @dataclass(slots=True)
 class Shared:
+    """now: the monotonic clock of requests and lines."""
+
     fleet: Fleet
     upstream: Upstream
     settings: GatewaySettings
     metrics: Metrics
     budget: RetryBudget
+    now: Callable[[], float] = monotonic
     loads: Loads = field(default_factory=Loads)
-    accounts: Accounts = field(default_factory=Accounts)
     guards: set[Guard] = field(default_factory=set)
+    accounts: Accounts = field(init=False)
     lines: Lines = field(init=False)
     shadows: Shadows = field(init=False)
     waiting: int = 0
@@ -30,5 +35,6 @@ class Shared:
 
     def __post_init__(self) -> None:
         self.shadows = Shadows(self.settings, self.metrics)
-        self.lines = Lines(self.settings, self.loads.ejected)
+        self.accounts = Accounts(self.now)
+        self.lines = Lines(self.settings, self.loads.ejected, self.now)
         self.fleet.listeners.append(self.lines.follow)

@@ -1,20 +1,20 @@
 """One request's place in the account of its service."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from penstock.adapters.clock import monotonic
 from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
 from penstock.gateway.seat import Seat
 
 
 class Ticket:
-    """came_s: on the monotonic clock."""
+    """now: the monotonic clock. came_s: on it."""
 
     def __init__(
         self,
         account: Account,
+        now: Callable[[], float],
         came_s: float,
         body_bytes: int,
         *,
@@ -23,6 +23,7 @@ class Ticket:
         tenant: str | None = None,
     ) -> None:
         self._account = account
+        self._now = now
         self._body_bytes = body_bytes
         self._is_stream = is_stream
         self._tenant = tenant
@@ -57,21 +58,21 @@ class Ticket:
             seat.presume()
         self._account.in_flight.add(self)
         self._ahead, self._beside = self._account.given(pod)
-        self._sent_s = monotonic()
+        self._sent_s = self._now()
         try:
             yield
         finally:
             self._account.in_flight.discard(self)
             self._beside = (self._beside + self._account.left(pod)) / 2
             if not self.has_begun:
-                self._since_s = monotonic()
+                self._since_s = self._now()
                 self._account.answered(pod)
             if seat is not None:
                 seat.left()
 
     def answered(self, chunk: bytes) -> None:
         """More of the answer came from the engine."""
-        self._last_s = monotonic()
+        self._last_s = self._now()
         if not self.has_begun:
             self.has_begun, self._first_s = True, self._last_s
             if self._pod is not None:
