@@ -13,7 +13,10 @@ adds to the latency of its original, where the second engine answers, refuses co
 requests without a word. Every four requests go each of the ways, in an order that is drawn anew, so
 what disturbs the machine meets all of them; the interval of the difference is a bootstrap's over rounds
 of a hundred requests. Beside the latency as the client sees it stands what the gateway's event loop
-computed from a request's arrival to the end of its answer: a busy machine does not lengthen that.
+computed from a request's arrival to the end of its answer: a busy machine does not lengthen that. On a
+virtual machine, requests for which the host stood still are left out (its stolen time grew between the
+end of the request before and theirs, "steal" of proc_stat(5), in steps of 10 ms): how many of each way
+is printed.
 
 With --pause-ms, engines answer after a pause with hardly any work, as they do where they have processors
 of their own: always the same for callers, drawn from half to one and a half of it for copies, so that
@@ -22,6 +25,7 @@ both answers come at once now and then.
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -31,6 +35,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import aiohttp
 import psutil
@@ -121,6 +126,7 @@ async def gateway(engine_port: int, shadow_port: int, mute_port: int) -> None:
     from penstock.gateway.snapshot import Route, Service, Snapshot
     from penstock.gateway.upstream import Upstream
 
+    gc.freeze()  # as the command does with what it imported
     settings = GatewaySettings(host="127.0.0.1", port=0)
 
     def service(name: str, port: int, objectives: Objectives | None = None) -> Service:
@@ -194,20 +200,30 @@ async def load(port: int, model: str, clients: int, seconds: float, stream: bool
     return took
 
 
+def stolen_s() -> float:
+    """What the host took from this machine's processors since it was started; 0 where none says so."""
+    return getattr(psutil.cpu_times(), "steal", 0.0)
+
+
 async def one_round(port: int, rate: float) -> tuple[ByWay, ByWay]:
     """The latency of each stream, one begun every 1 / rate seconds if the one before has ended, and
-    what the gateway computed for it; by what becomes of its copy."""
+    what the gateway computed for it; by what becomes of its copy. Without those that the host disturbed."""
     ways = [way for _ in range(ROUND_REQUESTS) for way in random.sample(list(COPIES), len(COPIES))]
     took: ByWay = {way: [] for way in COPIES}
     spent: ByWay = {way: [] for way in COPIES}
     await spent_s(port)
+    latencies, stolen = [], [stolen_s()]
     async with aiohttp.ClientSession() as session:
         for way in ways:
-            latency_s = await ask(session, port, COPIES[way], True)
+            latencies.append(await ask(session, port, COPIES[way], True))
+            stolen.append(stolen_s())
+            await asyncio.sleep(1 / rate - latencies[-1])
+    is_disturbed = [after > before for before, after in pairwise(stolen)]
+    told = zip(ways, latencies, await spent_s(port), is_disturbed, strict=True)
+    for way, latency_s, computed_s, disturbed in told:
+        if not disturbed:
             took[way].append(latency_s)
-            await asyncio.sleep(1 / rate - latency_s)
-    for way, computed_s in zip(ways, await spent_s(port), strict=True):
-        spent[way].append(computed_s)
+            spent[way].append(computed_s)
     return took, spent
 
 
@@ -243,6 +259,9 @@ async def copies(options: argparse.Namespace) -> None:
         rounds = [await one_round(gateway_port, options.rate) for _ in range(options.rounds)]
     print(f"streams of {options.chunks} events, {options.rate:g} a second, {options.rounds} rounds")
     print(f"load average {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
+    print(
+        f"of {options.rounds * ROUND_REQUESTS:,} requests each way, those that the host left alone:"
+    )
     for index, title in enumerate(("latency", "computed by the gateway")):
         print(title)
         measured = [each[index] for each in rounds]
@@ -254,7 +273,8 @@ async def copies(options: argparse.Namespace) -> None:
             low_s, high_s = difference(plain, copied)
             more_s = cuts[98] - p99([value for each in plain for value in each])
             print(
-                f"{way:10} p50 {cuts[49] * 1e3:7.2f} ms   p99 {cuts[98] * 1e3:7.2f} ms   "
+                f"{way:10} {len(values):6,}   p50 {cuts[49] * 1e3:7.2f} ms   "
+                f"p99 {cuts[98] * 1e3:7.2f} ms   "
                 f"{more_s * 1e3:+.2f} ms ({low_s * 1e3:+.2f} to {high_s * 1e3:+.2f})"
             )
 
