@@ -8,9 +8,10 @@ How a type is read is worked out once: a gateway's feed is read every two second
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from itertools import repeat
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -127,40 +128,35 @@ def _literal(options: tuple[Any, ...]) -> Reader:
 
 def _tuple(of: Any) -> Reader:
     read_one = _reader(of)
-
-    def read(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise _is(value)
-        made: list[Any] = []
-        try:
-            for each in value:
-                made.append(read_one(each))  # noqa: PERF401 - so far it came when one is wrong
-        except _Misread as wrong:
-            wrong.path.append(f"[{len(made)}]")
-            raise
-        return tuple(made)
-
-    return read
+    return lambda value: _each(repeat(read_one), _list(value))
 
 
 def _parts(kinds: tuple[Any, ...]) -> Reader:
     readers = [_reader(kind) for kind in kinds]
 
     def read(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise _is(value)
-        if len(value) != len(readers):
+        if len(_list(value)) != len(readers):
             raise _Misread(f"has {len(value)} of {len(readers)} parts")
-        made: list[Any] = []
-        try:
-            for read_one, each in zip(readers, value, strict=True):
-                made.append(read_one(each))
-        except _Misread as wrong:
-            wrong.path.append(f"[{len(made)}]")
-            raise
-        return tuple(made)
+        return _each(readers, value)
 
     return read
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise _is(value)
+    return value
+
+
+def _each(readers: Iterable[Reader], values: list[Any]) -> tuple[Any, ...]:
+    made: list[Any] = []
+    try:
+        for read_one, each in zip(readers, values, strict=False):
+            made.append(read_one(each))
+    except _Misread as wrong:
+        wrong.path.append(f"[{len(made)}]")
+        raise
+    return tuple(made)
 
 
 def _mapping(of: Any) -> Reader:
