@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.adapters.clock import monotonic
 from penstock.gateway.accounts import Accounts
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Guard
@@ -24,7 +23,7 @@ class Shared:
     settings: GatewaySettings
     metrics: Metrics
     budget: RetryBudget
-    now: Callable[[], float] = monotonic
+    now: Callable[[], float]
     loads: Loads = field(default_factory=Loads)
     guards: set[Guard] = field(default_factory=set)
     accounts: Accounts = field(init=False)
