@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,23 +72,27 @@ async def test_sized_explained_recorded_replayed_and_remembered(
     stage.kubectl("apply", "-f", str(Path(__file__).with_name("service.yaml")))
     await stage.until(lambda view: view.ready == 1, SERVICE, within_s=120, what="an engine")
     file = tmp_path / "load.jsonl"
-    workload = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=96, seed=SEED)
-    async with Load(stage.cluster.gateway_url, workload) as load, asyncio.TaskGroup() as group:
+    busy = Workload(SERVICE, corpus(ROOT), prompt_words=110, max_tokens=64, seed=SEED)
+    calm = replace(busy, think_s=1.0)
+    url = stage.cluster.gateway_url
+    async with Load(url, calm) as load, Load(url, busy) as crowd, asyncio.TaskGroup() as group:
         recording = group.create_task(recorded(stage, file, 40))
         load.set_clients(2)
         await asyncio.sleep(10)
-        load.set_clients(40)
+        crowd.set_clients(40)
         took_s = await stage.until(
             lambda view: view.scaling.get("desired", 1) > 1, SERVICE, within_s=60, what="a decision"
         )
+        crowd.set_clients(0)
         load.set_clients(4)  # enough to learn from, and the processor is free for the second engine
         await stage.until(lambda view: view.ready > 1, SERVICE, within_s=90, what="two engines")
         await eventually(
             lambda: is_learned(stage), within_s=120, what="what the load taught is kept"
         )
         seen = await recording
+        await crowd.finish()
         await load.finish()
-    assert {outcome.end for outcome in load.outcomes} == {End.DONE}
+    assert {outcome.end for outcome in load.outcomes + crowd.outcomes} == {End.DONE}
     view = await stage.view(SERVICE)
     assert {"capacity", "need"} <= {step["step"] for step in view.scaling["trail"]}
     numbers = [line.decision.desired for line in seen.lines]

@@ -60,7 +60,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
         "revisionHistoryLimit": 0, "strategy": "BlueGreen",
         "blueGreen": {"autoPromote": False, "previousKept": "1s"},
     }  # fmt: skip
-    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED, think_s=0.1)
+    workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED, think_s=0.5)
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)
         stage.kubectl("apply", "-f", "-", stdin=models_claim(models))

@@ -30,7 +30,7 @@ def metric(client: httpx.Client, name: str) -> float:
 
 def test_a_drain_finishes_what_runs_and_takes_nothing_new(launch: Any) -> None:
     client, process = launch("--max-model-len", "2048", "--shutdown-timeout", "60")
-    with client.stream("POST", "/v1/completions", json=LONG | {"max_tokens": 500}) as answer:
+    with client.stream("POST", "/v1/completions", json=LONG | {"max_tokens": 250}) as answer:
         lines = lines_of(answer)
         next(lines)
         process.send_signal(signal.SIGTERM)
@@ -115,7 +115,7 @@ def test_the_key_opens(guarded: httpx.Client) -> None:
 def test_a_full_queue_refuses_and_says_when_to_come_back(guarded: httpx.Client) -> None:
     before = metric(guarded, "vllm:admission_rejections_total")
     with ThreadPoolExecutor(6) as pool:
-        body = LONG | {"stream": False, "max_tokens": 400}
+        body = LONG | {"stream": False, "max_tokens": 150}
         answers = list(pool.map(lambda _: guarded.post("/v1/completions", json=body), range(6)))
     refused = [answer for answer in answers if answer.status_code == 503]
     assert {answer.status_code for answer in answers} == {200, 503}

@@ -58,6 +58,7 @@ async def test_an_engine_at_rest_says_the_same_both_ways(prometheus, engine, scr
 
 
 async def test_what_it_does_not_know(prometheus):
+    await prometheus.until("vllm:num_requests_running")  # it has scraped the engine once
     pods = [f"p-{number}" for number in range(PODS_PER_QUERY)]
     found = await scraped(prometheus).read("default", [*pods, POD])
     assert isinstance(found.pop(POD), EngineReading)
