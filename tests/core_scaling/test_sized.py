@@ -11,10 +11,12 @@ from penstock.core.service import VariantSpec
 from penstock.core.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
 
 FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
+# So many looks after the first more has been needed for long enough: a tenth of a start of 120 s.
+PATIENT = 10
 
 
 async def test_objectives_are_sized_for(sized):
-    await sized.serve(5, arrivals=FAR_TOO_MANY)
+    await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     decision = sized.report()
     assert (decision.desired, decision.reason_code, decision.valid) == (5, "ScaleUp", True)
     assert [step for step, _, _ in decision.trail][:2] == ["capacity", "need"]
@@ -103,7 +105,7 @@ async def test_of_two_variants_the_cheap_one_grows_and_a_new_leader_goes_on_from
         VariantSpec("cheap", "1", "1Gi", gpu, 1.0, 0, 3),
         VariantSpec("dear", "1", "1Gi", gpu, 1.5, 0, 5),
     )
-    await sized.serve(5, arrivals=FAR_TOO_MANY)
+    await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     report = sized.report()
     # Nothing is known of the dear one, so it is taken to be as fast: it comes where there are no more.
     assert report.by_variant == {"cheap": 3, "dear": 2}
@@ -131,7 +133,7 @@ async def test_a_variant_whose_quota_is_used_up_is_not_asked_for(sized):
             "status": {"hard": quota, "used": {}},
         }
     ]
-    await sized.serve(5, arrivals=FAR_TOO_MANY)
+    await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     report = sized.report()
     assert report.by_variant == {"cheap": 2, "dear": 3}
     assert report.reason_code != quotas.OVER_BUDGET
@@ -142,7 +144,7 @@ async def test_what_no_node_has_room_for_is_another_variants(sized):
         VariantSpec("spot", "1", "1Gi", None, 1.0, 0, 5),
         VariantSpec("sure", "1", "1Gi", None, 3.0, 0, 5),
     )
-    await sized.serve(5, arrivals=FAR_TOO_MANY)
+    await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
     assert sized.report().by_variant == {"spot": 5, "sure": 0}
     for since_s, expected in (
         (sized.now_s - PATIENCE_S + 60, {"spot": 5, "sure": 0}),  # a node may be on its way
@@ -150,7 +152,7 @@ async def test_what_no_node_has_room_for_is_another_variants(sized):
         (None, {"spot": 2, "sure": 3}),  # not at once again
     ):
         sized.waiting = {"spot": Waiting(since_s, 2)} if since_s else {}
-        await sized.serve(2, arrivals=FAR_TOO_MANY)
+        await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
         assert sized.report().by_variant == expected
     assert "spot, at most 2, each 1 an hour" in sized.report().trail[0][2]
 

@@ -81,6 +81,17 @@ def test_a_step_is_asked_for_within_a_minute_and_kept() -> None:
     assert min(world.runs(600, 30.0)) >= grown
 
 
+def test_a_burst_that_is_over_in_seconds_is_worth_nothing_however_high() -> None:
+    world = World(2, Bounds(1, 20))
+    calm = world.runs(600, 2.0)[-1]
+    assert set(world.runs(2, 300.0) + world.runs(60, 2.0)) == {calm}
+
+
+def test_whoever_has_none_does_not_wait_to_be_sure() -> None:
+    world = World(0, Bounds(0, 20))
+    assert max(world.runs(10, 20.0)) > 1
+
+
 def test_less_load_is_followed_down_after_a_while() -> None:
     world = World(2, Bounds(1, 20))
     high = world.runs(900, 10.0)[-1]

@@ -32,8 +32,6 @@ CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
 WORTH_ITS_PRICE = 1.45
-# Who needs more than so many times what there is does not wait to be sure.
-FLOOD = 2
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -46,7 +44,7 @@ class Sizing:
     for itself; as replicas are whole and margins add up, fewer do. calm_s: for how long a smaller
     number must have been enough. max_num_seqs: of an engine. backlog: the share of waiting work that new
     pods are to take over; in deadline order what is late already waits for a quieter moment. patience:
-    for what part of a pod's start more must have been needed, unless it is more than twice as many.
+    for what part of a pod's start more must have been needed, unless there is none.
     variants: of the engines, to choose from by price; none where all are alike."""
 
     prior: IterationModel
@@ -230,7 +228,7 @@ class Sizing:
         if wanted <= current:
             state = replace(state, short_s=None)
             entries += [queue] if queue is not None else []
-        elif wanted <= FLOOD * current and current < bounds.max_replicas:
+        elif 0 < current < bounds.max_replicas:
             state, patience = self._patient(wanted, current, need.horizon_s, seen.now_s, state)
             entries.append(patience)
         return state, entries
