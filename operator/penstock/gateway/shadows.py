@@ -9,12 +9,11 @@ a time, it begins after the original was answered, and whatever comes of it is c
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
 
-from penstock.adapters.clock import monotonic
 from penstock.core.rollout.shares import Copies
 from penstock.core.route import Shadow
 from penstock.core.routing import Endpoint, NoEndpoint, Side, pick
@@ -46,11 +45,14 @@ class Copy:
 
 
 class Shadows:
-    """Of one gateway. Made on its event loop."""
+    """Of one gateway. now: the monotonic clock."""
 
-    def __init__(self, settings: GatewaySettings, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: GatewaySettings, metrics: Metrics, now: Callable[[], float]
+    ) -> None:
         self._settings = settings
         self._metrics = metrics
+        self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
 
@@ -125,7 +127,7 @@ class Shadows:
     ) -> int:
         """The status; BROKE_OFF of a stream that ends before its last word."""
         events, whole = EventStream(), b""
-        began_s = monotonic()
+        began_s = self._now()
         async with self._connections().post(
             f"http://{endpoint.address}{copy.path}",
             data=copy.call.body_for(service.served_name),
@@ -141,7 +143,7 @@ class Shadows:
                 if not has_begun:
                     has_begun = True
                     seconds = self._metrics.shadow_first_byte_s
-                    seconds.labels(service.key, endpoint.revision).observe(monotonic() - began_s)
+                    seconds.labels(service.key, endpoint.revision).observe(self._now() - began_s)
             count.feed(whole)
             is_cut = copy.call.is_stream and not (events.finish() or events.is_done)
             return BROKE_OFF if is_cut and response.status < 400 else response.status

@@ -33,7 +33,7 @@ class Shared:
     is_draining: bool = False
 
     def __post_init__(self) -> None:
-        self.shadows = Shadows(self.settings, self.metrics)
+        self.shadows = Shadows(self.settings, self.metrics, self.now)
         self.accounts = Accounts(self.now)
         self.lines = Lines(self.settings, self.loads.ejected, self.now)
         self.fleet.listeners.append(self.lines.follow)
