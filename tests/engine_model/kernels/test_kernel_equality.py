@@ -10,7 +10,7 @@ PART = slice(0, None, 40)
 
 
 def test_attention_equals_its_reference(kernel_equality: ModuleType, device: str) -> None:
-    """At shapes, lengths and types, of which as many pairs occur as in a twentieth of the campaign."""
+    """At shapes, lengths and types of a part of a smaller campaign."""
     cases = kernel_equality.cases(seed=0, max_programs=65, max_reads=25_000)[PART]
     assert kernel_equality.campaign(cases, 0, device, seconds=float("inf")) == (len(cases), 0)
 
