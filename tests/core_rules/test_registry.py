@@ -95,7 +95,7 @@ def seen(now_s, readings, num_starting, gateway, provisioned=None):
 @given(
     worlds=st.lists(world, min_size=1, max_size=12), low=st.integers(0, 3), more=st.integers(1, 5)
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_bounds_hold_and_the_same_past_gives_the_same_answer(name, worlds, low, more):
     rule, bounds = rules()[name], Bounds(low, low + more)
     state, again = rule.initial(), rule.initial()

@@ -27,7 +27,7 @@ def test_output_equals_transformers(greedy_equality: ModuleType, family: str) ->
     )
     results = list(
         greedy_equality.campaign(
-            (family,), settings, num_prompts=10, longest=250, new_tokens=12, seed=1
+            (family,), settings, num_prompts=10, longest=250, new_tokens=16, seed=1
         )
     )
     print(*results, sep="\n")

@@ -6,7 +6,7 @@ import sampling_distribution as campaign
 
 def test_draws_follow_the_exact_distribution() -> None:
     """Every setting of a request, in any combination, with drafts and without."""
-    p_values = campaign.campaign(30, 1000, seed=3)
+    p_values = campaign.campaign(60, 1500, seed=3)
     passed, text = campaign.verdict(p_values)
     print(f"seed 3: {text}")
     assert passed, text

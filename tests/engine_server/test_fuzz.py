@@ -27,7 +27,7 @@ def test_what_is_described_holds(small: tuple[httpx.Client, Any]) -> None:
     client, process = small
     url = str(client.base_url).rstrip("/")
     findings = fuzz_engine.Findings()
-    fuzz_engine.cases(url, 120, 5, findings)
+    fuzz_engine.cases(url, 300, 5, findings)
     assert findings.wrong == {}
     assert {200, 400} <= findings.statuses.keys()
     assert fuzz_engine.leftovers(url) == []

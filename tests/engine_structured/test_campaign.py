@@ -1,4 +1,4 @@
-"""A fortieth of benchmarks/structured_output.py, and half of its hostile cases without an engine."""
+"""A twentieth of benchmarks/structured_output.py, and all of its hostile cases without an engine."""
 
 import asyncio
 import importlib.util
@@ -44,10 +44,10 @@ def client(launch: Any) -> httpx.Client:
 def test_answers_keep_to_schemas_of_growing_depth(
     campaign: ModuleType, client: httpx.Client
 ) -> None:
-    verdicts = campaign.keep_schemas(client, 8, seed=1)
+    verdicts = campaign.keep_schemas(client, 16, seed=1)
     campaign.report("schemas", verdicts)
     outcomes = Counter(verdict.outcome for verdict in verdicts)
-    assert outcomes["kept"] >= 6
+    assert outcomes["kept"] >= 14
     assert outcomes.keys() <= {"kept", "unfinished"}
 
 
@@ -75,9 +75,9 @@ async def test_every_hostile_case_is_refused_or_compiled(
         outcomes["compiled"] += 1
         compiled.constraint().fill(memoryview(bytearray(224)))
 
-    cases = [form for _, form in campaign.hostile()][::2]
+    cases = [form for _, form in campaign.hostile()]
     for first in range(0, len(cases), 4):
         await asyncio.gather(*map(attempt, cases[first : first + 4]))
     print(outcomes)
-    assert outcomes["refused"] > 50
-    assert outcomes["compiled"] > 25
+    assert outcomes["refused"] > 100
+    assert outcomes["compiled"] > 50

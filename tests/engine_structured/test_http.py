@@ -225,7 +225,7 @@ def test_several_calls_can_be_demanded(plain: httpx.Client) -> None:
                 "message"
             ].get("tool_calls", ())
         )
-        for seed in range(2)
+        for seed in range(6)
         for bias in ({}, closing(plain, '"}],'))
     }
     assert max(counts) > 1

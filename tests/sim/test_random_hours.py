@@ -4,7 +4,7 @@ import pytest
 import random_hours
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_bounds_zero_and_replay_in_random_worlds(seed: int) -> None:
     hours, decisions = random_hours.check(seed)
     assert hours > 0.25

@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 
-PART = slice(0, None, 40)
+PART = slice(0, None, 18)
 
 
 def test_attention_equals_its_reference(kernel_equality: ModuleType, device: str) -> None:
-    """At shapes, lengths and types of a part of a smaller campaign."""
+    """At shapes, lengths and types, of which as many pairs occur as in a tenth of the campaign."""
     cases = kernel_equality.cases(seed=0, max_programs=65, max_reads=25_000)[PART]
     assert kernel_equality.campaign(cases, 0, device, seconds=float("inf")) == (len(cases), 0)
 

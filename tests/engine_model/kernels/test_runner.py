@@ -28,10 +28,10 @@ SIZES = {
     "max_num_batched_tokens": 16,
     "max_model_len": 100,
 }
-FEW = (1, 8, 27)  # lengths: a part of a block, a whole one, several in two steps
 Computing = Callable[[str], AbstractContextManager[None]]
 ALWAYS = {"rope", "kv_write", "attend", "reduce", "adjust_logits", "race_argmax"}
 NORM, GATE, GROUPED = {"add_norm"}, {"gate"}, {"group_rows", "grouped_linear"}
+FEW = (1, 8, 27)  # lengths: a part of a block, a whole one, several in two steps
 GREEDY = SamplingParams(max_tokens=3, temperature=0.0)
 
 
@@ -55,7 +55,7 @@ def generate(
     model_dir: Path,
     device: str,
     adapters: tuple[str, ...] = (),
-    lengths: tuple[int, ...] = FEW,
+    lengths: tuple[int, ...] = (1, 7, 8, 30, 60),
     **options: Any,
 ) -> dict[str, list[int]]:
     """Chunks and single tokens share steps. adapters: of the sequences, named by their ranks."""
@@ -107,9 +107,9 @@ def check(
     ("options", "launched"),
     [
         ({}, set()),
-        ({"quantization": "int8"}, {"int8_linear"}),
-        ({"quantization": "int4"}, {"int4_linear"}),
-        ({"kv_dtype": "int8"}, set()),
+        ({"quantization": "int8", "lengths": FEW}, {"int8_linear"}),
+        ({"quantization": "int4", "lengths": FEW}, {"int4_linear"}),
+        ({"kv_dtype": "int8", "lengths": FEW}, set()),
     ],
     ids=["plain", "int8", "int4", "int8 cache"],
 )
@@ -149,12 +149,11 @@ def test_steps_are_recorded_unless_each_is_to_be_launched(
 
 def test_adapters(computing: Computing, qwen3_dir: Path, device: str) -> None:
     """Three of different ranks, of which two fit at once, beside sequences without one."""
-    adapters, lengths = ("3", "", "16", "3", "5"), (1, 7, 8, 9, 27)
+    adapters = ("3", "", "16", "3", "5")
     launched = NORM | GATE | GROUPED
-    options = {"adapters": adapters, "lengths": lengths}
-    adapted = check(computing, launched, qwen3_dir, device, max_adapters=2, **options)
+    adapted = check(computing, launched, qwen3_dir, device, adapters=adapters, max_adapters=2)
     with computing("torch"):
-        plain = generate(qwen3_dir, "cpu", lengths=lengths)
+        plain = generate(qwen3_dir, "cpu")
     assert [plain[n] == adapted[n] for n in plain] == [not name for name in adapters]
 
 
@@ -177,4 +176,4 @@ def test_families(
     if family == "gemma2":
         made = replace(made, config=made.config | {"sliding_window": 5})
     made.make(tmp_path)
-    check(computing, launched, tmp_path, device)
+    check(computing, launched, tmp_path, device, lengths=FEW)
