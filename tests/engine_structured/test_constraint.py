@@ -124,12 +124,14 @@ def test_rolling_back_is_never_having_been_there(compile_now: Any, data: st.Data
     assert compile_now.allowed(constraint) == after
 
 
+# Digits by name, as engine and Python need not know the same Unicode: one has 16's, the other 14's.
+PATTERNS = (r"[a-c]{2,4}(x|yz)*", r"the (engine|gateway)s?", "[0-9\u0660-\u0669]+\\.[0-9]{2}")
+
+
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_what_is_allowed_is_what_is_accepted(compile_now: Any, data: st.DataObject) -> None:
-    pattern = data.draw(
-        st.sampled_from([r"[a-c]{2,4}(x|yz)*", r"the (engine|gateway)s?", r"\d+\.\d\d"])
-    )
+    pattern = data.draw(st.sampled_from(PATTERNS))
     constraint = compile_now(of_regex(pattern))
     written: list[int] = []
     while not constraint.is_finished:
