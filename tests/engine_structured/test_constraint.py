@@ -18,6 +18,8 @@ from penstock_engine.structured.grammar import (
 from penstock_engine.tokens import Tokenizer
 
 ENDS = frozenset({0, 2})  # of the tiny model: <|endoftext|> and <|im_end|>
+# Digits by name, as engine and Python need not know the same Unicode: one has 16's, the other 14's.
+PATTERNS = (r"[a-c]{2,4}(x|yz)*", r"the (engine|gateway)s?", "[0-9\u0660-\u0669]+\\.[0-9]{2}")
 
 
 def test_an_answer_ends_with_its_grammar(compile_now: Any, tokenizer: Tokenizer) -> None:
@@ -36,6 +38,12 @@ def test_an_answer_ends_with_its_grammar(compile_now: Any, tokenizer: Tokenizer)
     assert not constraint.is_finished
     assert constraint.accept(0)
     assert constraint.is_finished
+
+
+def test_a_shorthand_is_its_class(compile_now: Any, tokenizer: Tokenizer) -> None:
+    allowed = compile_now.allowed(compile_now(of_regex(r"\d")))
+    assert {token for digit in "0123456789" for token in tokenizer.encode(digit)} <= allowed
+    assert allowed.isdisjoint(token for other in "ax_ ." for token in tokenizer.encode(other))
 
 
 def test_no_token_beyond_the_tokenizer(compile_now: Any, tokenizer: Tokenizer) -> None:
@@ -122,10 +130,6 @@ def test_rolling_back_is_never_having_been_there(compile_now: Any, data: st.Data
             break
     after = compile_now.allowed(straight)
     assert compile_now.allowed(constraint) == after
-
-
-# Digits by name, as engine and Python need not know the same Unicode: one has 16's, the other 14's.
-PATTERNS = (r"[a-c]{2,4}(x|yz)*", r"the (engine|gateway)s?", "[0-9\u0660-\u0669]+\\.[0-9]{2}")
 
 
 @settings(max_examples=80, deadline=None)
