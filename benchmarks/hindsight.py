@@ -1,0 +1,154 @@
+"""What the best number of replicas would have been, found afterwards: how much any rule could have saved.
+
+    python benchmarks/hindsight.py azure-110 [mooncake-110 ...] [--traces FOLDER] [--steps 300]
+
+A plan says for each minute how many replicas are asked for. The search begins with the cheapest of fixed
+numbers and of the oracle's plans that attains the goal, changes a stretch of minutes by one at a time, runs
+the same slice of the trace again, and keeps what attains the goal with fewer GPU-hours (start-ups included);
+on its way also what is a little worse (annealing). What it finds is what perfect foresight can have; a longer
+search may find more. Prints each improvement.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import exp
+from pathlib import Path
+from random import Random
+
+from penstock.sim import compiled
+
+if __name__ == "__main__":
+    compiled.prefer(sys.argv)  # before anything of it is imported
+
+from penstock.core.rules.oracle import Oracle
+from penstock.sim.clock import Clock
+from penstock.sim.frontier.worlds import World, world
+from penstock.sim.quota import Quota
+from penstock.sim.report import summarise
+from penstock.sim.service import Service
+
+GOAL = 0.99
+CUT_S = 60.0
+# A point of attainment too little counts as so many GPU-hours while the search is on its way.
+POINT_GPU_HOURS = 0.2
+# What a worse plan may cost more: about a replica for half a minute at first, and nothing at the end.
+WARMTH_GPU_HOURS = 0.008
+# Of what a replica can take, as the oracle plans.
+SHARES = (0.9, 1.0, 1.05, 1.1, 1.15)
+
+Plan = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    attainment: float
+    gpu_hours: float
+
+    @property
+    def is_enough(self) -> bool:
+        return self.attainment >= GOAL
+
+    @property
+    def cost(self) -> float:
+        return self.gpu_hours + POINT_GPU_HOURS * 100 * max(0.0, GOAL - self.attainment)
+
+
+@dataclass(slots=True)
+class Slice:
+    """The reported part of a trace. known: what plans came to."""
+
+    world: World
+    seed: int
+    known: dict[Plan, Outcome] = field(default_factory=dict)
+
+    def minutes(self) -> int:
+        scenario, _ = self.world.run_of("report", "deadline", self.seed)
+        return int(scenario.duration_s // CUT_S) + 1
+
+    def outcome(self, plan: Plan) -> Outcome:
+        if plan not in self.known:
+            self.known[plan] = self._run(plan)
+        return self.known[plan]
+
+    def oracles(self, share: float) -> Plan:
+        rule = self._service(Clock(), "oracle", {"share": str(share)}).rule
+        assert isinstance(rule, Oracle)
+        starts = (i * CUT_S for i in range(self.minutes()))
+        return tuple(max(1, rule.most(at_s, at_s + CUT_S + rule.ahead_s)) for at_s in starts)
+
+    def _run(self, plan: Plan) -> Outcome:
+        scenario, _ = self.world.run_of("report", "deadline", self.seed)
+        clock = Clock()
+        service = self._service(clock, "static", {"replicas": "1"})
+        levels = tuple((i * CUT_S, replicas) for i, replicas in enumerate(plan))
+        service.scaler.rule = Oracle(levels, ahead_s=0.0)
+        service.begin()
+        clock.run(scenario.duration_s + scenario.tail_s)
+        figures = summarise(service, scenario.duration_s)
+        return Outcome(figures.attainment, figures.gpu_hours)
+
+    def _service(self, clock: Clock, policy: str, knobs: dict[str, str]) -> Service:
+        scenario, seed = self.world.run_of("report", "deadline", self.seed)
+        return Service(scenario.services[0], scenario, clock, Quota({}), seed, policy, knobs)
+
+
+def fixed(of: Slice) -> Plan:
+    """The fewest replicas that are enough all the time."""
+    replicas = 1
+    while not of.outcome((replicas,) * of.minutes()).is_enough:
+        replicas += 1
+    return (replicas,) * of.minutes()
+
+
+def first(of: Slice) -> Plan:
+    plans = [fixed(of), *(of.oracles(share) for share in SHARES)]
+    enough = [plan for plan in plans if of.outcome(plan).is_enough]
+    return min(enough, key=lambda plan: of.outcome(plan).gpu_hours)
+
+
+def changed(plan: Plan, draw: Random) -> Plan:
+    """One more or one less, more often less, for some minutes."""
+    begin = draw.randrange(len(plan))
+    end = begin + draw.choice([1, 2, 3, 5, 8])
+    by = draw.choice([-1, -1, 1])
+    return tuple(max(1, n + by) if begin <= i < end else n for i, n in enumerate(plan))
+
+
+def search(of: Slice, steps: int, draw: Random) -> Iterator[tuple[Plan, Outcome]]:
+    """Each plan that is enough and cheaper than those before it."""
+    plan = best = first(of)
+    yield best, of.outcome(best)
+    for step in range(steps):
+        candidate = changed(plan, draw)
+        dearer = of.outcome(candidate).cost - of.outcome(plan).cost
+        warmth = WARMTH_GPU_HOURS * (1 - step / steps)
+        if dearer <= 0 or draw.random() < exp(-dearer / warmth):
+            plan = candidate
+        found = of.outcome(candidate)
+        if found.is_enough and found.gpu_hours < of.outcome(best).gpu_hours:
+            best = candidate
+            yield best, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("worlds", nargs="+", metavar="TRACE-SECONDS")
+    parser.add_argument("--traces", type=Path, default=Path("../shared/traces"))
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0, help="which slice, and what pods draw")
+    parser.add_argument("--draw", type=int, default=0, help="seed of the search")
+    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
+    options = parser.parse_args()
+    for name in options.worlds:
+        of = Slice(world(name, options.traces), options.seed)
+        for plan, found in search(of, options.steps, Random(f"{name}/{options.draw}")):
+            told = f"{found.attainment:.2%} at {found.gpu_hours:.3f} GPU-hours"
+            print(f"{name}: {told}, by the minute {' '.join(map(str, plan))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
