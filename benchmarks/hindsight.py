@@ -67,6 +67,10 @@ class Slice:
         scenario, _ = self.world.run_of("report", "deadline", self.seed)
         return int(scenario.duration_s // CUT_S) + 1
 
+    def most(self) -> int:
+        scenario, _ = self.world.run_of("report", "deadline", self.seed)
+        return scenario.services[0].max_replicas
+
     def outcome(self, plan: Plan) -> Outcome:
         if plan not in self.known:
             self.known[plan] = self._run(plan)
@@ -95,11 +99,14 @@ class Slice:
 
 
 def fixed(of: Slice) -> Plan:
-    """The fewest replicas that are enough all the time."""
-    replicas = 1
-    while not of.outcome((replicas,) * of.minutes()).is_enough:
-        replicas += 1
-    return (replicas,) * of.minutes()
+    """The fewest replicas that are enough all the time, sought from above: overload takes long to simulate.
+    Raises ValueError when as many as there may be are not enough."""
+    plan = (of.most(),) * of.minutes()
+    if not of.outcome(plan).is_enough:
+        raise ValueError(f"{of.world.name}: {plan[0]} replicas do not attain {GOAL:.0%}")
+    while plan[0] > 1 and of.outcome(fewer := (plan[0] - 1,) * len(plan)).is_enough:
+        plan = fewer
+    return plan
 
 
 def first(of: Slice) -> Plan:
@@ -139,15 +146,17 @@ def main() -> None:
     parser.add_argument("worlds", nargs="+", metavar="TRACE-SECONDS")
     parser.add_argument("--traces", type=Path, default=Path("../shared/traces"))
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0, help="which slice, and what pods draw")
-    parser.add_argument("--draw", type=int, default=0, help="seed of the search")
+    parser.add_argument("--seed", type=int, default=0, help="of slice, pods and search")
     parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
     options = parser.parse_args()
     for name in options.worlds:
-        of = Slice(world(name, options.traces), options.seed)
-        for plan, found in search(of, options.steps, Random(f"{name}/{options.draw}")):
-            told = f"{found.attainment:.2%} at {found.gpu_hours:.3f} GPU-hours"
-            print(f"{name}: {told}, by the minute {' '.join(map(str, plan))}", flush=True)
+        try:
+            of = Slice(world(name, options.traces), options.seed)
+            for plan, found in search(of, options.steps, Random(f"{name}/{options.seed}")):
+                told = f"{found.attainment:.2%} at {found.gpu_hours:.3f} GPU-hours"
+                print(f"{name}: {told}, by the minute {' '.join(map(str, plan))}", flush=True)
+        except ValueError as error:
+            print(error)
 
 
 if __name__ == "__main__":
