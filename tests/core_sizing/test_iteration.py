@@ -52,6 +52,27 @@ def test_an_engine_that_has_changed_is_believed_after_a_while() -> None:
         assert said == pytest.approx(window.time_s, rel=0.1)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_windows_that_do_not_agree_change_no_belief(seed: int) -> None:
+    """Prompts of several iterations each: half of the windows count their tokens, the others none."""
+    fit = fitted(Fit.around(WRONG), windows(TRUE, 200, seed))
+    burst = []
+    for index in range(4 * CHANGED_AFTER):
+        counted = (0.0, 800.0)[index % 2]
+        burst.append(Window(7, counted, 4.0, 5000.0, TRUE.time_s(4000.0, 4.0, 5000.0)))
+    assert fitted(fit, burst).model == fit.model
+
+
+def test_what_agrees_is_believed_after_what_does_not() -> None:
+    slower = IterationModel(*(2 * term for term in TRUE.terms))
+    fit = fitted(Fit.around(WRONG), windows(TRUE, 200, 1))
+    strange = [replace(w, time_s=40 * w.time_s) for w in windows(TRUE, CHANGED_AFTER - 1, 2)]
+    fit = fitted(fit, [*strange, *windows(slower, 2 * CHANGED_AFTER + 60, 3)])
+    for window in windows(slower, 20, 4, noise=0):
+        said = fit.model.time_s(window.prefill_tokens, window.sequences, window.kv_tokens)
+        assert said == pytest.approx(window.time_s, rel=0.1)
+
+
 def test_no_term_becomes_negative() -> None:
     flat = [Window(40, p, b, 0.0, 0.02) for p in (0.0, 300.0) for b in (1.0, 60.0)] * 40
     assert min(fitted(Fit.around(TRUE), flat).model.terms) >= 0

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.signals import EngineReading, GatewayReading, Histogram, Observation, PodView
 from penstock.core.sizing.capacity import Mix
 from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
+from penstock.core.sizing.queue import MEMORY_S, PRESSED_S, Pressure, Queue
 
 MODEL = IterationModel(0.02, 1e-4, 1e-4, 1e-7)
 MIX = Mix(200, 200, 100)
@@ -109,8 +109,68 @@ def test_a_queue_that_went_begins_anew() -> None:
     found = queue([engine(16, waiting=20)])
     pressure, now_s = pressed(found, 60)
     assert pressure.is_lasting(now_s)
-    gone = replace(found, waiting=0, drain_s=0.0)
-    assert pressure.after(gone, now_s, TTFT_S) == Pressure()
+    after = pressure.after(gone(found), now_s, TTFT_S)
+    assert (after.since_s, after.full_s, after.is_backlog) == (None, None, False)
+
+
+def gone(found: Queue) -> Queue:
+    return replace(found, waiting=0, drain_s=0.0)
+
+
+STARTUP_S = 100.0
+LONG_QUEUE = queue([engine(16, waiting=20)])
+
+
+def waves(lasting_s: list[float], startup_s: float = STARTUP_S) -> tuple[Pressure, float]:
+    """Full queues one after the other, each gone for ten seconds."""
+    pressure, now_s = Pressure(), 0.0
+    for seconds in lasting_s:
+        end_s = now_s + seconds
+        while now_s < end_s:
+            pressure = pressure.after(LONG_QUEUE, now_s, TTFT_S, startup_s=startup_s)
+            now_s += 2.0
+        for _ in range(5):
+            pressure = pressure.after(gone(LONG_QUEUE), now_s, TTFT_S, startup_s=startup_s)
+            now_s += 2.0
+    return pressure, now_s
+
+
+@pytest.mark.parametrize(
+    ("before_s", "patience_s"),
+    [
+        ([], 2.0),
+        ([20.0], 20.0),
+        ([20.0, 40.0, 10.0], 40.0),
+        ([110.0], 2.0),  # a pod could have come: who knows what it went by
+        ([20.0, 110.0], 20.0),
+    ],
+)
+def test_a_queue_is_given_as_long_as_those_that_went_by_themselves(
+    before_s: list[float], patience_s: float
+) -> None:
+    pressure, from_s = waves(before_s)
+    now_s = from_s
+    while not pressure.lacks_places(LONG_QUEUE, now_s, TTFT_S):
+        now_s += 2.0
+        assert now_s - from_s < PRESSED_S
+        pressure = pressure.after(LONG_QUEUE, now_s, TTFT_S, startup_s=STARTUP_S)
+    assert now_s - from_s == pytest.approx(patience_s, abs=4.0)
+
+
+def test_queues_that_went_are_forgotten() -> None:
+    pressure, now_s = waves([20.0])
+    much_later_s = now_s + MEMORY_S
+    assert pressure.after(LONG_QUEUE, now_s, TTFT_S).wave.longest_s > 0
+    assert pressure.after(LONG_QUEUE, much_later_s, TTFT_S).wave.longest_s == 0
+
+
+def test_a_queue_that_starting_pods_outlive_is_known_too() -> None:
+    """Who was asked for when it began is still starting when it has gone."""
+    pressure, now_s = Pressure(), 0.0
+    for found in (*[LONG_QUEUE] * 10, gone(LONG_QUEUE)):
+        pressure = pressure.after(found, now_s, TTFT_S, is_starting=True, startup_s=STARTUP_S)
+        now_s += 2.0
+    assert pressure.wave.longest_s == 20.0
 
 
 @pytest.mark.parametrize(("engines", "is_lasting"), [(1, True), (4, False)])

@@ -124,6 +124,19 @@ def test_a_full_cache_preempts_and_all_end() -> None:
     assert all(request.end_s is not None for request in requests)
 
 
+@pytest.mark.parametrize(("prompt_tokens", "output_tokens"), [(64, 2), (63, 3), (48, 17)])
+def test_who_is_preempted_before_its_last_token_ends_with_its_prompt(
+    prompt_tokens: int, output_tokens: int
+) -> None:
+    """The last token of each needs a block more than its prompt does, and there is one for all of them."""
+    requests = [Request(str(i), 0.0, prompt_tokens, output_tokens) for i in range(8)]
+    blocks = 8 * -(-prompt_tokens // 16) + 1
+    engine = serve(requests, profile(kv_tokens=blocks * 16, block_size=16))
+
+    assert engine.reading().preemptions > 0
+    assert engine.reading().output_tokens_finished == 8 * output_tokens
+
+
 def test_shared_prefixes_are_computed_once() -> None:
     clock = Clock()
     engine = Engine(profile(), clock, Log(), Random(0), prefix_block_tokens=64)

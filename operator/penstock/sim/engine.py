@@ -277,7 +277,8 @@ class Engine:
                 self._itl_s.add(self._clock.now - self._begin_s, len(batch))
             self._leap_tokens += len(batch)
             ended = batch.advance(1)
-            begun = self._join()
+            begun, ended_too = self._join()
+            ended += ended_too
         else:
             ended = self._settle(self._stretch, self._next_iteration() - batch.iteration)
         is_over = not batch or batch.iteration >= self._end_iteration
@@ -307,16 +308,20 @@ class Engine:
         )
         return ended
 
-    def _join(self) -> list[str]:
-        """Whose last chunk is computed decodes from now on, and has a token of this iteration."""
+    def _join(self) -> tuple[list[str], list[str]]:
+        """Whose last chunk is computed decodes from now on, and has a token of this iteration; for some
+        of them that is the last one, as for what was preempted just before it."""
         joined = [s.request_id for s in self._chunks if s.is_sampled]
+        ended: list[str] = []
         self._leap_tokens += len(joined)
         for request_id in joined:
             sequence = self._pending.pop(request_id).sequence
             to_come = sequence.sampling.max_tokens - sequence.num_output_tokens - 1
             if to_come:
                 self._batch.join(request_id, sequence.num_tokens + 1, to_come)
-        return joined
+            else:
+                ended.append(request_id)
+        return joined, ended
 
     def _complete(self, has_ended: bool) -> None:
         """The step is over, and the scheduler takes it in."""
@@ -336,8 +341,6 @@ class Engine:
                 job.request.cached_tokens = job.sequence.num_cached_tokens
                 self._ttft_s.add(now - job.sequence.arrival_s)
                 self._listener.began(job.request)
-            if job.sequence.sampling.max_tokens == 1:
-                ended.append(request_id)
         for request_id in ended:
             job = self._jobs.pop(request_id)
             self._finished += 1

@@ -8,6 +8,7 @@ so that c2 is attention within a prompt; here it is part of c1, at the prompt le
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 from penstock.core.signals import EngineReading
 
@@ -16,8 +17,10 @@ NUM_TERMS = 4
 TYPICAL = (64.0, 8.0, 8_000.0)
 # Chi-square with one degree of freedom: one honest window in a thousand is beyond.
 GATE = 10.8
-# So many windows beyond the gate in a row are no outliers: the engine has changed.
-CHANGED_AFTER = 8
+# So many windows beyond the gate in a row that agree on how far are no outliers: the engine has changed.
+# Those of a burst of prompts that take several iterations each are counted in one window and computed in
+# another, and said 2.3 to 8.6 times the time that was true.
+CHANGED_AFTER, AGREEING = 8, 2.0
 # Knowledge fades by half in 1,400 windows, about 45 minutes.
 FORGETTING = 0.9995
 # A belief that is wrong by more than this factor is scaled to the first window before it is fitted.
@@ -108,14 +111,15 @@ class Fit:
     """Recursive least squares over windows, in relative error: a slow engine is not a noisy one.
 
     scale: what each term contributes at a typical load, so that the numbers are alike.
-    covariance: of the scaled terms. noise: the variance of the relative residual.
+    covariance: of the scaled terms. noise: the variance of the relative residual. beyond: how many times
+    as long as expected the last windows took, where they were beyond the gate.
     """
 
     model: IterationModel
     covariance: Matrix
     noise: float = 0.01
     windows: int = 0
-    beyond: int = 0
+    beyond: tuple[float, ...] = ()
 
     @classmethod
     def around(cls, prior: IterationModel, spread: float = 0.5) -> "Fit":
@@ -139,9 +143,11 @@ class Fit:
         error = window.time_s - expected
         surprise = error**2 / (spread + own)
         if surprise > GATE:
-            if self.beyond + 1 < CHANGED_AFTER:
-                return replace(self, beyond=self.beyond + 1)
-            return replace(Fit.around(self.model.times(factor), 1.0), windows=self.windows)
+            beyond = (*self.beyond, factor)[-CHANGED_AFTER:]
+            if len(beyond) < CHANGED_AFTER or max(beyond) > AGREEING * min(beyond):
+                return replace(self, beyond=beyond)
+            changed = self.model.times(median(beyond))
+            return replace(Fit.around(changed, 1.0), windows=self.windows)
         gain = [value / (spread + own) for value in weighted]
         terms = [max(0.0, t + g * error) for t, g in zip(self.model.terms, gain, strict=True)]
         relative = (error / window.time_s) ** 2

@@ -65,7 +65,7 @@ class Known:
 
     def kept(self) -> "Known":
         """As it is written down."""
-        return replace(self, fit=replace(self.fit, beyond=0), turn=0)
+        return replace(self, fit=replace(self.fit, beyond=()), turn=0)
 
     def after(self, then: Readings, seen: Observation, prompt_tokens: float, most: int) -> "Known":
         """seen: of this variant's pods. most: engines whose iterations are looked at in one tick."""

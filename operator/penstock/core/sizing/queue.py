@@ -3,11 +3,13 @@
 Whoever asks again only when answered (a closed loop) never asks for more than the replicas give. So
 where nobody starts and requests wait, the queue itself says what is missing:
 
-    no free place for many that wait, for longer than TTFT allows     -> at once
+    no free place for many that wait, for longer than TTFT allows, and
+        longer than such queues that went before a pod could help     -> at once
     free places, and yet a queue that cannot drain in time            -> when it has not gone for PRESSED_S
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from penstock.core.signals import GatewayReading, Observation
 from penstock.core.sizing.capacity import MAX_KV_USAGE, Mix
@@ -19,6 +21,8 @@ PRESSED_S = 75.0
 # Of those that run, how many may lack a place without more being asked for at once: a burst that fills
 # the engines has gone before a pod starts.
 LONG = 0.25
+# How long a queue that went by itself is remembered.
+MEMORY_S = 7200.0
 # For what part of TTFT a queue may last and be none: where many engines run, somebody always waits.
 BRIEF = 0.25
 
@@ -60,28 +64,67 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class Wave:
+    """Full queues that came and went before a pod could help: the next is likely to be of that kind until
+    it has outlasted them. since_s: of the one that is there. longest_s: of those that went, the last of
+    them at went_s."""
+
+    since_s: float | None = None
+    longest_s: float = 0.0
+    went_s: float = 0.0
+
+    def after(self, now_s: float, startup_s: float, *, is_full: bool) -> "Wave":
+        known = self if now_s - self.went_s < MEMORY_S else Wave(self.since_s)
+        if is_full:
+            return known if known.since_s is not None else replace(known, since_s=now_s)
+        if known.since_s is None:
+            return known
+        lasted_s = now_s - known.since_s
+        if lasted_s >= startup_s:
+            return replace(known, since_s=None)
+        return Wave(None, max(lasted_s, known.longest_s), now_s)
+
+
+NO_WAVE = Wave()
+
+
+@dataclass(frozen=True, slots=True)
 class Pressure:
     """since_s: since when requests wait though no replica is starting. full_s: since when there is no
     place for all of them either. is_backlog: they came too early for replicas that were starting, and
-    are to be served by those first."""
+    are to be served by those first. wave: of the full queues, whoever starts."""
 
     since_s: float | None = None
     full_s: float | None = None
     is_backlog: bool = False
+    wave: Wave = NO_WAVE
 
     def after(
-        self, queue: Queue, now_s: float, ttft_s: float, *, is_starting: bool = False
+        self,
+        queue: Queue,
+        now_s: float,
+        ttft_s: float,
+        *,
+        is_starting: bool = False,
+        startup_s: float = math.inf,
     ) -> "Pressure":
+        """startup_s: how long a pod needs."""
+        is_queue = queue.drain_s > BRIEF * ttft_s
+        wave = self.wave.after(now_s, startup_s, is_full=is_queue and queue.is_full)
         if is_starting:
-            return Pressure(is_backlog=queue.is_full)
-        if queue.drain_s <= BRIEF * ttft_s:
-            return Pressure()
+            return Pressure(is_backlog=queue.is_full, wave=wave)
+        if not is_queue:
+            return Pressure(wave=wave)
         since_s = now_s if self.since_s is None else self.since_s
         if not queue.is_full:
-            return Pressure(since_s)
+            return Pressure(since_s, wave=wave)
         if self.is_backlog:
-            return Pressure(since_s, is_backlog=True)
-        return Pressure(since_s, now_s if self.full_s is None else self.full_s)
+            return Pressure(since_s, is_backlog=True, wave=wave)
+        return Pressure(since_s, now_s if self.full_s is None else self.full_s, wave=wave)
+
+    def answered(self, now_s: float, queue: Queue) -> "Pressure":
+        """More were asked for: what waits is theirs."""
+        return Pressure(now_s, is_backlog=queue.is_full, wave=self.wave)
 
     def is_lasting(self, now_s: float) -> bool:
         """Too long for fewer replicas."""
@@ -90,7 +133,8 @@ class Pressure:
     def lacks_places(self, queue: Queue, now_s: float, ttft_s: float) -> bool:
         outlasts = max(queue.drain_s, queue.oldest_s) > ttft_s
         is_long = queue.waiting - queue.free > LONG * queue.running
-        return outlasts and is_long and self.full_s is not None and now_s - self.full_s >= ttft_s
+        enough_s = max(ttft_s, self.wave.longest_s)
+        return outlasts and is_long and self.full_s is not None and now_s - self.full_s >= enough_s
 
     def lacks_time(self, queue: Queue, now_s: float, ttft_s: float) -> bool:
         """In deadline order who is late waits for a quieter moment: a few always do."""

@@ -14,7 +14,7 @@ from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.state import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 
-VERSION: Literal[4] = 4
+VERSION: Literal[5] = 5
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
 # Windows before an iteration model is more than its prior.
@@ -27,7 +27,7 @@ class Learned:
     are there. prompt, output, miss, held: means of the requests. demand: without its history. known: of
     each variant, where there are some."""
 
-    version: Literal[4]
+    version: Literal[5]
     fit: Fit
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]
@@ -43,7 +43,7 @@ class Learned:
         traffic = state.traffic
         return cls(
             version=VERSION,
-            fit=replace(state.fit, beyond=0),
+            fit=replace(state.fit, beyond=()),
             start_ups_s=state.startup.times_s,
             counted=state.startup.seen,
             prompt=traffic.prompt,

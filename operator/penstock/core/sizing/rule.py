@@ -18,7 +18,7 @@ from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.iteration import Fit, IterationModel, Window
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
 from penstock.core.sizing.need import Need
-from penstock.core.sizing.queue import PRESSED_S, Pressure, Queue
+from penstock.core.sizing.queue import PRESSED_S, Queue
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.state import HOLD_S, SizingState
 from penstock.core.sizing.traffic import Pair
@@ -224,7 +224,7 @@ class Sizing:
         current = seen.provisioned
         wanted, note = need.replicas(self.loss, need.horizon_s, WORTH_ITS_PRICE, is_sure=True)
         entries = [TrailEntry("need", wanted, note)]
-        state, queue = self._queue(objectives, seen, state)
+        state, queue = self._queue(objectives, seen, state, need.horizon_s)
         if wanted <= current:
             state = replace(state, short_s=None)
             entries += [queue] if queue is not None else []
@@ -234,7 +234,7 @@ class Sizing:
         return state, entries
 
     def _queue(
-        self, objectives: Objectives, seen: Observation, state: SizingState
+        self, objectives: Objectives, seen: Observation, state: SizingState, startup_s: float
     ) -> tuple[SizingState, TrailEntry | None]:
         """What the queue asks for, where it says that arrivals say too little; then not again so soon."""
         mix, now_s, ttft_s = state.traffic.mix, seen.now_s, objectives.ttft_s
@@ -243,7 +243,9 @@ class Sizing:
         model = mean_model(self.variants, state.known, seen) or state.fit.model
         queue = Queue.seen(seen, model, mix, self.max_num_seqs)
         is_starting = bool(seen.starting) or not seen.readings
-        pressure = state.pressure.after(queue, now_s, ttft_s, is_starting=is_starting)
+        pressure = state.pressure.after(
+            queue, now_s, ttft_s, is_starting=is_starting, startup_s=startup_s
+        )
         state = replace(state, pressure=pressure)
         lacks_places = pressure.lacks_places(queue, now_s, ttft_s)
         if not lacks_places and not pressure.lacks_time(queue, now_s, ttft_s):
@@ -253,7 +255,7 @@ class Sizing:
         why = f"for {queue.free:.0f} places" if lacks_places else f"for {PRESSED_S:g} s"
         note = f"{queue.waiting} wait beside {queue.running} that run, {why}: {more} more"
         entry = TrailEntry("queue", current + more, note)
-        return replace(state, pressure=Pressure(now_s, is_backlog=queue.is_full)), entry
+        return replace(state, pressure=pressure.answered(now_s, queue)), entry
 
     def _patient(
         self, wanted: int, current: int, horizon_s: float, now_s: float, state: SizingState
