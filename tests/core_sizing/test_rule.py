@@ -274,3 +274,10 @@ def test_from_zero_the_first_is_asked_for_at_once() -> None:
     world.runs(1500, 0.0)
     assert world.replicas == 0
     assert world.runs(6, 5.0)[-1] >= 1
+
+
+@pytest.mark.parametrize(("loss", "replicas"), [(0.02, 3), (2.0, 3), (16.0, 2)])
+def test_who_gives_more_away_spares_less(loss: float, replicas: int) -> None:
+    """The load needs 1.94: two are enough, and with a tenth to spare they are not."""
+    world = World(4, Bounds(1, 20), replace(RULE, loss=loss))
+    assert world.runs(1800, 10.0)[-1] == replicas

@@ -25,8 +25,9 @@ from penstock.core.sizing.traffic import Pair
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
-# Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal.
-SPARE = 0.1
+# Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal. Who
+# gives more away than this loss takes that as well: by half of it at twice the loss.
+SPARE, SPARE_LOSS = 0.1, 2.0
 # A crowd is over when so many replicas are too many.
 CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
@@ -56,6 +57,10 @@ class Sizing:
     patience: float = 0.1
     period_s: float = 2.0
     variants: tuple[Variant, ...] = ()
+
+    @property
+    def _spare(self) -> float:
+        return SPARE * SPARE_LOSS / max(SPARE_LOSS, self.loss)
 
     def initial(self) -> SizingState:
         return SizingState(Fit.around(self.prior), StartUp(self.startup_s))
@@ -91,7 +96,7 @@ class Sizing:
             if not (isinstance(need, MixedNeed) and need.is_replacing):
                 state = state.grown(seen.now_s, by_queue=entries[-1].step == "queue")
         else:
-            fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s, spare=SPARE)
+            fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s, spare=self._spare)
             trail.append(TrailEntry("risk", fewer, note))
             desired, code = current, "Steady"
             if (
