@@ -13,7 +13,7 @@ MODEL = IterationModel(0.02, 1e-4, 1e-4, 1e-7)
 MIX = Mix(200, 200, 100)
 MAX_NUM_SEQS = 16
 KV_TOKENS = 10_000
-TTFT_S = 1.0
+TTFT_S, STARTUP_S = 1.0, 100.0
 NOTHING = Histogram((1.0,), (0, 0), 0.0)
 
 
@@ -74,7 +74,7 @@ def test_a_queue_drains_as_answers_end(waiting: int) -> None:
 def pressed(found: Queue, seconds: float) -> tuple[Pressure, float]:
     pressure, now_s = Pressure(), 0.0
     while now_s <= seconds:
-        pressure = pressure.after(found, now_s, TTFT_S)
+        pressure = pressure.after(found, now_s, TTFT_S, STARTUP_S)
         now_s += 2.0
     return pressure, now_s - 2.0
 
@@ -109,7 +109,7 @@ def test_a_queue_that_went_begins_anew() -> None:
     found = queue([engine(16, waiting=20)])
     pressure, now_s = pressed(found, 60)
     assert pressure.is_lasting(now_s)
-    after = pressure.after(gone(found), now_s, TTFT_S)
+    after = pressure.after(gone(found), now_s, TTFT_S, STARTUP_S)
     assert (after.since_s, after.full_s, after.is_backlog) == (None, None, False)
 
 
@@ -117,20 +117,19 @@ def gone(found: Queue) -> Queue:
     return replace(found, waiting=0, drain_s=0.0)
 
 
-STARTUP_S = 100.0
 LONG_QUEUE = queue([engine(16, waiting=20)])
 
 
-def waves(lasting_s: list[float], startup_s: float = STARTUP_S) -> tuple[Pressure, float]:
+def waves(lasting_s: list[float]) -> tuple[Pressure, float]:
     """Full queues one after the other, each gone for ten seconds."""
     pressure, now_s = Pressure(), 0.0
     for seconds in lasting_s:
         end_s = now_s + seconds
         while now_s < end_s:
-            pressure = pressure.after(LONG_QUEUE, now_s, TTFT_S, startup_s=startup_s)
+            pressure = pressure.after(LONG_QUEUE, now_s, TTFT_S, STARTUP_S)
             now_s += 2.0
         for _ in range(5):
-            pressure = pressure.after(gone(LONG_QUEUE), now_s, TTFT_S, startup_s=startup_s)
+            pressure = pressure.after(gone(LONG_QUEUE), now_s, TTFT_S, STARTUP_S)
             now_s += 2.0
     return pressure, now_s
 
@@ -153,22 +152,22 @@ def test_a_queue_is_given_as_long_as_those_that_went_by_themselves(
     while not pressure.lacks_places(LONG_QUEUE, now_s, TTFT_S):
         now_s += 2.0
         assert now_s - from_s < PRESSED_S
-        pressure = pressure.after(LONG_QUEUE, now_s, TTFT_S, startup_s=STARTUP_S)
+        pressure = pressure.after(LONG_QUEUE, now_s, TTFT_S, STARTUP_S)
     assert now_s - from_s == pytest.approx(patience_s, abs=4.0)
 
 
 def test_queues_that_went_are_forgotten() -> None:
     pressure, now_s = waves([20.0])
     much_later_s = now_s + MEMORY_S
-    assert pressure.after(LONG_QUEUE, now_s, TTFT_S).wave.longest_s > 0
-    assert pressure.after(LONG_QUEUE, much_later_s, TTFT_S).wave.longest_s == 0
+    assert pressure.after(LONG_QUEUE, now_s, TTFT_S, STARTUP_S).wave.longest_s > 0
+    assert pressure.after(LONG_QUEUE, much_later_s, TTFT_S, STARTUP_S).wave.longest_s == 0
 
 
 def test_a_queue_that_starting_pods_outlive_is_known_too() -> None:
     """Who was asked for when it began is still starting when it has gone."""
     pressure, now_s = Pressure(), 0.0
     for found in (*[LONG_QUEUE] * 10, gone(LONG_QUEUE)):
-        pressure = pressure.after(found, now_s, TTFT_S, is_starting=True, startup_s=STARTUP_S)
+        pressure = pressure.after(found, now_s, TTFT_S, STARTUP_S, is_starting=True)
         now_s += 2.0
     assert pressure.wave.longest_s == 20.0
 

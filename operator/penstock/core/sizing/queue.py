@@ -8,7 +8,6 @@ where nobody starts and requests wait, the queue itself says what is missing:
     free places, and yet a queue that cannot drain in time            -> when it has not gone for PRESSED_S
 """
 
-import math
 from dataclasses import dataclass, replace
 
 from penstock.core.signals import GatewayReading, Observation
@@ -104,9 +103,9 @@ class Pressure:
         queue: Queue,
         now_s: float,
         ttft_s: float,
+        startup_s: float,
         *,
         is_starting: bool = False,
-        startup_s: float = math.inf,
     ) -> "Pressure":
         """startup_s: how long a pod needs."""
         is_queue = queue.drain_s > BRIEF * ttft_s

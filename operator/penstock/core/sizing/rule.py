@@ -248,9 +248,7 @@ class Sizing:
         model = mean_model(self.variants, state.known, seen) or state.fit.model
         queue = Queue.seen(seen, model, mix, self.max_num_seqs)
         is_starting = bool(seen.starting) or not seen.readings
-        pressure = state.pressure.after(
-            queue, now_s, ttft_s, is_starting=is_starting, startup_s=startup_s
-        )
+        pressure = state.pressure.after(queue, now_s, ttft_s, startup_s, is_starting=is_starting)
         state = replace(state, pressure=pressure)
         lacks_places = pressure.lacks_places(queue, now_s, ttft_s)
         if not lacks_places and not pressure.lacks_time(queue, now_s, ttft_s):
