@@ -110,7 +110,7 @@ def test_a_queue_that_went_begins_anew() -> None:
     pressure, now_s = pressed(found, 60)
     assert pressure.is_lasting(now_s)
     after = pressure.after(gone(found), now_s, TTFT_S, STARTUP_S)
-    assert (after.since_s, after.full_s, after.is_backlog) == (None, None, False)
+    assert after == Pressure(wave=after.wave)
 
 
 def gone(found: Queue) -> Queue:

@@ -25,9 +25,11 @@ from penstock.core.sizing.traffic import Pair
 
 # Engines whose iterations are looked at in one tick; the others' turn comes.
 MAX_FITS = 8
+# As shipped; see `Sizing`.
+LOSS = 2.0
 # Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal. Who
-# gives more away than this loss takes that as well: by half of it at twice the loss.
-SPARE, SPARE_LOSS = 0.1, 2.0
+# gives more away than is shipped takes that as well: by half of it at twice the loss.
+SPARE = 0.1
 # A crowd is over when so many replicas are too many.
 CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
@@ -51,7 +53,7 @@ class Sizing:
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss: float = 2.0
+    loss: float = LOSS
     calm_s: float = 60.0
     backlog: float = 0.2
     patience: float = 0.1
@@ -60,7 +62,7 @@ class Sizing:
 
     @property
     def _spare(self) -> float:
-        return SPARE * SPARE_LOSS / max(SPARE_LOSS, self.loss)
+        return SPARE * LOSS / max(LOSS, self.loss)
 
     def initial(self) -> SizingState:
         return SizingState(Fit.around(self.prior), StartUp(self.startup_s))
