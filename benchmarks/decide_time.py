@@ -15,7 +15,14 @@ from random import Random
 from statistics import median
 
 from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import EngineReading, GatewayReading, Histogram, Observation, PodView
+from penstock.core.signals import (
+    EngineReading,
+    GatewayReading,
+    Histogram,
+    Observation,
+    PodView,
+    attended_tokens,
+)
 from penstock.core.sizing.iteration import IterationModel
 from penstock.core.sizing.rule import Sizing
 from penstock.core.sizing.state import SizingState
@@ -72,6 +79,7 @@ class Seen:
             at_s=self._now_s, queued=0, queued_prompt_tokens=0, in_flight=20 * self.pods,
             in_flight_prefill_tokens=0, oldest_wait_s=0.0, arrivals=done,
             prompt_tokens=done * PROMPT_TOKENS, ended=done, output_tokens=done * OUTPUT_TOKENS,
+            attended_tokens=done * attended_tokens(PROMPT_TOKENS, OUTPUT_TOKENS),
             shed=0, failed=0, ttft_s=_of(FIRST_TOKEN_S, done, 0.3 * done),
             tpot_s=_of(BETWEEN_TOKENS_S, done, 0.03 * done),
         )  # fmt: skip

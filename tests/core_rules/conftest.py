@@ -62,6 +62,7 @@ def a_gateway(at_s=0.0, **numbers):
         prompt_tokens=0,
         ended=0,
         output_tokens=0,
+        attended_tokens=0,
         shed=0,
         failed=0,
         ttft_s=histogram(),

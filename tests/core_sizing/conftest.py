@@ -15,6 +15,7 @@ from penstock.core.signals import (
     Missing,
     Observation,
     PodView,
+    attended_tokens,
 )
 from penstock.core.sizing.iteration import IterationModel
 from penstock.core.sizing.mixed import Variant
@@ -69,7 +70,9 @@ class Seen:
             at_s=self._now_s, queued=0, queued_prompt_tokens=0, in_flight=4,
             in_flight_prefill_tokens=0, oldest_wait_s=0.0, arrivals=self._arrivals,
             prompt_tokens=PROMPT_TOKENS * self._arrivals, ended=self._arrivals,
-            output_tokens=OUTPUT_TOKENS * self._arrivals, shed=0, failed=0,
+            output_tokens=OUTPUT_TOKENS * self._arrivals,
+            attended_tokens=attended_tokens(PROMPT_TOKENS, OUTPUT_TOKENS) * self._arrivals,
+            shed=0, failed=0,
             ttft_s=Histogram((1.0,), (self._arrivals, 0), 0.4 * self._arrivals),
             tpot_s=Histogram((1.0,), (self._arrivals, 0), 0.03 * self._arrivals),
         )  # fmt: skip

@@ -1,5 +1,7 @@
 """The largest rate of one replica, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.core.rule import Objectives
@@ -36,3 +38,12 @@ def test_each_limit(tpot_s: float, kv_tokens: float, seqs: float, limit: str, ra
 def test_an_objective_that_no_engine_meets_leaves_a_sliver() -> None:
     found = capacity(MODEL, MIX, Room(1e9, 1e9), Objectives(3.0, 0.010))
     assert 0 < found.rate < 0.1 / WORK_S
+
+
+def test_outputs_that_differ_are_attended_to_for_longer() -> None:
+    """Half as much again as halfway through the mean request; how much is held is another matter."""
+    assert Mix(1000, 1000, 200).kv_tokens == 1100
+    assert Mix(1000, 1000, 200, held=0.5).kv_tokens == 1100
+    assert Mix(1000, 1000, 200, held=0.5).held_tokens == 550
+    longer = capacity(MODEL, replace(MIX, attended=1.5), Room(1e9, 1e9), Objectives(3.0, 0.1))
+    assert longer.work_s == pytest.approx(WORK_S + 200 * 550 * 1e-7)

@@ -112,7 +112,7 @@ def test_a_window_in_which_the_batch_changed_tells_nothing(
     before: int, after: int, is_told: bool
 ) -> None:
     earlier, later = reading(0, before, 1000, 20.0), reading(2, after, 1400, 28.0)
-    window = Window.between(earlier, later)
+    window = Window.between(earlier, later, 20_000.0, 0.0)
     assert (window is not None) == is_told
     if window is not None:
         assert (window.steps, window.time_s) == (40, pytest.approx(0.02))

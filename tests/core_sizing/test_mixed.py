@@ -10,6 +10,7 @@ from penstock.core.rule import Bounds, Decision
 from penstock.core.sizing.iteration import Fit, IterationModel
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed
 from penstock.core.sizing.startup import StartUp
+from penstock.core.sizing.watch import Watch
 
 PRIOR = IterationModel(0.05, 3e-4, 1e-4, 1e-7)
 CHEAP = Variant("cheap", PRIOR, 2.5, 0, 8)
@@ -73,7 +74,7 @@ def test_a_swap_adds_first() -> None:
 
 
 def test_who_never_ran_is_believed_as_wrong_as_the_others_were() -> None:
-    ran = Known(Fit(PRIOR.times(3.0), (), windows=9), StartUp(60.0))
+    ran = Known(Watch(Fit(PRIOR.times(3.0), (), windows=9)), StartUp(60.0))
     known = {"cheap": ran, "strong": Known.initial(STRONG, 60.0)}
     cheap, strong = believed((CHEAP, STRONG), known)
     assert cheap == PRIOR.times(3.0)

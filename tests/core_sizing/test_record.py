@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.signals import PodView
 from penstock.core.sizing.record import Learned, from_record, to_record
+from penstock.core.sizing.watch import Watch
 
 
 @pytest.fixture
@@ -43,17 +44,21 @@ def test_it_is_small(learned: Learned) -> None:
     assert len(json.dumps(to_record(learned))) < 8_000
 
 
+def _with_a_small_matrix(watch: dict[str, Any]) -> dict[str, Any]:
+    return watch | {"fit": watch["fit"] | {"covariance": [[1.0]]}}
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
         lambda record: None,
         lambda record: [],
         lambda record: record | {"version": 1},
-        lambda record: record | {"fit": {}},
+        lambda record: record | {"watch": {}},
         lambda record: {k: v for k, v in record.items() if k != "prompt"},
         lambda record: record | {"demand": record["demand"] | {"surprises": []}},
         lambda record: record | {"demand": record["demand"] | {"lost": []}},
-        lambda record: record | {"fit": record["fit"] | {"covariance": [[1.0]]}},
+        lambda record: record | {"watch": _with_a_small_matrix(record["watch"])},
     ],
 )
 def test_a_record_of_another_kind_is_no_record(learned: Learned, spoil: Any) -> None:
@@ -64,7 +69,9 @@ def test_what_is_worth_a_write(learned: Learned) -> None:
     def notable(now: Learned, *, is_idle: bool = False) -> bool:
         return now.is_notable(learned, is_idle=is_idle)
 
-    slower = replace(learned, fit=replace(learned.fit, model=learned.fit.model.times(1.3)))
+    slower = replace(
+        learned, watch=Watch(replace(learned.watch.fit, model=learned.watch.fit.model.times(1.3)))
+    )
     noisier = replace(learned, demand=replace(learned.demand, noise=2 * learned.demand.noise))
     longer = replace(learned, output=replace(learned.output, value=1.05 * learned.output.value))
     assert not notable(learned)

@@ -12,6 +12,7 @@ from penstock.core.signals import (
     Missing,
     Observation,
     PodView,
+    attended_tokens,
 )
 from penstock.core.sizing.iteration import IterationModel
 from penstock.core.sizing.rule import Sizing
@@ -37,7 +38,9 @@ def gateway(at_s: float, arrivals: int, queued: int = 0, in_flight: int = 0) -> 
         at_s=at_s, queued=queued, queued_prompt_tokens=queued * PROMPT_TOKENS, in_flight=in_flight,
         in_flight_prefill_tokens=0, oldest_wait_s=0.0, arrivals=arrivals,
         prompt_tokens=arrivals * PROMPT_TOKENS, ended=arrivals,
-        output_tokens=arrivals * OUTPUT_TOKENS, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
+        output_tokens=arrivals * OUTPUT_TOKENS,
+        attended_tokens=arrivals * attended_tokens(PROMPT_TOKENS, OUTPUT_TOKENS), shed=0, failed=0,
+        ttft_s=EMPTY, tpot_s=EMPTY,
     )  # fmt: skip
 
 

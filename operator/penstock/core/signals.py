@@ -109,7 +109,8 @@ class GatewayReading:
     Gauges: queued (held back, no engine has them), queued_prompt_tokens, in_flight (sent and not
     ended), in_flight_prefill_tokens (of those without a first token, less what is expected to be
     cached), oldest_wait_s. Counters: arrivals, prompt_tokens of all arrivals, ended,
-    output_tokens of those that ended, shed, failed. ttft_s and tpot_s as a client sees them.
+    output_tokens of those that ended, attended_tokens (summed over these, the tokens before each),
+    shed, failed. ttft_s and tpot_s as a client sees them.
     """
 
     at_s: float
@@ -122,10 +123,16 @@ class GatewayReading:
     prompt_tokens: int
     ended: int
     output_tokens: int
+    attended_tokens: int
     shed: int
     failed: int
     ttft_s: Histogram
     tpot_s: Histogram
+
+
+def attended_tokens(prompt_tokens: int, output_tokens: int) -> int:
+    """As `GatewayReading` counts them, of one request."""
+    return output_tokens * prompt_tokens + output_tokens * (output_tokens - 1) // 2
 
 
 ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)

@@ -30,8 +30,8 @@ class Account:
 
     def __init__(self) -> None:
         self.objectives: Objectives | None = None
-        self.arrivals = self.prompt_tokens = self.ended = self.output_tokens = 0
-        self.shed = self.failed = 0
+        self.arrivals = self.prompt_tokens = self.ended = self.shed = self.failed = 0
+        self.output_tokens = self.attended_tokens = 0
         self.ttft_s, self.tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
         self.queued: set[Asked] = set()
         self.in_flight: set[Asked] = set()
@@ -91,6 +91,7 @@ class Account:
             prompt_tokens=self.prompt_tokens,
             ended=self.ended,
             output_tokens=self.output_tokens,
+            attended_tokens=self.attended_tokens,
             shed=self.shed,
             failed=self.failed,
             ttft_s=self.ttft_s.histogram(),

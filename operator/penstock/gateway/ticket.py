@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+from penstock.core.signals import attended_tokens
 from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
 from penstock.gateway.seat import Seat
@@ -101,9 +102,12 @@ class Ticket:
             account.shed += 1
         elif status < 400 and self.has_begun:
             account.ended += 1
-            account.output_tokens += self._count.output_tokens
-            if self._count.prompt_tokens is not None:
-                account.told(self._body_bytes, self._count.prompt_tokens)
+            told_tokens, output_tokens = self._count.prompt_tokens, self._count.output_tokens
+            if told_tokens is not None:
+                account.told(self._body_bytes, told_tokens)
+            prompt_tokens = self.prompt_tokens if told_tokens is None else told_tokens
+            account.output_tokens += output_tokens
+            account.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
             self._time()
             self._judge()
 

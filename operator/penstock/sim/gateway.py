@@ -7,7 +7,7 @@ from penstock.core.admission import Admission, AdmissionSpec
 from penstock.core.engine_load import EngineLoad, Place, Waiting
 from penstock.core.pace import Pace
 from penstock.core.routing import Endpoint, Pick, Side, pick
-from penstock.core.signals import GatewayReading
+from penstock.core.signals import GatewayReading, attended_tokens
 from penstock.core.tally import Tally
 from penstock.core.weights import drawn
 from penstock.sim.clock import Clock
@@ -63,7 +63,8 @@ class Gateway:
         self._output_tokens = FIRST_OUTPUT_TOKENS
         self._uncached_share = 1.0
         self._expects_expiry = False
-        self._prompt_tokens = self._ended = self._ended_tokens = self._shed = self._failed = 0
+        self._prompt_tokens = self._ended = self._shed = self._failed = 0
+        self._ended_tokens = self._attended_tokens = 0
         self._ttft_s, self._tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
 
     def arrive(self, request: Request) -> None:
@@ -124,6 +125,7 @@ class Gateway:
         request.outcome = "ended"
         self._ended += 1
         self._ended_tokens += request.output_tokens
+        self._attended_tokens += attended_tokens(request.prompt_tokens, request.output_tokens)
         self._output_tokens += (1 - MEMORY) * (request.output_tokens - self._output_tokens)
         self._tpot_s.add(request.tpot_s or 0.0)
         self._settle(request)
@@ -145,6 +147,7 @@ class Gateway:
             prompt_tokens=self._prompt_tokens,
             ended=self._ended,
             output_tokens=self._ended_tokens,
+            attended_tokens=self._attended_tokens,
             shed=self._shed,
             failed=self._failed,
             ttft_s=self._ttft_s.histogram(),

@@ -23,22 +23,29 @@ MAX_KV_USAGE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The mean request. uncached_tokens: of its prompt, those that are computed. held: the KV tokens
-    that there are for each that runs, over those that it attends to: fewer where blocks are shared."""
+    """The mean request. uncached_tokens: of its prompt, those that are computed. held, attended: the KV
+    tokens that there are for each that runs, and that a token attends to, over those halfway through.
+    Fewer are held where blocks are shared; more are both where outputs differ, as the longest
+    run for longest."""
 
     prompt_tokens: float
     uncached_tokens: float
     output_tokens: float
     held: float = 1.0
+    attended: float = 1.0
 
     @property
     def kv_tokens(self) -> float:
-        """Attended to, averaged over its decode."""
-        return self.prompt_tokens + self.output_tokens / 2
+        """Attended to, averaged over all tokens of such requests."""
+        return self.attended * self.halfway_tokens
 
     @property
     def held_tokens(self) -> float:
-        return self.held * self.kv_tokens
+        return self.held * self.halfway_tokens
+
+    @property
+    def halfway_tokens(self) -> float:
+        return self.prompt_tokens + self.output_tokens / 2
 
 
 @dataclass(frozen=True, slots=True)

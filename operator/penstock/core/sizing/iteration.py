@@ -70,14 +70,13 @@ class Window:
 
     @classmethod
     def between(
-        cls, earlier: EngineReading, later: EngineReading, prompt_tokens: float = 0.0
+        cls, earlier: EngineReading, later: EngineReading, kv_tokens: float, prompt_tokens: float
     ) -> "Window | None":
-        """prompt_tokens: the mean, which each that decodes attends to, though it shares blocks with
-        others. None when too little was computed, the batch changed, or the engine began anew.
+        """kv_tokens: held in the mean. prompt_tokens: of the mean request, which each that decodes
+        attends to, though it shares blocks with others. None when too little was computed, the
+        batch changed, or the engine began anew.
 
-        The mean gap between tokens is the mean time of the iterations that decode, idle time
-        aside. A prompt's tokens are counted with its first token: over a window that is near
-        enough, and the gate drops where it is not.
+        The mean gap between tokens is the mean time of the iterations that decode, idle time aside.
         """
         steps = later.steps - earlier.steps
         gaps = later.itl_s.since(earlier.itl_s)
@@ -92,13 +91,12 @@ class Window:
             return None
         computed = later.prompt_tokens - later.cached_tokens
         computed -= earlier.prompt_tokens - earlier.cached_tokens
-        pending = later.prefill_tokens_pending - earlier.prefill_tokens_pending
         decoding = gaps.count / steps
         return cls(
             steps=steps,
-            prefill_tokens=max(0.0, computed + min(0, pending)) / steps,
+            prefill_tokens=max(0, computed) / steps,
             sequences=decoding,
-            kv_tokens=max((earlier.kv_tokens + later.kv_tokens) / 2, decoding * prompt_tokens),
+            kv_tokens=max(kv_tokens, decoding * prompt_tokens),
             time_s=gaps.total / gaps.count,
         )
 

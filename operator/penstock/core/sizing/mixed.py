@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from penstock.core.rule import Bounds, Decision, TrailEntry
 from penstock.core.signals import Observation
-from penstock.core.sizing.iteration import TYPICAL, Fit, IterationModel, Window
+from penstock.core.sizing.iteration import TYPICAL, Fit, IterationModel
 from penstock.core.sizing.need import Need
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.surprise import HEADROOMS
@@ -29,6 +29,7 @@ from penstock.core.sizing.variants import (
     taken,
     within,
 )
+from penstock.core.sizing.watch import Watch
 
 # No replica is so strong that it takes more of a need than this; of no need at all it takes all.
 MOST_SHARE = 1e6
@@ -54,31 +55,29 @@ class Variant:
 class Known:
     """What was learned of the engines of one variant. kv_tokens: the least that one of them holds."""
 
-    fit: Fit
+    watch: Watch
     startup: StartUp
     kv_tokens: int | None = None
-    turn: int = 0
 
     @classmethod
     def initial(cls, variant: Variant, startup_s: float) -> "Known":
-        return cls(Fit.around(variant.prior), StartUp(startup_s))
+        return cls(Watch(Fit.around(variant.prior)), StartUp(startup_s))
+
+    @property
+    def fit(self) -> Fit:
+        return self.watch.fit
 
     def kept(self) -> "Known":
         """As it is written down."""
-        return replace(self, fit=replace(self.fit, beyond=()), turn=0)
+        return replace(self, watch=self.watch.kept())
 
-    def after(self, then: Readings, seen: Observation, prompt_tokens: float, most: int) -> "Known":
-        """seen: of this variant's pods. most: engines whose iterations are looked at in one tick."""
-        fit, pairs = self.fit, list(then.pairs(seen))
-        for index in range(min(most, len(pairs))):
-            window = Window.between(*pairs[(self.turn + index) % len(pairs)], prompt_tokens)
-            fit = fit if window is None else fit.after(window)
+    def after(self, then: Readings, seen: Observation, prompt_tokens: float) -> "Known":
+        """seen: of this variant's pods."""
         held = [reading.kv_capacity_tokens for reading in seen.readings]
         return Known(
-            fit,
+            self.watch.after(then.pairs(seen), prompt_tokens),
             self.startup.after(seen.pods),
             min(held, default=self.kv_tokens),
-            self.turn + most,
         )
 
 

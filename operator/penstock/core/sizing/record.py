@@ -13,8 +13,9 @@ from penstock.core.sizing.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.state import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
+from penstock.core.sizing.watch import Watch
 
-VERSION: Literal[5] = 5
+VERSION: Literal[6] = 6
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
 # Windows before an iteration model is more than its prior.
@@ -23,18 +24,20 @@ MIN_WINDOWS = 5
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """fit: of the iteration time. start_ups_s: of the last pods; counted: the names of those that
-    are there. prompt, output, miss, held: means of the requests. demand: without its history. known: of
+    """watch: the model of the iteration time. start_ups_s: of the last pods; counted: the names of those
+    that are there. prompt to attended: means of the requests. demand: without its history. known: of
     each variant, where there are some."""
 
-    version: Literal[5]
-    fit: Fit
+    version: Literal[6]
+    watch: Watch
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]
     prompt: Mean
     output: Mean
     miss: Mean
     held: Mean
+    answered: Mean
+    attended: Mean
     demand: Demand
     known: Mapping[str, Known] = field(default_factory=dict)
 
@@ -43,13 +46,15 @@ class Learned:
         traffic = state.traffic
         return cls(
             version=VERSION,
-            fit=replace(state.fit, beyond=()),
+            watch=state.watch.kept(),
             start_ups_s=state.startup.times_s,
             counted=state.startup.seen,
             prompt=traffic.prompt,
             output=traffic.output,
             miss=traffic.miss,
             held=traffic.held,
+            answered=traffic.answered,
+            attended=traffic.attended,
             demand=state.demand.kept(),
             known={name: each.kept() for name, each in state.known.items()},
         )
@@ -58,9 +63,11 @@ class Learned:
         """A state that knows this, and has seen nothing yet."""
         return replace(
             fresh,
-            fit=self.fit,
+            watch=self.watch,
             startup=replace(fresh.startup, times_s=self.start_ups_s, seen=self.counted),
-            traffic=Traffic(self.prompt, self.output, self.miss, self.held),
+            traffic=Traffic(
+                self.prompt, self.output, self.miss, self.held, self.answered, self.attended
+            ),
             demand=self.demand,
             known=self.known,
         )
@@ -93,7 +100,7 @@ class Learned:
     def _fitted(self) -> list[tuple[Fit, tuple[float, ...]]]:
         """What was learned of the one kind of engines, or of each: times and start-ups."""
         if not self.known:
-            return [(self.fit, self.start_ups_s)]
+            return [(self.watch.fit, self.start_ups_s)]
         return [(each.fit, each.startup.times_s) for _, each in sorted(self.known.items())]
 
 
@@ -109,7 +116,7 @@ def from_record(record: object) -> Learned | None:
     except Unreadable:
         return None
     is_alike = _shape(learned.demand) == _shape(Demand())
-    fits = [learned.fit, *(each.fit for each in learned.known.values())]
+    fits = [learned.watch.fit, *(each.fit for each in learned.known.values())]
     is_alike = is_alike and all(_shape(fit.covariance) == _SQUARE for fit in fits)
     return learned if is_alike else None
 

@@ -9,22 +9,21 @@ needs the same inequality, with whatever headroom and to a longer horizon, to ho
 for some time. Whoever cannot see holds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
 from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Room, request_work_s, work_s
-from penstock.core.sizing.iteration import Fit, IterationModel, Window
+from penstock.core.sizing.iteration import Fit, IterationModel
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
 from penstock.core.sizing.need import Need
 from penstock.core.sizing.queue import PRESSED_S, Queue
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.state import HOLD_S, SizingState
 from penstock.core.sizing.traffic import Pair
+from penstock.core.sizing.watch import Watch
 
-# Engines whose iterations are looked at in one tick; the others' turn comes.
-MAX_FITS = 8
 # As shipped; see `Sizing`.
 LOSS = 2.0
 # Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal. Who
@@ -65,7 +64,7 @@ class Sizing:
         return SPARE * LOSS / max(LOSS, self.loss)
 
     def initial(self) -> SizingState:
-        return SizingState(Fit.around(self.prior), StartUp(self.startup_s))
+        return SizingState(Watch(Fit.around(self.prior)), StartUp(self.startup_s))
 
     def limited(self, most: Mapping[str, int]) -> "Sizing":
         """With no more replicas of a variant than that, where one is named."""
@@ -133,9 +132,10 @@ class Sizing:
         return Decision(clipped, reason, code, tuple(trail)), state
 
     def _look(self, objectives: Objectives, seen: Observation, state: SizingState) -> SizingState:
-        pairs = list(state.readings.pairs(seen))
-        fit, known = self._fitted(pairs, seen, state)
-        traffic = state.traffic.after(state.readings, seen, pairs)
+        pairs = state.readings.pairs(seen)
+        watch, known = self._watched(pairs, seen, state)
+        fit = watch.fit
+        traffic = state.traffic.after(state.readings, seen, pairs.values())
         demand = state.demand
         mix = traffic.mix
         is_new = state.readings.are_older_than(seen)
@@ -151,32 +151,28 @@ class Sizing:
             demand = demand.after(seen.now_s, arrived_s, request_s)
         return replace(
             state,
-            fit=fit,
+            watch=watch,
             startup=state.startup.after(seen.pods),
             readings=state.readings.after(seen),
             traffic=traffic,
             demand=demand,
             news_s=seen.now_s if is_new else state.news_s,
-            turn=state.turn + MAX_FITS,
             known=known,
         )
 
-    def _fitted(
-        self, pairs: Sequence[Pair], seen: Observation, state: SizingState
-    ) -> tuple[Fit, Mapping[str, Known]]:
+    def _watched(
+        self, pairs: Mapping[str, Pair], seen: Observation, state: SizingState
+    ) -> tuple[Watch, Mapping[str, Known]]:
         """With what engines did since the last look, each variant's by itself."""
-        fit, prompt_tokens = state.fit, state.traffic.prompt.value
-        if self.variants:
-            return fit, {
-                variant.name: (
-                    state.known.get(variant.name) or Known.initial(variant, self.startup_s)
-                ).after(state.readings, seen.of_variant(variant.name), prompt_tokens, MAX_FITS)
-                for variant in self.variants
-            }
-        for index in range(min(MAX_FITS, len(pairs))):
-            window = Window.between(*pairs[(state.turn + index) % len(pairs)], prompt_tokens)
-            fit = fit if window is None else fit.after(window)
-        return fit, {}
+        prompt_tokens = state.traffic.prompt.value
+        if not self.variants:
+            return state.watch.after(pairs, prompt_tokens), {}
+        return state.watch, {
+            variant.name: (
+                state.known.get(variant.name) or Known.initial(variant, self.startup_s)
+            ).after(state.readings, seen.of_variant(variant.name), prompt_tokens)
+            for variant in self.variants
+        }
 
     def _need(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState

@@ -10,6 +10,7 @@ from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.queue import Pressure
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.traffic import Readings, Traffic
+from penstock.core.sizing.watch import Watch
 
 # A growth is not taken back so soon, unless it was for a crowd that is over: the load is down to what it
 # was so long before, or far too many replicas are there.
@@ -24,7 +25,7 @@ class SizingState:
     needed; short_of: the least of them since then. news_s: when arrivals were counted last. known: of each
     variant; where there are some, fit is a belief that stays, as the unit of demand."""
 
-    fit: Fit
+    watch: Watch
     startup: StartUp
     readings: Readings = field(default_factory=Readings)
     traffic: Traffic = field(default_factory=Traffic)
@@ -36,8 +37,11 @@ class SizingState:
     short_s: float | None = None
     short_of: int = 0
     news_s: float = 0.0
-    turn: int = 0
     known: Mapping[str, Known] = field(default_factory=dict)
+
+    @property
+    def fit(self) -> Fit:
+        return self.watch.fit
 
     def grown(self, now_s: float, *, by_queue: bool) -> "SizingState":
         """More are asked for: another step of the same growth, or the first one of a new one. No level is

@@ -1,8 +1,8 @@
 """What one look adds to the last: arrivals, the mix of requests, how often a prompt is cached."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Mix
@@ -60,18 +60,20 @@ class Readings:
         last_s = max((reading.at_s for reading in self.engines.values()), default=-math.inf)
         return any(reading.at_s > last_s for reading in seen.readings)
 
-    def pairs(self, seen: Observation) -> Iterator[Pair]:
-        """The last reading and the present one of each engine that did not begin anew between."""
+    def pairs(self, seen: Observation) -> dict[str, Pair]:
+        """By pod, the last reading and the present one of each engine that did not begin anew between."""
+        found = {}
         for pod in seen.ready:
             old, new = self.engines.get(pod.name), pod.reading
             if old and isinstance(new, EngineReading) and _goes_on(old, new):
-                yield old, new
+                found[pod.name] = old, new
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """arrivals and prompt_tokens: of the last look alone. Means: over hundreds of requests; held: as in
-    `Mix`.
+    `Mix`; answered: tokens of those that ended, by the gateway; attended: to by these.
 
     ended: requests, ever. running: of the last look.
     """
@@ -80,6 +82,8 @@ class Traffic:
     output: Mean = FIRST_OUTPUT
     miss: Mean = NOTHING
     held: Mean = FIRST_HELD
+    answered: Mean = NOTHING
+    attended: Mean = NOTHING
     arrivals: int = 0
     prompt_tokens: int = 0
     ended: int = 0
@@ -98,9 +102,13 @@ class Traffic:
         if not self.prompt.weight:
             return None
         uncached = self.prompt.value * (self.miss.value if self.miss.weight else 1.0)
-        return Mix(self.prompt.value, uncached, self.output_tokens, self.held.value)
+        mix = Mix(self.prompt.value, uncached, self.output_tokens, self.held.value)
+        if not self.answered.value:
+            return mix
+        attended = self.attended.value / self.answered.value
+        return replace(mix, attended=attended / mix.halfway_tokens)
 
-    def after(self, then: Readings, seen: Observation, pairs: Sequence[Pair]) -> "Traffic":
+    def after(self, then: Readings, seen: Observation, pairs: Collection[Pair]) -> "Traffic":
         """then: the last good readings before those that are seen. pairs: of its engines."""
         arrivals, prompt_tokens = _arrived(then, seen, pairs)
         prompt = self.prompt.after(prompt_tokens, arrivals)
@@ -120,11 +128,29 @@ class Traffic:
         running = sum(reading.running for reading in seen.readings)
         held = self.held
         if running and prompt.value:
-            alone = Mix(prompt.value, 0.0, self.output_tokens).kv_tokens
+            alone = Mix(prompt.value, 0.0, self.output_tokens).halfway_tokens
             kv_tokens = sum(reading.kv_tokens for reading in seen.readings)
             held = held.after(ended * kv_tokens / (running * alone), ended)
         return Traffic(
-            prompt, output, miss, held, arrivals, prompt_tokens, self.ended + ended, running
+            prompt,
+            output,
+            miss,
+            held,
+            *self._answered(then, seen),
+            arrivals=arrivals,
+            prompt_tokens=prompt_tokens,
+            ended=self.ended + ended,
+            running=running,
+        )
+
+    def _answered(self, then: Readings, seen: Observation) -> tuple[Mean, Mean]:
+        old, new = then.gateway, seen.gateway
+        if not isinstance(new, GatewayReading) or old is None or new.ended < old.ended:
+            return self.answered, self.attended
+        ended = new.ended - old.ended
+        return (
+            self.answered.after(new.output_tokens - old.output_tokens, ended),
+            self.attended.after(new.attended_tokens - old.attended_tokens, ended),
         )
 
 
@@ -138,7 +164,7 @@ def _goes_on(old: EngineReading, new: EngineReading) -> bool:
     )
 
 
-def _arrived(then: Readings, seen: Observation, pairs: Sequence[Pair]) -> tuple[int, int]:
+def _arrived(then: Readings, seen: Observation, pairs: Collection[Pair]) -> tuple[int, int]:
     """Requests and prompt tokens, by the gateway; where there is none, by what engines accepted."""
     now = seen.gateway
     if isinstance(now, GatewayReading) and then.gateway is not None:

@@ -1,0 +1,116 @@
+"""What is learned of iterations from readings as engines give them: prompts count when they are done."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from penstock.core.signals import EngineReading, Histogram
+from penstock.core.sizing.iteration import Fit, IterationModel
+from penstock.core.sizing.watch import ENOUGH_PROMPTS, MAX_SPANS, Watch
+
+TRUE = IterationModel(base_s=0.011, prefill_token_s=70e-6, sequence_s=30e-6, kv_token_s=120e-9)
+PRIOR = IterationModel(base_s=0.012, prefill_token_s=80e-6, sequence_s=25e-6, kv_token_s=100e-9)
+TYPICAL = (800.0, 110.0, 150_000.0)
+LOOK_S = 2.0
+
+
+@dataclass
+class Engine:
+    """Always has prompts to compute, and gives them what the batch leaves of `step_s`."""
+
+    draw: random.Random
+    step_s: float | None = 0.09
+    at_s: float = 0.0
+    steps: int = 0
+    prompts: int = 0
+    prompt_tokens: int = 0
+    left: float = 0.0
+    gaps: float = 0.0
+    gaps_s: float = 0.0
+    kv: float = 150_000.0
+    sequences: int = 110
+    lengths: list[int] = field(default_factory=list)
+
+    def look(self) -> EngineReading:
+        until_s = self.at_s + LOOK_S
+        while self.at_s < until_s:
+            self._step()
+        return EngineReading(
+            at_s=self.at_s, running=self.sequences + 1, waiting=3, kv_usage=self.kv / 400_000,
+            kv_capacity_tokens=400_000, prefill_tokens_pending=round(self.left),
+            prompt_tokens=self.prompt_tokens, cached_tokens=0, output_tokens=round(self.gaps),
+            steps=self.steps, finished=self.prompts, output_tokens_finished=0, preemptions=0,
+            ttft_s=Histogram((1.0,), (self.prompts, 0), 0.0),
+            itl_s=Histogram((1.0,), (round(self.gaps), 0), self.gaps_s),
+        )  # fmt: skip
+
+    def _step(self) -> None:
+        self.kv = min(200_000.0, max(100_000.0, self.kv + self.draw.gauss(0, 2_000)))
+        alone_s = TRUE.time_s(0, self.sequences, self.kv)
+        tokens = (self.step_s - alone_s) / TRUE.prefill_token_s if self.step_s else 700.0
+        self._compute(tokens)
+        took_s = TRUE.time_s(tokens, self.sequences, self.kv)
+        self.at_s += took_s
+        self.steps += 1
+        self.gaps += self.sequences
+        self.gaps_s += self.sequences * took_s
+
+    def _compute(self, tokens: float) -> None:
+        while tokens > 0:
+            if self.left <= 0:
+                self.lengths.append(int(self.draw.lognormvariate(6.9, 0.8)) + 1)
+                self.left = self.lengths[-1]
+            done = min(tokens, self.left)
+            tokens, self.left = tokens - done, self.left - done
+            if self.left <= 0:
+                self.prompts += 1
+                self.prompt_tokens += self.lengths[-1]
+
+
+def watched(engines: list[Engine], looks: int) -> Iterator[Watch]:
+    watch, before = Watch(Fit.around(PRIOR)), [engine.look() for engine in engines]
+    for _ in range(looks):
+        after = [engine.look() for engine in engines]
+        pairs = {f"p{i}": pair for i, pair in enumerate(zip(before, after, strict=True))}
+        watch, before = watch.after(pairs, 1_100.0), after
+        yield watch
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_iterations_that_are_kept_alike_do_not_make_prompts_free(seed: int) -> None:
+    """Half an hour of four engines under full load, where every iteration takes 90 ms. From one look to
+    the next the count of prompt tokens is off by half a prompt. Looks taken as they are say after
+    ten minutes that prompts cost nothing, and that an iteration of whatever size takes 83 ms."""
+    draw = random.Random(seed)
+    *_, last = watched([Engine(random.Random(draw.random())) for _ in range(4)], 900)
+    model = last.fit.model
+    assert last.fit.windows > 15
+    assert model.time_s(*TYPICAL) == pytest.approx(TRUE.time_s(*TYPICAL), rel=0.05)
+    assert model.prefill_token_s == pytest.approx(TRUE.prefill_token_s, rel=0.3)
+    assert model.base_s == pytest.approx(TRUE.base_s, rel=0.5)
+
+
+def test_a_window_is_as_long_as_its_prompts_need() -> None:
+    """Two looks when nobody waits at either end; else until there were enough prompts."""
+    busy = Engine(random.Random(1))
+    *_, last = watched([busy], 60)
+    a_look = busy.prompts / 61
+    assert last.fit.windows == pytest.approx(60 * a_look / (ENOUGH_PROMPTS + a_look), abs=1)
+
+
+def test_so_many_are_looked_at_at_a_time_and_all_in_turn() -> None:
+    engines = [Engine(random.Random(i)) for i in range(2 * MAX_SPANS)]
+    seen: set[str] = set()
+    for watch in watched(engines, 150):
+        assert len(watch.spans) == MAX_SPANS
+        seen |= watch.spans.keys()
+    assert len(seen) == len(engines)
+
+
+def test_who_is_gone_is_looked_at_no_more() -> None:
+    engines = [Engine(random.Random(i)) for i in range(3)]
+    *_, last = watched(engines, 2)
+    reading = engines[0].look()
+    assert last.after({"p0": (reading, engines[0].look())}, 1_100.0).spans.keys() == {"p0"}
