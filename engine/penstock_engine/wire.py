@@ -291,6 +291,12 @@ PREFILL_TOKENS_PENDING = MetricSpec(
     "gauge",
     "Prompt tokens that are accepted and not yet computed.",
 )
+BUSY_SECONDS = MetricSpec(
+    "penstock:busy_seconds_total",
+    "counter",
+    "Seconds in which a step was computed: over the count of vllm:iteration_tokens_total, the time of "
+    "one.",
+)
 REQUEST_TIMEOUTS = MetricSpec(
     "penstock:request_timeouts_total",
     "counter",
@@ -334,7 +340,7 @@ METRICS: tuple[MetricSpec, ...] = (
     TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, TIME_PER_OUTPUT_TOKEN, E2E_LATENCY, QUEUE_TIME,
     INFERENCE_TIME, PREFILL_TIME, DECODE_TIME, REQUEST_PREEMPTIONS, PREFILL_COMPUTED,
     FLOPS, READ_BYTES, WRITTEN_BYTES,
-    KV_EXHAUSTED, PREFILL_TOKENS_PENDING, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
+    KV_EXHAUSTED, PREFILL_TOKENS_PENDING, BUSY_SECONDS, REQUEST_TIMEOUTS, STARTUP_SECONDS, DRAINING,
 )  # fmt: skip
 
 LORA_INFO = MetricSpec(

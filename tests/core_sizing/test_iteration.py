@@ -97,22 +97,12 @@ def reading(at_s: float, running: int, tokens: int, seconds: float) -> EngineRea
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "is_told"),
-    [
-        (0, 8, True),
-        (60, 66, True),
-        (60, 40, True),
-        (0, 40, False),
-        (40, 120, False),
-        (90, 30, False),
-    ],
-)
-def test_a_window_in_which_the_batch_changed_tells_nothing(
-    before: int, after: int, is_told: bool
-) -> None:
-    earlier, later = reading(0, before, 1000, 20.0), reading(2, after, 1400, 28.0)
+def test_the_mean_gap_is_the_time_of_an_iteration_where_nothing_better_is_told() -> None:
+    """40 iterations of 10 tokens, 20 ms between the tokens of each; the engine was busy for a second."""
+    earlier, later = reading(0, 8, 1000, 20.0), reading(2, 8, 1400, 28.0)
     window = Window.between(earlier, later, 20_000.0, 0.0)
-    assert (window is not None) == is_told
-    if window is not None:
-        assert (window.steps, window.time_s) == (40, pytest.approx(0.02))
+    assert window is not None
+    assert (window.steps, window.sequences, window.time_s) == (40, 10, pytest.approx(0.02))
+    told = Window.between(replace(earlier, busy_s=7.0), replace(later, busy_s=8.0), 20_000.0, 0.0)
+    assert told == replace(window, time_s=pytest.approx(0.025))
+    assert Window.between(replace(earlier, busy_s=7.0), later, 20_000.0, 0.0) == window

@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from penstock.core.signals import EngineReading, Histogram
 from penstock.core.sizing.iteration import Fit, IterationModel
-from penstock.core.sizing.watch import ENOUGH_PROMPTS, MAX_SPANS, Watch
+from penstock.core.sizing.watch import ENOUGH_PROMPTS, MAX_SPANS, Span, Watch
 
 TRUE = IterationModel(base_s=0.011, prefill_token_s=70e-6, sequence_s=30e-6, kv_token_s=120e-9)
 PRIOR = IterationModel(base_s=0.012, prefill_token_s=80e-6, sequence_s=25e-6, kv_token_s=100e-9)
@@ -29,6 +29,7 @@ class Engine:
     left: float = 0.0
     gaps: float = 0.0
     gaps_s: float = 0.0
+    busy_s: float | None = 0.0
     kv: float = 150_000.0
     sequences: int = 110
     lengths: list[int] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Engine:
             prompt_tokens=self.prompt_tokens, cached_tokens=0, output_tokens=round(self.gaps),
             steps=self.steps, finished=self.prompts, output_tokens_finished=0, preemptions=0,
             ttft_s=Histogram((1.0,), (self.prompts, 0), 0.0),
-            itl_s=Histogram((1.0,), (round(self.gaps), 0), self.gaps_s),
+            itl_s=Histogram((1.0,), (round(self.gaps), 0), self.gaps_s), busy_s=self.busy_s,
         )  # fmt: skip
 
     def _step(self) -> None:
@@ -56,6 +57,8 @@ class Engine:
         self.steps += 1
         self.gaps += self.sequences
         self.gaps_s += self.sequences * took_s
+        if self.busy_s is not None:
+            self.busy_s += took_s
 
     def _compute(self, tokens: float) -> None:
         while tokens > 0:
@@ -78,13 +81,16 @@ def watched(engines: list[Engine], looks: int) -> Iterator[Watch]:
         yield watch
 
 
+@pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("seed", range(3))
-def test_iterations_that_are_kept_alike_do_not_make_prompts_free(seed: int) -> None:
+def test_iterations_that_are_kept_alike_do_not_make_prompts_free(seed: int, is_told: bool) -> None:
     """Half an hour of four engines under full load, where every iteration takes 90 ms. From one look to
     the next the count of prompt tokens is off by half a prompt. Looks taken as they are say after
     ten minutes that prompts cost nothing, and that an iteration of whatever size takes 83 ms."""
     draw = random.Random(seed)
-    *_, last = watched([Engine(random.Random(draw.random())) for _ in range(4)], 900)
+    busy_s = 0.0 if is_told else None
+    engines = [Engine(random.Random(draw.random()), busy_s=busy_s) for _ in range(4)]
+    *_, last = watched(engines, 900)
     model = last.fit.model
     assert last.fit.windows > 15
     assert model.time_s(*TYPICAL) == pytest.approx(TRUE.time_s(*TYPICAL), rel=0.05)
@@ -114,3 +120,44 @@ def test_who_is_gone_is_looked_at_no_more() -> None:
     *_, last = watched(engines, 2)
     reading = engines[0].look()
     assert last.after({"p0": (reading, engines[0].look())}, 1_100.0).spans.keys() == {"p0"}
+
+
+def _engine(at_s: float, steps: int, running: int, busy_s: float | None) -> EngineReading:
+    """Each step has 8 tokens."""
+    told = replace(Engine(random.Random(1)).look(), waiting=0, prefill_tokens_pending=0)
+    gaps = Histogram((1.0,), (8 * steps, 0), 0.16 * steps)
+    return replace(told, at_s=at_s, steps=steps, running=running, itl_s=gaps, busy_s=busy_s)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_alike"),
+    [
+        (0, 8, True),
+        (60, 66, True),
+        (60, 40, True),
+        (0, 40, False),
+        (40, 120, False),
+        (90, 30, False),
+    ],
+)
+def test_a_batch_that_changed_tells_nothing_unless_the_engine_tells_its_time(
+    before: int, after: int, is_alike: bool
+) -> None:
+    for busy_s, is_told in ((None, is_alike), (0.0, True)):
+        looks = [
+            _engine(2.0 * n, 50 * n, running, None if busy_s is None else 1.1 * n)
+            for n, running in enumerate((before, before, after))
+        ]
+        watch = Watch(Fit.around(PRIOR)).after({"p0": (looks[0], looks[0])}, 0.0)
+        watch = watch.after({"p0": (looks[0], looks[2])}, 0.0)
+        assert (watch.fit.windows > 0) == is_told
+
+
+def test_what_is_held_counts_by_the_iterations_that_hold_it() -> None:
+    """Nothing for 10 iterations, then 300 tokens for 90."""
+    first, busy = _engine(0.0, 0, 8, 0.0), _engine(2.0, 10, 8, 0.2)
+    first, busy = replace(first, kv_usage=0.0), replace(busy, kv_usage=0.0)
+    last = replace(_engine(4.0, 100, 8, 2.0), kv_usage=600 / 400_000)
+    window = Span.begun(first).after(first, busy).after(busy, last).window(last, 0.0)
+    assert window is not None
+    assert window.kv_tokens == pytest.approx(270)

@@ -74,7 +74,7 @@ def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
     own = {name for name in scrape(client) if not name.startswith("vllm:")}
     assert own == {
         "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:startup_seconds",
-        "penstock:kv_exhausted", "penstock:draining",
+        "penstock:kv_exhausted", "penstock:draining", "penstock:busy_seconds",
     }  # fmt: skip
 
 

@@ -158,6 +158,7 @@ class Scheduler:
         sampled: by request id, for each sequence that was to draw a token.
         """
         duration_s = self._open.close(step, now)
+        self._counters.busy_s += duration_s
         self._drafts.timed(step, duration_s)
         if self._learns_pace:
             self._pace.timed(step.num_prompt_tokens, duration_s)

@@ -13,6 +13,7 @@ class Counters:
     tokens are counted when their sequence yields its first token. drafts: guesses made for a
     sequence in one step; drafts_right_by_position: how often the nth token of one was right.
     waits_for_blocks: sequences that reached the head of the queue and found too few free blocks.
+    busy_s: while some step was computed.
     """
 
     prefix_queries_tokens: int = 0
@@ -27,6 +28,7 @@ class Counters:
     drafts_right_by_position: list[int] = field(default_factory=list)
     waits_for_blocks: int = 0
     rejections: int = 0
+    busy_s: float = 0.0
 
     def draft_judged(self, num_drafts: int, num_right: int) -> None:
         self.drafts += 1
@@ -65,6 +67,7 @@ class SchedulerStats:
     drafts_right_by_position: tuple[int, ...]
     waits_for_blocks: int
     rejections: int
+    busy_s: float
     evicted_blocks: int
     saved_blocks: int
     copy_choices: tuple[tuple[Choice, int], ...]

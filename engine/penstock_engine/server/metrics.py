@@ -47,6 +47,7 @@ COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (wire.KV_EXHAUSTED, {"action": "recompute"}, "preemptions"),
     (wire.KV_EXHAUSTED, {"action": "evict"}, "dropped_blocks"),
     (wire.KV_EXHAUSTED, {"action": "offload"}, "saved_blocks"),
+    (wire.BUSY_SECONDS, {}, "busy_s"),
     (wire.SPEC_DRAFTS, {}, "drafts"),
     (wire.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )

@@ -26,8 +26,10 @@ REQUIRED = (
     wire.PREEMPTED.name, STEPS, FINISHED, FINISHED_TOKENS,
     *(f"{name}{part}" for name in HISTOGRAMS for part in ("_bucket", "_sum")),
 )  # fmt: skip
-# vLLM does not have the first, and the second only where it is told to look.
-WANTED = (*REQUIRED, wire.PREFILL_TOKENS_PENDING.name, wire.CORRUPTED.name)
+# vLLM does not have the first two, and the third only where it is told to look.
+WANTED = (
+    *REQUIRED, wire.PREFILL_TOKENS_PENDING.name, wire.BUSY_SECONDS.name, wire.CORRUPTED.name,
+)  # fmt: skip
 
 
 class Unbelievable(ValueError):
@@ -114,6 +116,9 @@ def _reading(samples: Samples, at_s: float, source: Source) -> EngineReading:
         preemptions=count(wire.PREEMPTED.name),
         ttft_s=ttft_s,
         itl_s=itl_s,
+        busy_s=samples.sum(wire.BUSY_SECONDS.name)
+        if wire.BUSY_SECONDS.name in samples.series
+        else None,
         corrupted=count(wire.CORRUPTED.name),
         source=source,
     )

@@ -75,8 +75,9 @@ class EngineReading:
 
     Gauges: running, waiting, kv_usage (0 to 1), prefill_tokens_pending (accepted and not computed).
     Counters: prompt_tokens and cached_tokens of prompts whose first token came, output_tokens,
-    steps, finished requests. output_tokens_finished: of finished requests only. corrupted: requests
-    whose logits were not numbers; 0 of an engine that does not look.
+    steps, finished requests. output_tokens_finished: of finished requests only. busy_s: while steps
+    were computed; None of an engine that does not tell. corrupted: requests whose logits were not
+    numbers; 0 of an engine that does not look.
     """
 
     at_s: float
@@ -94,6 +95,7 @@ class EngineReading:
     preemptions: int
     ttft_s: Histogram
     itl_s: Histogram
+    busy_s: float | None = None
     corrupted: int = 0
     source: Source = "Engine"
 

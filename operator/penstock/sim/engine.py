@@ -172,7 +172,13 @@ class Engine:
             preemptions=stats.preemptions,
             ttft_s=self._ttft_s.histogram(),
             itl_s=self._itl_s.histogram(),
+            busy_s=stats.busy_s + self._settled_s,
         )
+
+    @property
+    def _settled_s(self) -> float:
+        """Of the step that is open, what its iterations that are done took."""
+        return 0.0 if self._stretch is None else self._stretch.begin_s - self._begin_s
 
     def _start(self) -> None:
         """The next step, if there is anything to compute."""

@@ -27,10 +27,6 @@ FORGETTING = 0.9995
 WRONG_BELIEF = 2.0
 # A window with fewer iterations says little.
 MIN_STEPS = 4
-# Nor does one in which the batch grew or shrank by more than this share of itself, and so many more: its
-# tokens come from the iterations of one end, its means from all. The first seconds of a flooded engine
-# looked four times slower than it is.
-ALIKE_SHARE, ALIKE = 0.5, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +68,17 @@ class Window:
     def between(
         cls, earlier: EngineReading, later: EngineReading, kv_tokens: float, prompt_tokens: float
     ) -> "Window | None":
-        """kv_tokens: held in the mean. prompt_tokens: of the mean request, which each that decodes
-        attends to, though it shares blocks with others. None when too little was computed, the
-        batch changed, or the engine began anew.
+        """kv_tokens: held in the mean iteration. prompt_tokens: of the mean request, which each that
+        decodes attends to, though it shares blocks with others. None when too little was computed,
+        or the engine began anew.
 
-        The mean gap between tokens is the mean time of the iterations that decode, idle time aside.
+        Of an engine that does not tell how long it was busy, the mean gap between tokens is taken for
+        the mean time of an iteration: it is where as many decode in each.
         """
         steps = later.steps - earlier.steps
         gaps = later.itl_s.since(earlier.itl_s)
-        fewer, more = sorted((earlier.running, later.running))
         if (
             steps < MIN_STEPS
-            or more - fewer > ALIKE + ALIKE_SHARE * fewer
             or gaps.count < MIN_STEPS
             or gaps.total <= 0
             or later.prompt_tokens < earlier.prompt_tokens
@@ -91,13 +86,15 @@ class Window:
             return None
         computed = later.prompt_tokens - later.cached_tokens
         computed -= earlier.prompt_tokens - earlier.cached_tokens
-        decoding = gaps.count / steps
+        decoding, time_s = gaps.count / steps, gaps.total / gaps.count
+        if earlier.busy_s is not None and later.busy_s is not None:
+            time_s = (later.busy_s - earlier.busy_s) / steps
         return cls(
             steps=steps,
             prefill_tokens=max(0, computed) / steps,
             sequences=decoding,
             kv_tokens=max(kv_tokens, decoding * prompt_tokens),
-            time_s=gaps.total / gaps.count,
+            time_s=time_s,
         )
 
 

@@ -135,6 +135,14 @@ class MixedNeed:
             for variant, need in pairs
         )
 
+    @property
+    def slack_s(self) -> float:
+        return min(need.slack_s for need in self._needs)
+
+    def rate_of(self, seen: Observation) -> float:
+        pairs = zip(self._variants, self._needs, strict=True)
+        return sum(need.rate_of(seen.of_variant(variant.name)) for variant, need in pairs)
+
     def replicas(
         self,
         share: float,

@@ -16,8 +16,12 @@ from penstock.core.sizing.capacity import (
     request_work_s,
 )
 from penstock.core.sizing.demand import Demand
+from penstock.core.sizing.hindsight import Hindsight
 from penstock.core.sizing.iteration import IterationModel
 from penstock.core.sizing.surprise import HEADROOMS, HORIZONS_S
+
+# What bursts have asked for is kept until no more than this part of what may be late is.
+RELIEF = 0.5
 
 
 class Need:
@@ -31,6 +35,7 @@ class Need:
         model: IterationModel,
         room: Room,
         demand: Demand,
+        hindsight: Hindsight,
         *,
         horizon_s: float,
         backlog: float,
@@ -39,11 +44,12 @@ class Need:
         """horizon_s: until a pod that is asked for now is ready. backlog: the share of waiting work that
         it is to take over. unit: whose engine time demand is counted in."""
         self._mix, self._demand, self._now_s = mix, demand, seen.now_s
+        self._hindsight = hindsight
         self._may_fail = 1 - objectives.attainment
         self.capacity: Capacity = capacity(model, mix, room, objectives)
         # A request is also computed while the clock of its TTFT runs, beside what decodes.
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
-        self._slack_s = max(0.1 * objectives.ttft_s, objectives.ttft_s - own_s)
+        self.slack_s = max(0.1 * objectives.ttft_s, objectives.ttft_s - own_s)
         self.horizon_s = horizon_s
         self._request_s = request_work_s(unit, mix)
         self._backlog_s = backlog * self._waiting_s(seen)
@@ -55,6 +61,10 @@ class Need:
             f"a replica takes {found.rate:.2f} requests/s of {self._mix.prompt_tokens:.0f} and "
             f"{self._mix.output_tokens:.0f} tokens ({found.limit}), {found.busy:.0%} busy"
         )
+
+    def rate_of(self, seen: Observation) -> float:
+        """Of the replicas that are ready: engine seconds a second."""
+        return len(seen.ready) * self.capacity.rate * self._request_s
 
     def replicas(
         self,
@@ -95,10 +105,13 @@ class Need:
             work = level * headroom * horizon_s
             if horizon_s >= min(longest_s, self.horizon_s):
                 work += self._backlog_s
-            needed = work / (found.rate * request_s * (horizon_s + self._slack_s))
+            needed = work / (found.rate * request_s * (horizon_s + self.slack_s))
             if needed > most:
                 most = needed
                 why = f"{headroom - 1:.0%} more within {horizon_s:.0f} s"
+        fixed = self._hindsight.rate(loss, RELIEF * loss if spare else loss)
+        if fixed > most * found.rate * request_s:
+            most, why = fixed / (found.rate * request_s), "bursts as there were"
         note = f"{level / request_s:.2f} requests/s, and {why}, need {most:.2f}"
         if spare:
             note += f" and {spare:.0%}"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.sizing.demand import Demand
+from penstock.core.sizing.hindsight import Hindsight
 from penstock.core.sizing.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.state import SizingState
@@ -39,6 +40,7 @@ class Learned:
     answered: Mean
     attended: Mean
     demand: Demand
+    hindsight: Hindsight
     known: Mapping[str, Known] = field(default_factory=dict)
 
     @classmethod
@@ -56,6 +58,7 @@ class Learned:
             answered=traffic.answered,
             attended=traffic.attended,
             demand=state.demand.kept(),
+            hindsight=state.hindsight.kept(),
             known={name: each.kept() for name, each in state.known.items()},
         )
 
@@ -69,6 +72,7 @@ class Learned:
                 self.prompt, self.output, self.miss, self.held, self.answered, self.attended
             ),
             demand=self.demand,
+            hindsight=self.hindsight,
             known=self.known,
         )
 

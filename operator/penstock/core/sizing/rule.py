@@ -24,11 +24,9 @@ from penstock.core.sizing.state import HOLD_S, SizingState
 from penstock.core.sizing.traffic import Pair
 from penstock.core.sizing.watch import Watch
 
-# As shipped; see `Sizing`.
-LOSS = 2.0
 # Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal. Who
-# gives more away than is shipped takes that as well: by half of it at twice the loss.
-SPARE = 0.1
+# gives more than SPARING_LOSS away takes that as well: by half of it at twice the loss.
+SPARE, SPARING_LOSS = 0.1, 2.0
 # A crowd is over when so many replicas are too many.
 CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
@@ -52,7 +50,7 @@ class Sizing:
     prior: IterationModel
     startup_s: float = 120.0
     max_num_seqs: int = 256
-    loss: float = LOSS
+    loss: float = 1.5
     calm_s: float = 60.0
     backlog: float = 0.2
     patience: float = 0.1
@@ -61,7 +59,7 @@ class Sizing:
 
     @property
     def _spare(self) -> float:
-        return SPARE * LOSS / max(LOSS, self.loss)
+        return SPARE * min(1.0, SPARING_LOSS / self.loss)
 
     def initial(self) -> SizingState:
         return SizingState(Watch(Fit.around(self.prior)), StartUp(self.startup_s))
@@ -83,6 +81,9 @@ class Sizing:
             decision = Decision(desired, blind, "MetricsMissing", (entry,), False, held)
             return decision, replace(state, calm_s=None)
         need = self._need(objectives, bounds, seen, state)
+        total_s = state.demand.history[-1].work_s
+        hindsight = state.hindsight.after(seen.now_s, total_s, need.slack_s, need.rate_of(seen))
+        state = replace(state, hindsight=hindsight)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
         if seen.second_hand is not None:
             trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
@@ -188,6 +189,7 @@ class Sizing:
                 model,
                 Room(kv_tokens or UNKNOWN_KV_TOKENS, self.max_num_seqs),
                 state.demand,
+                state.hindsight,
                 horizon_s=startup.expected_s + 2 * self.period_s,
                 backlog=self.backlog,
                 unit=state.fit.model,

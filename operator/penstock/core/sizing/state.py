@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.core.sizing.demand import Demand
+from penstock.core.sizing.hindsight import Hindsight
 from penstock.core.sizing.iteration import Fit
 from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.queue import Pressure
@@ -30,6 +31,7 @@ class SizingState:
     readings: Readings = field(default_factory=Readings)
     traffic: Traffic = field(default_factory=Traffic)
     demand: Demand = field(default_factory=Demand)
+    hindsight: Hindsight = field(default_factory=Hindsight)
     calm_s: float | None = None
     pressure: Pressure = field(default_factory=Pressure)
     grew_s: float | None = None

@@ -17,22 +17,41 @@ from penstock.core.sizing.traffic import Pair
 MAX_SPANS = 8
 # Among so many prompts, the one that is cut at each end counts little.
 ENOUGH_PROMPTS = 300
+# An engine that does not tell how long it was busy tells nothing of a batch that grew or shrank by more than
+# this share of itself, and so many more: its tokens come from the iterations of one end, its means from all.
+# The first seconds of a flooded engine looked four times slower than it is, bursts of short answers as if
+# prompts cost a twentieth.
+ALIKE_SHARE, ALIKE = 0.5, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """first: its readings since then; kv_tokens: their sum."""
+    """first: its reading then. kv_tokens: held, summed over iterations. fewest, most: sequences that
+    ran in one of its readings."""
 
     first: EngineReading
-    readings: int
     kv_tokens: float
+    fewest: int
+    most: int
 
     @classmethod
     def begun(cls, reading: EngineReading) -> "Span":
-        return cls(reading, 1, reading.kv_tokens)
+        return cls(reading, 0.0, reading.running, reading.running)
 
-    def after(self, reading: EngineReading) -> "Span":
-        return Span(self.first, self.readings + 1, self.kv_tokens + reading.kv_tokens)
+    def after(self, old: EngineReading, new: EngineReading) -> "Span":
+        held = (old.kv_tokens + new.kv_tokens) / 2
+        return Span(
+            self.first,
+            self.kv_tokens + held * (new.steps - old.steps),
+            min(self.fewest, new.running),
+            max(self.most, new.running),
+        )
+
+    @property
+    def is_alike(self) -> bool:
+        """Of an engine that tells how long it was busy, any batch is as good."""
+        is_told = self.first.busy_s is not None
+        return is_told or self.most - self.fewest <= ALIKE + ALIKE_SHARE * self.fewest
 
     def is_counted(self, last: EngineReading) -> bool:
         """No prompt was half computed at either end, or there were enough of them."""
@@ -40,8 +59,8 @@ class Span:
         return prompts >= ENOUGH_PROMPTS or not (_has_prompts(self.first) or _has_prompts(last))
 
     def window(self, last: EngineReading, prompt_tokens: float) -> Window | None:
-        mean = self.kv_tokens / self.readings
-        return Window.between(self.first, last, mean, prompt_tokens)
+        kv_tokens = self.kv_tokens / max(1, last.steps - self.first.steps)
+        return Window.between(self.first, last, kv_tokens, prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +81,10 @@ class Watch:
         for pod, span in self.spans.items():
             if pod not in pairs:
                 continue
-            _, last = pairs[pod]
-            span = span.after(last)
+            old, last = pairs[pod]
+            span = span.after(old, last)
+            if not span.is_alike:
+                continue
             if span.is_counted(last):
                 window = span.window(last, prompt_tokens)
                 fit = fit if window is None else fit.after(window)
