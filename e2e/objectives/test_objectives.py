@@ -120,7 +120,7 @@ async def is_begun(stage: Stage) -> bool:
 
 async def is_learned(stage: Stage) -> bool:
     record = await kept(stage)
-    return bool(record and record["fit"]["windows"] and record["output"]["weight"])
+    return bool(record and record["watch"]["fit"]["windows"] and record["output"]["weight"])
 
 
 async def check_replay(stage: Stage, file: Path) -> None:
@@ -174,5 +174,5 @@ async def check_restart(stage: Stage, file: Path) -> None:
     print(f"the next operator decided {took_s:.1f} s later")
     assert len(state.demand.history) < 60
     assert list(state.startup.times_s)[: len(before["start_ups_s"])] == before["start_ups_s"]
-    assert state.fit.windows >= before["fit"]["windows"] > 0
+    assert state.fit.windows >= before["watch"]["fit"]["windows"] > 0
     assert state.traffic.output.value == pytest.approx(before["output"]["value"], rel=0.2)
