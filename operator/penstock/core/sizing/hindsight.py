@@ -37,9 +37,15 @@ class Pace:
     is_late: bool = False
 
     def after(
-        self, rate: float, elapsed_s: float, work_s: float, slack_s: float, recent: float
+        self,
+        rate: float,
+        elapsed_s: float,
+        work_s: float,
+        slack_s: float,
+        recent: float,
+        faded: float,
     ) -> "Pace":
-        faded = math.exp(-elapsed_s / MEMORY_S)
+        """faded: what is left of what was seen before."""
         waiting_s = max(0.0, self.waiting_s + work_s - rate * elapsed_s)
         # What came did so in the middle of the look, on average; and where it may wait for no longer, a
         # look shows too little of what queued in it.
@@ -77,9 +83,9 @@ class Hindsight:
             self.came_s * faded + work_s,
             self.watched_s * faded + elapsed_s,
             recent,
-            self.own.after(rate, elapsed_s, work_s, slack_s, recent),
+            self.own.after(rate, elapsed_s, work_s, slack_s, recent, faded),
             tuple(
-                pace.after(each, elapsed_s, work_s, slack_s, recent)
+                pace.after(each, elapsed_s, work_s, slack_s, recent, faded)
                 for each, pace in zip(RATES, self.paces, strict=True)
             ),
         )
@@ -91,8 +97,8 @@ class Hindsight:
         return Hindsight(came_s=self.came_s, watched_s=self.watched_s, own=own, paces=paces)
 
     def rate(self, loss: float, enough: float) -> float:
-        """The least that would have been late for no more than `loss` of the work, by what came more than
-        once; 0 while no more than `enough` of it was late as it was."""
+        """The least that would have been late for no more than `loss` of the work, by what came as a habit
+        and as far as it is worth it; 0 while no more than `enough` of it was late as it was."""
         believed_s = self.came_s * max(1.0, PRIOR_S / max(self.watched_s, 1.0))
         if self.own.late_s <= enough * believed_s:
             return 0.0
