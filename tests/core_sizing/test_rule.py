@@ -33,22 +33,26 @@ def engine(at_s: float, done: int, running: int = 0) -> EngineReading:
     )  # fmt: skip
 
 
-def gateway(at_s: float, arrivals: int, queued: int = 0, in_flight: int = 0) -> GatewayReading:
+def gateway(
+    at_s: float, arrivals: int, queued: int = 0, in_flight: int = 0, late: int = 0
+) -> GatewayReading:
     return GatewayReading(
         at_s=at_s, queued=queued, queued_prompt_tokens=queued * PROMPT_TOKENS, in_flight=in_flight,
         in_flight_prefill_tokens=0, oldest_wait_s=0.0, arrivals=arrivals,
         prompt_tokens=arrivals * PROMPT_TOKENS, ended=arrivals,
         output_tokens=arrivals * OUTPUT_TOKENS,
         attended_tokens=arrivals * attended_tokens(PROMPT_TOKENS, OUTPUT_TOKENS), shed=0, failed=0,
-        ttft_s=EMPTY, tpot_s=EMPTY,
+        ttft_s=Histogram((1.0,), (arrivals - late, late), 0.0), tpot_s=EMPTY,
     )  # fmt: skip
 
 
 class World:
-    """Replicas do at once what they are told; requests come evenly and end at once."""
+    """Replicas do at once what they are told; requests come evenly and end at once, a part of them late."""
 
-    def __init__(self, replicas: int, bounds: Bounds, rule: Sizing = RULE) -> None:
-        self.replicas, self.bounds, self.rule = replicas, bounds, rule
+    def __init__(
+        self, replicas: int, bounds: Bounds, rule: Sizing = RULE, late: float = 0.0
+    ) -> None:
+        self.replicas, self.bounds, self.rule, self.late = replicas, bounds, rule, late
         self.state = rule.initial()
         self.now_s, self.arrivals = 0.0, 0.0
         self.decision: Decision | None = None
@@ -72,7 +76,8 @@ class World:
             PodView(f"pod-{i}", "Ready", 0.0, 0.0, engine(self.now_s, share))
             for i in range(self.replicas)
         )
-        seen = gateway(self.now_s, int(self.arrivals))
+        arrivals = int(self.arrivals)
+        seen = gateway(self.now_s, arrivals, late=int(self.late * arrivals))
         return Observation(self.now_s, pods, self.replicas, seen)
 
 
@@ -284,3 +289,12 @@ def test_who_gives_more_away_spares_less(loss: float, replicas: int) -> None:
     """The load needs 1.94: two are enough, and with a tenth to spare they are not."""
     world = World(4, Bounds(1, 20), replace(RULE, loss=loss))
     assert world.runs(1800, 10.0)[-1] == replicas
+
+
+@pytest.mark.parametrize(("late", "replicas"), [(0.0, 4), (0.015, 4), (0.2, 5)])
+def test_who_fails_asks_for_more_and_says_why(late: float, replicas: int) -> None:
+    """The load needs 3.9, and a part of one more for what it may swing by."""
+    world = World(4, Bounds(1, 20), late=late)
+    assert world.runs(1800, 20.0)[-1] == replicas
+    assert world.decision is not None
+    assert ("were late" in world.decision.reason) == (replicas > 4)

@@ -45,6 +45,13 @@ class Histogram:
         counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
         return Histogram(self.bounds, counts, self.total + other.total)
 
+    def above(self, value: float) -> float:
+        """How many were more, where those in a bucket lie evenly between its bounds."""
+        more = float(self.counts[-1])
+        for (low, high), count in zip(pairwise((0.0, *self.bounds)), self.counts, strict=False):
+            more += count * min(1.0, max(0.0, (high - value) / (high - low)))
+        return more
+
     def quantile(self, q: float) -> float | None:
         """Between the bounds of its bucket, as Prometheus' histogram_quantile does; None of nothing.
 

@@ -45,7 +45,12 @@ class Need:
         it is to take over. unit: whose engine time demand is counted in."""
         self._mix, self._demand, self._now_s = mix, demand, seen.now_s
         self._hindsight = hindsight
-        self._may_fail = 1 - objectives.attainment
+        may_fail = 1 - objectives.attainment
+        restraint = hindsight.restraint(may_fail)
+        self._may_fail = may_fail * restraint
+        self._failure = (
+            f", as {hindsight.late_share(may_fail):.1%} were late" if restraint < 1 else ""
+        )
         self.capacity: Capacity = capacity(model, mix, room, objectives)
         # A request is also computed while the clock of its TTFT runs, beside what decodes.
         own_s = model.time_s(mix.uncached_tokens, 0, 0) / max(0.1, 1 - 0.5 * self.capacity.busy)
@@ -115,7 +120,7 @@ class Need:
         note = f"{level / request_s:.2f} requests/s, and {why}, need {most:.2f}"
         if spare:
             note += f" and {spare:.0%}"
-        return (1 + spare) * most, note
+        return (1 + spare) * most, note + self._failure
 
     def _waiting_s(self, seen: Observation) -> float:
         pending = sum(reading.prefill_tokens_pending for reading in seen.readings)

@@ -16,7 +16,7 @@ from penstock.core.sizing.state import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 from penstock.core.sizing.watch import Watch
 
-VERSION: Literal[6] = 6
+VERSION: Literal[7] = 7
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
 # Windows before an iteration model is more than its prior.
@@ -29,7 +29,7 @@ class Learned:
     that are there. prompt to attended: means of the requests. demand: without its history. known: of
     each variant, where there are some."""
 
-    version: Literal[6]
+    version: Literal[7]
     watch: Watch
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]

@@ -18,6 +18,8 @@ from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.iteration import Fit, IterationModel
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
 from penstock.core.sizing.need import Need
+from penstock.core.sizing.outcomes import Outcomes
+from penstock.core.sizing.patience import Patience
 from penstock.core.sizing.queue import PRESSED_S, Queue
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.state import HOLD_S, SizingState
@@ -72,6 +74,7 @@ class Sizing:
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> tuple[Decision, SizingState]:
         seen = seen.fresh(STALE_S)
+        outcomes = Outcomes.between(state.readings.gateway, seen.gateway, objectives.ttft_s)
         state = self._look(objectives, seen, state)
         blind = self._blindness(seen, state)
         if blind is not None:
@@ -82,7 +85,8 @@ class Sizing:
             return decision, replace(state, calm_s=None)
         need = self._need(objectives, bounds, seen, state)
         total_s = state.demand.history[-1].work_s
-        hindsight = state.hindsight.after(seen.now_s, total_s, need.slack_s, need.rate_of(seen))
+        rate = need.rate_of(seen)
+        hindsight = state.hindsight.after(seen.now_s, total_s, need.slack_s, rate, outcomes)
         state = replace(state, hindsight=hindsight)
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
         if seen.second_hand is not None:
@@ -231,11 +235,13 @@ class Sizing:
         entries = [TrailEntry("need", wanted, note)]
         state, queue = self._queue(objectives, seen, state, need.horizon_s)
         if wanted <= current:
-            state = replace(state, short_s=None)
+            state = replace(state, patience=Patience())
             entries += [queue] if queue is not None else []
         elif 0 < current < bounds.max_replicas:
-            state, patience = self._patient(wanted, current, need.horizon_s, seen.now_s, state)
-            entries.append(patience)
+            enough_s = self.patience * need.horizon_s
+            patience, entry = state.patience.after(wanted, current, seen.now_s, enough_s)
+            state = replace(state, patience=patience)
+            entries.append(entry)
         return state, entries
 
     def _queue(
@@ -259,20 +265,6 @@ class Sizing:
         note = f"{queue.waiting} wait beside {queue.running} that run, {why}: {more} more"
         entry = TrailEntry("queue", current + more, note)
         return replace(state, pressure=pressure.answered(now_s, queue)), entry
-
-    def _patient(
-        self, wanted: int, current: int, horizon_s: float, now_s: float, state: SizingState
-    ) -> tuple[SizingState, TrailEntry]:
-        """The least that was wanted for a while; until then what there is."""
-        since_s, least = now_s, wanted
-        if state.short_s is not None:
-            since_s, least = state.short_s, min(wanted, state.short_of)
-        lasted_s, enough_s = now_s - since_s, self.patience * horizon_s
-        note = f"{least} for {lasted_s:.0f} s, of {enough_s:.0f} s"
-        if lasted_s < enough_s:
-            state = replace(state, short_s=since_s, short_of=least)
-            return state, TrailEntry("patience", current, note)
-        return replace(state, short_s=None), TrailEntry("patience", least, note)
 
     def _may_shrink(
         self, seen: Observation, state: SizingState, too_many: int, calm_s: float

@@ -8,6 +8,7 @@ from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.hindsight import Hindsight
 from penstock.core.sizing.iteration import Fit
 from penstock.core.sizing.mixed import Known
+from penstock.core.sizing.patience import Patience
 from penstock.core.sizing.queue import Pressure
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.traffic import Readings, Traffic
@@ -22,9 +23,8 @@ HOLD_S, BEFORE_S = 600.0, 120.0
 class SizingState:
     """calm_s: since when one replica fewer has been enough, and none
     starts: in a closed loop no more comes until they serve. grew_s: when more were asked for last;
-    grew_from: the level before the growth of which that was a part. short_s: since when more have been
-    needed; short_of: the least of them since then. news_s: when arrivals were counted last. known: of each
-    variant; where there are some, fit is a belief that stays, as the unit of demand."""
+    grew_from: the level before the growth of which that was a part. news_s: when arrivals were counted
+    last. known: of each variant; where there are some, fit is a belief that stays, as the unit of demand."""
 
     watch: Watch
     startup: StartUp
@@ -36,8 +36,7 @@ class SizingState:
     pressure: Pressure = field(default_factory=Pressure)
     grew_s: float | None = None
     grew_from: float = 0.0
-    short_s: float | None = None
-    short_of: int = 0
+    patience: Patience = field(default_factory=Patience)
     news_s: float = 0.0
     known: Mapping[str, Known] = field(default_factory=dict)
 

@@ -60,6 +60,7 @@ class Ledger:
                 "world": case.world.name, "part": case.part, "admission": case.admission,
                 "policy": case.policy, "knobs": knobs, "seed": seed,
             }  # fmt: skip
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps({"key": key, **told, "figures": figures}) + "\n")
             self._known[key] = figures

@@ -1,0 +1,53 @@
+"""How many requests were late, from two looks at a gateway's counters."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.signals import GatewayReading, Histogram, Missing
+from penstock.core.sizing.outcomes import Outcomes
+
+NOTHING = Histogram((1.0, 2.0, 4.0), (0, 0, 0, 0), 0.0)
+OLD = GatewayReading(
+    at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
+    oldest_wait_s=0.0, arrivals=0, prompt_tokens=0, ended=0, output_tokens=0, attended_tokens=0,
+    shed=3, failed=0, ttft_s=replace(NOTHING, counts=(10, 0, 0, 1)), tpot_s=NOTHING,
+)  # fmt: skip
+NEW = replace(
+    OLD, at_s=2.0, queued=7, in_flight=4, shed=5, ttft_s=replace(NOTHING, counts=(16, 4, 8, 3))
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "more"), [(0.0, 31), (0.5, 23), (1.0, 15), (2.0, 11), (3.0, 7), (4.0, 3), (9.0, 3)]
+)
+def test_how_many_were_more_is_counted_between_the_bounds_of_a_bucket(
+    value: float, more: float
+) -> None:
+    assert NEW.ttft_s.above(value) == more
+
+
+def test_late_is_whose_token_came_late_and_who_was_shed() -> None:
+    assert Outcomes.between(OLD, NEW, 2.0) == Outcomes(22.0, 12.0, 11.0)
+    assert Outcomes.between(OLD, NEW, 3.0) == Outcomes(22.0, 8.0, 11.0)
+
+
+def test_a_gateway_that_began_anew_tells_all_that_it_counted() -> None:
+    assert Outcomes.between(NEW, replace(OLD, shed=1), 2.0) == Outcomes(12.0, 2.0)
+
+
+@pytest.mark.parametrize("new", [None, Missing("gateway", "ReadTimeout")])
+def test_who_cannot_be_seen_tells_nothing(new: Missing | None) -> None:
+    assert Outcomes.between(OLD, new, 2.0) == Outcomes()
+    assert Outcomes.between(None, NEW, 2.0) == Outcomes()
+
+
+def test_what_was_seen_fades() -> None:
+    assert Outcomes(100.0, 10.0).after(0.5, Outcomes(20.0, 1.0)) == Outcomes(70.0, 6.0)
+
+
+def test_who_waited_for_the_first_replica_was_not_late_for_too_few() -> None:
+    waited = Outcomes(100.0, 10.0, waiting=25.0)
+    after = waited.after(1.0, Outcomes(20.0, 20.0))
+    assert after == Outcomes(100.0, 10.0, waiting=5.0)
+    assert after.after(1.0, Outcomes(20.0, 8.0)) == Outcomes(115.0, 13.0)
