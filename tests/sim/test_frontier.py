@@ -7,9 +7,10 @@ import pytest
 from penstock.core.rules.registry import PUBLISHED
 from penstock.sim.frontier import __main__ as command
 from penstock.sim.frontier import worlds
-from penstock.sim.frontier.ledger import Case, Ledger
+from penstock.sim.frontier.case import Case, figures_of
 from penstock.sim.frontier.search import Line, Point, Result, crossing, price
 from penstock.sim.frontier.worlds import Recorded, Slice, world
+from penstock.sim.ledger import Ledger
 
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(
     f"2023-11-16 18:{i // 60:02}:{i % 60:02}.0000000,2000,40" for i in range(240)
@@ -65,13 +66,13 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_only_what_leads_to_the_crossing_is_run_and_only_once(tiny: Path) -> None:
     rule = PUBLISHED["static"]
     case = Case(world("tiny-30", tiny), "tuning", "deadline", "static")
-    ledger = Ledger(tiny / "runs.jsonl")
+    ledger = Ledger(tiny / "runs.jsonl", figures_of)
     points = Line(rule, {}, 0.99).points(ledger, case, range(1))
     assert len(points) < 6  # of sixteen
     assert points[0].attainment < 0.99 <= points[-1].attainment
     lines = (tiny / "runs.jsonl").read_text().splitlines()
     assert len(lines) == len(points)
-    again = Line(rule, {}, 0.99).points(Ledger(tiny / "runs.jsonl"), case, range(1))
+    again = Line(rule, {}, 0.99).points(Ledger(tiny / "runs.jsonl", figures_of), case, range(1))
     assert again == points
     assert (tiny / "runs.jsonl").read_text().splitlines() == lines
 
@@ -80,7 +81,7 @@ def test_the_command_tells_and_draws(tiny: Path, capsys: pytest.CaptureFixture[s
     command.main(
         [
             "tiny-30", "--rules", "static", "oracle", "--seeds", "2", "--admission", "deadline",
-            "--traces", str(tiny), "--cache", str(tiny / "runs.jsonl"),
+            "--traces", str(tiny), "--cache", str(tiny / "out" / "runs.jsonl"),
             "--plot", str(tiny / "frontier.png"),
         ]
     )  # fmt: skip

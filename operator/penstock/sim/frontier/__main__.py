@@ -21,10 +21,11 @@ from rich.console import Console
 
 from penstock.core.admission import Policy
 from penstock.core.rules.registry import PUBLISHED
-from penstock.sim.frontier.ledger import Ledger
+from penstock.sim.frontier.case import figures_of
 from penstock.sim.frontier.search import OURS, Result, Search
 from penstock.sim.frontier.tell import draw, table_of
 from penstock.sim.frontier.worlds import STARTUPS_S, TRACES, world
+from penstock.sim.ledger import Ledger
 
 EVERY_WORLD = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in STARTUPS_S]
 
@@ -32,7 +33,7 @@ EVERY_WORLD = [f"{trace}-{startup_s:.0f}" for trace in TRACES for startup_s in S
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     names = options.rules or [*PUBLISHED, "oracle"]
-    ledger = Ledger(options.cache)
+    ledger = Ledger(options.cache, figures_of)
     console = Console(file=sys.stdout, width=150)
     panels = {}
     for name in options.worlds or EVERY_WORLD:

@@ -16,8 +16,9 @@ from statistics import mean
 from penstock.core.admission import Policy
 from penstock.core.rules.registry import PUBLISHED, Knob, Knobs, Published
 from penstock.sim import policies
-from penstock.sim.frontier.ledger import Case, Ledger
+from penstock.sim.frontier.case import Case
 from penstock.sim.frontier.worlds import Part, World
+from penstock.sim.ledger import Ledger
 from penstock.sim.report import Estimate
 
 # So many rules besides ours and the oracle have all their lines tried, and are reported with all seeds.
@@ -140,7 +141,7 @@ class Line:
 
     def point(self, ledger: Ledger, case: Case, value: Knob, seeds: range) -> Point:
         knobs = {self._dial: value, **self.knobs}
-        runs = ledger.runs(case, knobs, seeds)
+        runs = case.runs(ledger, knobs, seeds)
         return Point(
             knobs,
             tuple(run["attainment"] for run in runs),

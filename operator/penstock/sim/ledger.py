@@ -6,63 +6,40 @@ simulator itself, begin with a new file.
 
 import inspect
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 from penstock.core import rules, sizing
-from penstock.core.admission import Policy
 from penstock.core.rules.registry import Knobs
-from penstock.sim.frontier.worlds import Part, World
-from penstock.sim.report import summaries_of, together
-from penstock.sim.run import run
+from penstock.sim.run import Run, run
 from penstock.sim.scenario import Scenario
-
-FIGURES = ("attainment", "gpu_hours", "mean_replicas", "shed", "failed", "reversals", "arrivals")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Who is run on what; the seed is told apart."""
-
-    world: World
-    part: Part
-    admission: Policy
-    policy: str
-
 
 Figures = dict[str, float]
 
 
 class Ledger:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, figures_of: Callable[[Run], Figures]) -> None:
+        self._path, self._figures_of = path, figures_of
         self._known: dict[str, Figures] = {}
         if path.exists():
             for line in path.read_text().splitlines():
                 entry = json.loads(line)
                 self._known[entry["key"]] = entry["figures"]
 
-    def runs(self, case: Case, knobs: Knobs, seeds: Iterable[int]) -> list[Figures]:
-        """Of each seed, in their order; those that are not known yet are run now."""
-        return [self._run(case, knobs, seed) for seed in seeds]
-
-    def _run(self, case: Case, knobs: Knobs, seed: int) -> Figures:
-        scenario, drawn = case.world.run_of(case.part, case.admission, seed)
-        key = _key(scenario, case.policy, knobs, drawn)
+    def figures(
+        self, scenario: Scenario, policy: str, knobs: Knobs, seed: int, told: Mapping[str, str]
+    ) -> Figures:
+        """Run now, when they are not known yet. told: for whoever reads the file."""
+        key = _key(scenario, policy, knobs, seed)
         if key not in self._known:
             texts = {name: str(value).lower() for name, value in knobs.items()}
-            total = together(summaries_of(run(scenario, case.policy, drawn, texts)))
-            figures = {name: total[name] for name in FIGURES}
-            told = {
-                "world": case.world.name, "part": case.part, "admission": case.admission,
-                "policy": case.policy, "knobs": knobs, "seed": seed,
-            }  # fmt: skip
+            figures = self._figures_of(run(scenario, policy, seed, texts))
+            entry = {"key": key, **told, "policy": policy, "knobs": knobs, "seed": seed}
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps({"key": key, **told, "figures": figures}) + "\n")
+                lines.write(json.dumps({**entry, "figures": figures}) + "\n")
             self._known[key] = figures
         return self._known[key]
 
