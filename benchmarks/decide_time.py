@@ -80,7 +80,7 @@ class Seen:
             in_flight_prefill_tokens=0, oldest_wait_s=0.0, arrivals=done,
             prompt_tokens=done * PROMPT_TOKENS, ended=done, output_tokens=done * OUTPUT_TOKENS,
             attended_tokens=done * attended_tokens(PROMPT_TOKENS, OUTPUT_TOKENS),
-            shed=0, failed=0, ttft_s=_of(FIRST_TOKEN_S, done, 0.3 * done),
+            shed=0, failed=0, late=0, ttft_s=_of(FIRST_TOKEN_S, done, 0.3 * done),
             tpot_s=_of(BETWEEN_TOKENS_S, done, 0.03 * done),
         )  # fmt: skip
 

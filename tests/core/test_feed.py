@@ -14,7 +14,8 @@ BOUNDS = (0.1, 1.0)
 ZERO = GatewayReading(
     at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
     oldest_wait_s=0.0, arrivals=0, prompt_tokens=0, ended=0, output_tokens=0, attended_tokens=0,
-    shed=0, failed=0, ttft_s=Histogram(BOUNDS, (0, 0, 0), 0.0), tpot_s=Histogram(BOUNDS, (0, 0, 0), 0.0),
+    shed=0, failed=0, late=0, ttft_s=Histogram(BOUNDS, (0, 0, 0), 0.0),
+    tpot_s=Histogram(BOUNDS, (0, 0, 0), 0.0),
 )  # fmt: skip
 
 

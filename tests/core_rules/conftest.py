@@ -65,6 +65,7 @@ def a_gateway(at_s=0.0, **numbers):
         attended_tokens=0,
         shed=0,
         failed=0,
+        late=0,
         ttft_s=histogram(),
         tpot_s=histogram(),
     )

@@ -117,7 +117,7 @@ class Gateway:
         reading = GatewayReading(
             at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
             oldest_wait_s=0.0, arrivals=self.arrivals, prompt_tokens=100 * self.arrivals, ended=0,
-            output_tokens=0, attended_tokens=0, shed=0, failed=0, ttft_s=EMPTY, tpot_s=EMPTY,
+            output_tokens=0, attended_tokens=0, shed=0, failed=0, late=0, ttft_s=EMPTY, tpot_s=EMPTY,
         )  # fmt: skip
         return feeds.write(Feed(VERSION, self.started_s, {"default/chat": reading})).decode()
 

@@ -72,7 +72,7 @@ class Seen:
             prompt_tokens=PROMPT_TOKENS * self._arrivals, ended=self._arrivals,
             output_tokens=OUTPUT_TOKENS * self._arrivals,
             attended_tokens=attended_tokens(PROMPT_TOKENS, OUTPUT_TOKENS) * self._arrivals,
-            shed=0, failed=0,
+            shed=0, failed=0, late=0,
             ttft_s=Histogram((1.0,), (self._arrivals, 0), 0.4 * self._arrivals),
             tpot_s=Histogram((1.0,), (self._arrivals, 0), 0.03 * self._arrivals),
         )  # fmt: skip

@@ -7,39 +7,33 @@ import pytest
 from penstock.core.signals import GatewayReading, Histogram, Missing
 from penstock.core.sizing.outcomes import Outcomes
 
-NOTHING = Histogram((1.0, 2.0, 4.0), (0, 0, 0, 0), 0.0)
+NOTHING = Histogram((1.0, 2.0), (0, 0, 0), 0.0)
 OLD = GatewayReading(
     at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
     oldest_wait_s=0.0, arrivals=0, prompt_tokens=0, ended=0, output_tokens=0, attended_tokens=0,
-    shed=3, failed=0, ttft_s=replace(NOTHING, counts=(10, 0, 0, 1)), tpot_s=NOTHING,
+    shed=3, failed=0, late=1, ttft_s=replace(NOTHING, counts=(10, 0, 1)), tpot_s=NOTHING,
 )  # fmt: skip
 NEW = replace(
-    OLD, at_s=2.0, queued=7, in_flight=4, shed=5, ttft_s=replace(NOTHING, counts=(16, 4, 8, 3))
+    OLD,
+    at_s=2.0,
+    queued=7,
+    in_flight=4,
+    shed=5,
+    late=9,
+    ttft_s=replace(NOTHING, counts=(16, 12, 3)),
 )
-
-
-@pytest.mark.parametrize(
-    ("value", "more"), [(0.0, 31), (0.5, 23), (1.0, 15), (2.0, 11), (3.0, 7), (4.0, 3), (9.0, 3)]
-)
-def test_how_many_were_more_is_counted_between_the_bounds_of_a_bucket(
-    value: float, more: float
-) -> None:
-    assert NEW.ttft_s.above(value) == more
 
 
 def test_late_is_whose_token_came_late_and_who_was_shed() -> None:
-    assert Outcomes.between(OLD, NEW, 2.0) == Outcomes(22.0, 12.0, 11.0)
-    assert Outcomes.between(OLD, NEW, 3.0) == Outcomes(22.0, 8.0, 11.0)
+    assert Outcomes.between(OLD, NEW) == Outcomes(22.0, 10.0, 11.0)
 
 
-def test_a_gateway_that_began_anew_tells_all_that_it_counted() -> None:
-    assert Outcomes.between(NEW, replace(OLD, shed=1), 2.0) == Outcomes(12.0, 2.0)
-
-
-@pytest.mark.parametrize("new", [None, Missing("gateway", "ReadTimeout")])
-def test_who_cannot_be_seen_tells_nothing(new: Missing | None) -> None:
-    assert Outcomes.between(OLD, new, 2.0) == Outcomes()
-    assert Outcomes.between(None, NEW, 2.0) == Outcomes()
+@pytest.mark.parametrize("new", [None, Missing("gateway", "ReadTimeout"), OLD])
+def test_who_cannot_be_seen_or_began_anew_tells_nothing(
+    new: GatewayReading | Missing | None,
+) -> None:
+    assert Outcomes.between(NEW, new) == Outcomes()
+    assert Outcomes.between(None, NEW) == Outcomes()
 
 
 def test_what_was_seen_fades() -> None:

@@ -29,7 +29,7 @@ def gateway(queued: int, oldest_wait_s: float = 0.0) -> GatewayReading:
     return GatewayReading(
         at_s=0.0, queued=queued, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
         oldest_wait_s=oldest_wait_s, arrivals=0, prompt_tokens=0, ended=0, output_tokens=0,
-        attended_tokens=0, shed=0, failed=0, ttft_s=NOTHING, tpot_s=NOTHING,
+        attended_tokens=0, shed=0, failed=0, late=0, ttft_s=NOTHING, tpot_s=NOTHING,
     )  # fmt: skip
 
 

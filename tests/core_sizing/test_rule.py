@@ -42,7 +42,7 @@ def gateway(
         prompt_tokens=arrivals * PROMPT_TOKENS, ended=arrivals,
         output_tokens=arrivals * OUTPUT_TOKENS,
         attended_tokens=arrivals * attended_tokens(PROMPT_TOKENS, OUTPUT_TOKENS), shed=0, failed=0,
-        ttft_s=Histogram((1.0,), (arrivals - late, late), 0.0), tpot_s=EMPTY,
+        late=late, ttft_s=Histogram((1.0,), (arrivals, 0), 0.0), tpot_s=EMPTY,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.adapters.feed import PATH, parse
 from penstock.core.feed import Feed
+from penstock.core.rule import Objectives
 from penstock.gateway.answer_count import AnswerCount
 
 USAGE = b'data: {"usage":{"prompt_tokens":9,"completion_tokens":%d}}\n\n'
@@ -114,6 +115,24 @@ async def test_what_is_refused_unserved_is_shed(start_gateway, make_service):
     assert status == 503
     seen = await reading(front)
     assert (seen.arrivals, seen.shed, seen.failed) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("ttft_s", "late"), [(0.05, 1), (60.0, 0)])
+async def test_late_is_whose_first_token_came_after_the_objective(
+    start_engine, start_gateway, make_service, ttft_s, late
+):
+    async def behave(request):
+        await request.head()
+        await asyncio.sleep(0.2)
+        await request.chunk(b"data: [DONE]\n\n")
+        await request.end()
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine)
+    front.show(make_service(engine, objectives=Objectives(ttft_s, 1.0)))
+    await front.ask()
+    seen = await reading(front)
+    assert (seen.ended, seen.ttft_s.count, seen.late) == (1, 1, late)
 
 
 async def test_what_an_engine_breaks_has_failed(start_engine, start_gateway):

@@ -11,9 +11,9 @@ from typing import Literal
 from penstock.core.canary.evidence import NO_REQUESTS, Arm
 from penstock.core.signals import GatewayReading, Histogram
 
-VERSION: Literal[7] = 7
+VERSION: Literal[8] = 8
 COUNTERS = (
-    "arrivals", "prompt_tokens", "ended", "output_tokens", "attended_tokens", "shed", "failed",
+    "arrivals", "prompt_tokens", "ended", "output_tokens", "attended_tokens", "shed", "failed", "late",
 )  # fmt: skip
 GAUGES = ("queued", "queued_prompt_tokens", "in_flight", "in_flight_prefill_tokens")
 
@@ -28,7 +28,7 @@ class Feed:
     "namespace/name": of those that are there still. obeys: the generation of the traffic of each
     service that the gateway obeys."""
 
-    version: Literal[7]
+    version: Literal[8]
     started_s: float
     services: Mapping[str, GatewayReading]
     arms: Mapping[str, Arms] = field(default_factory=dict)

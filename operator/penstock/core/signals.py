@@ -45,13 +45,6 @@ class Histogram:
         counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
         return Histogram(self.bounds, counts, self.total + other.total)
 
-    def above(self, value: float) -> float:
-        """How many were more, where those in a bucket lie evenly between its bounds."""
-        more = float(self.counts[-1])
-        for (low, high), count in zip(pairwise((0.0, *self.bounds)), self.counts, strict=False):
-            more += count * min(1.0, max(0.0, (high - value) / (high - low)))
-        return more
-
     def quantile(self, q: float) -> float | None:
         """Between the bounds of its bucket, as Prometheus' histogram_quantile does; None of nothing.
 
@@ -119,7 +112,8 @@ class GatewayReading:
     ended), in_flight_prefill_tokens (of those without a first token, less what is expected to be
     cached), oldest_wait_s. Counters: arrivals, prompt_tokens of all arrivals, ended,
     output_tokens of those that ended, attended_tokens (summed over these, the tokens before each),
-    shed, failed. ttft_s and tpot_s as a client sees them.
+    shed, failed, late. ttft_s and tpot_s as a client sees them; late: of ttft_s, how many came after
+    the objective of then.
     """
 
     at_s: float
@@ -135,6 +129,7 @@ class GatewayReading:
     attended_tokens: int
     shed: int
     failed: int
+    late: int
     ttft_s: Histogram
     tpot_s: Histogram
 

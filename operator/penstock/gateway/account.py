@@ -31,7 +31,7 @@ class Account:
     def __init__(self) -> None:
         self.objectives: Objectives | None = None
         self.arrivals = self.prompt_tokens = self.ended = self.shed = self.failed = 0
-        self.output_tokens = self.attended_tokens = 0
+        self.output_tokens = self.attended_tokens = self.late = 0
         self.ttft_s, self.tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
         self.queued: set[Asked] = set()
         self.in_flight: set[Asked] = set()
@@ -94,6 +94,7 @@ class Account:
             attended_tokens=self.attended_tokens,
             shed=self.shed,
             failed=self.failed,
+            late=self.late,
             ttft_s=self.ttft_s.histogram(),
             tpot_s=self.tpot_s.histogram(),
         )

@@ -115,7 +115,9 @@ class Ticket:
         """Of streams alone: the first byte of a whole answer is its last."""
         if not self._is_stream:
             return
-        self._account.ttft_s.add(self._first_s - self.came_s)
+        ttft_s, objectives = self._first_s - self.came_s, self._account.objectives
+        self._account.ttft_s.add(ttft_s)
+        self._account.late += objectives is not None and ttft_s > objectives.ttft_s
         if self._tpot_s is not None:
             self._account.tpot_s.add(self._tpot_s)
 

@@ -64,7 +64,7 @@ class Gateway:
         self._uncached_share = 1.0
         self._expects_expiry = False
         self._prompt_tokens = self._ended = self._shed = self._failed = 0
-        self._ended_tokens = self._attended_tokens = 0
+        self._ended_tokens = self._attended_tokens = self._late = 0
         self._ttft_s, self._tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
 
     def arrive(self, request: Request) -> None:
@@ -115,7 +115,9 @@ class Gateway:
     def began(self, request: Request) -> None:
         """An engine gave the first token."""
         self._unanswered[request.pod] -= 1
-        self._ttft_s.add(self._clock.now - request.arrival_s)
+        ttft_s = self._clock.now - request.arrival_s
+        self._ttft_s.add(ttft_s)
+        self._late += ttft_s > self._spec.ttft_s
         cached_share = request.cached_tokens / request.prompt_tokens
         self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
         self._sent[request.request_id][2].began(self._clock.now)
@@ -150,6 +152,7 @@ class Gateway:
             attended_tokens=self._attended_tokens,
             shed=self._shed,
             failed=self._failed,
+            late=self._late,
             ttft_s=self._ttft_s.histogram(),
             tpot_s=self._tpot_s.histogram(),
         )

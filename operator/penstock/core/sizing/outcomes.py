@@ -16,18 +16,19 @@ class Outcomes:
 
     @classmethod
     def between(
-        cls, old: GatewayReading | None, new: GatewayReading | Missing | None, ttft_s: float
+        cls, old: GatewayReading | None, new: GatewayReading | Missing | None
     ) -> "Outcomes":
-        """ttft_s: whose first token came later is late. waiting: all that have not ended.
-
-        None of all where a gateway cannot be seen.
-        """
+        """waiting: all that have not ended. None of all where a gateway cannot be seen, or began anew."""
         if old is None or not isinstance(new, GatewayReading):
             return cls()
-        shed = new.shed - old.shed if new.shed >= old.shed else new.shed
-        began = new.ttft_s.since(old.ttft_s)
-        waiting = new.queued + new.in_flight
-        return cls(began.count + shed, began.above(ttft_s) + shed, waiting)
+        began, late, shed = (
+            new.ttft_s.count - old.ttft_s.count,
+            new.late - old.late,
+            new.shed - old.shed,
+        )
+        if min(began, late, shed) < 0:
+            return cls()
+        return cls(began + shed, late + shed, new.queued + new.in_flight)
 
     def after(self, faded: float, more: "Outcomes") -> "Outcomes":
         """faded: what is left of what was seen before. The first that are late are those who waited."""

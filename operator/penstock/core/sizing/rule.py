@@ -74,7 +74,7 @@ class Sizing:
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
     ) -> tuple[Decision, SizingState]:
         seen = seen.fresh(STALE_S)
-        outcomes = Outcomes.between(state.readings.gateway, seen.gateway, objectives.ttft_s)
+        outcomes = Outcomes.between(state.readings.gateway, seen.gateway)
         state = self._look(objectives, seen, state)
         blind = self._blindness(seen, state)
         if blind is not None:
