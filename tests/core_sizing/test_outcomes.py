@@ -10,18 +10,10 @@ from penstock.core.sizing.outcomes import Outcomes
 NOTHING = Histogram((1.0, 2.0), (0, 0, 0), 0.0)
 OLD = GatewayReading(
     at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
-    oldest_wait_s=0.0, arrivals=0, prompt_tokens=0, ended=0, output_tokens=0, attended_tokens=0,
-    shed=3, failed=0, late=1, ttft_s=replace(NOTHING, counts=(10, 0, 1)), tpot_s=NOTHING,
+    oldest_wait_s=0.0, arrivals=0, prompt_tokens=0, ended=11, output_tokens=0, attended_tokens=0,
+    shed=3, failed=0, late=1, ttft_s=NOTHING, tpot_s=NOTHING,
 )  # fmt: skip
-NEW = replace(
-    OLD,
-    at_s=2.0,
-    queued=7,
-    in_flight=4,
-    shed=5,
-    late=9,
-    ttft_s=replace(NOTHING, counts=(16, 12, 3)),
-)
+NEW = replace(OLD, at_s=2.0, queued=7, in_flight=4, ended=31, shed=5, late=9)
 
 
 def test_late_is_whose_token_came_late_and_who_was_shed() -> None:

@@ -117,22 +117,31 @@ async def test_what_is_refused_unserved_is_shed(start_gateway, make_service):
     assert (seen.arrivals, seen.shed, seen.failed) == (1, 1, 0)
 
 
-@pytest.mark.parametrize(("ttft_s", "late"), [(0.05, 1), (60.0, 0)])
+@pytest.mark.parametrize(
+    ("stream", "ttft_s", "tpot_s", "late"),
+    [(True, 0.05, 1.0, 1), (True, 60.0, 1.0, 0), (False, 0.05, 0.01, 1), (False, 0.05, 1.0, 0)],
+)
 async def test_late_is_whose_first_token_came_after_the_objective(
-    start_engine, start_gateway, make_service, ttft_s, late
+    start_engine, start_gateway, make_service, stream, ttft_s, tpot_s, late
 ):
+    """A whole answer of ten tokens may take as long as both objectives allow."""
+    usage = b'{"usage": {"prompt_tokens": 7, "completion_tokens": 10, "total_tokens": 17}}'
+
     async def behave(request):
-        await request.head()
         await asyncio.sleep(0.2)
+        if not stream:
+            await request.whole(usage)
+            return
+        await request.head()
         await request.chunk(b"data: [DONE]\n\n")
         await request.end()
 
     engine = await start_engine(behave)
     front = await start_gateway(engine)
-    front.show(make_service(engine, objectives=Objectives(ttft_s, 1.0)))
-    await front.ask()
+    front.show(make_service(engine, objectives=Objectives(ttft_s, tpot_s)))
+    await front.ask(stream=stream)
     seen = await reading(front)
-    assert (seen.ended, seen.ttft_s.count, seen.late) == (1, 1, late)
+    assert (seen.ended, seen.ttft_s.count, seen.late) == (1, int(stream), late)
 
 
 async def test_what_an_engine_breaks_has_failed(start_engine, start_gateway):

@@ -13,7 +13,8 @@ from penstock.core.signals import GatewayReading, Histogram
 
 VERSION: Literal[8] = 8
 COUNTERS = (
-    "arrivals", "prompt_tokens", "ended", "output_tokens", "attended_tokens", "shed", "failed", "late",
+    "arrivals", "prompt_tokens", "ended", "output_tokens", "attended_tokens", "late", "shed",
+    "failed",
 )  # fmt: skip
 GAUGES = ("queued", "queued_prompt_tokens", "in_flight", "in_flight_prefill_tokens")
 

@@ -112,8 +112,8 @@ class GatewayReading:
     ended), in_flight_prefill_tokens (of those without a first token, less what is expected to be
     cached), oldest_wait_s. Counters: arrivals, prompt_tokens of all arrivals, ended,
     output_tokens of those that ended, attended_tokens (summed over these, the tokens before each),
-    shed, failed, late. ttft_s and tpot_s as a client sees them; late: of ttft_s, how many came after
-    the objective of then.
+    late (of those that ended, whose first token came after its objective; of whole answers, that took
+    longer than both objectives allow), shed, failed. ttft_s and tpot_s as a client sees them.
     """
 
     at_s: float
@@ -127,9 +127,9 @@ class GatewayReading:
     ended: int
     output_tokens: int
     attended_tokens: int
+    late: int
     shed: int
     failed: int
-    late: int
     ttft_s: Histogram
     tpot_s: Histogram
 

@@ -92,9 +92,9 @@ class Account:
             ended=self.ended,
             output_tokens=self.output_tokens,
             attended_tokens=self.attended_tokens,
+            late=self.late,
             shed=self.shed,
             failed=self.failed,
-            late=self.late,
             ttft_s=self.ttft_s.histogram(),
             tpot_s=self.tpot_s.histogram(),
         )

@@ -1,6 +1,7 @@
 """One request's place in the account of its service."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 
 from penstock.core.signals import attended_tokens
@@ -102,6 +103,7 @@ class Ticket:
             account.shed += 1
         elif status < 400 and self.has_begun:
             account.ended += 1
+            account.late += self._is_late
             told_tokens, output_tokens = self._count.prompt_tokens, self._count.output_tokens
             if told_tokens is not None:
                 account.told(self._body_bytes, told_tokens)
@@ -115,9 +117,7 @@ class Ticket:
         """Of streams alone: the first byte of a whole answer is its last."""
         if not self._is_stream:
             return
-        ttft_s, objectives = self._first_s - self.came_s, self._account.objectives
-        self._account.ttft_s.add(ttft_s)
-        self._account.late += objectives is not None and ttft_s > objectives.ttft_s
+        self._account.ttft_s.add(self._first_s - self.came_s)
         if self._tpot_s is not None:
             self._account.tpot_s.add(self._tpot_s)
 
@@ -156,12 +156,22 @@ class Ticket:
         return (self._last_s - self._first_s) / gaps if gaps > 0 else None
 
     @property
-    def _violates(self) -> bool:
-        """A whole answer does when it took longer than both objectives allow together."""
+    def _allowed_s(self) -> float:
+        """Until the first byte: of a whole answer what both objectives allow together."""
         objectives = self._account.objectives
         if objectives is None:
-            return False
-        if self._is_stream:
-            return self._ttft_s > objectives.ttft_s or (self._tpot_s or 0) > objectives.tpot_s
-        allowed_s = objectives.ttft_s + objectives.tpot_s * (self._count.output_tokens - 1)
-        return self._ttft_s > allowed_s
+            return math.inf
+        gaps = 0 if self._is_stream else max(0, self._count.output_tokens - 1)
+        return objectives.ttft_s + objectives.tpot_s * gaps
+
+    @property
+    def _is_late(self) -> bool:
+        """As the client sees it, whoever lost the time."""
+        return self._first_s - self.came_s > self._allowed_s
+
+    @property
+    def _violates(self) -> bool:
+        objectives = self._account.objectives
+        if objectives is not None and self._is_stream and (self._tpot_s or 0) > objectives.tpot_s:
+            return True
+        return self._ttft_s > self._allowed_s

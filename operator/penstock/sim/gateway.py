@@ -115,9 +115,7 @@ class Gateway:
     def began(self, request: Request) -> None:
         """An engine gave the first token."""
         self._unanswered[request.pod] -= 1
-        ttft_s = self._clock.now - request.arrival_s
-        self._ttft_s.add(ttft_s)
-        self._late += ttft_s > self._spec.ttft_s
+        self._ttft_s.add(self._clock.now - request.arrival_s)
         cached_share = request.cached_tokens / request.prompt_tokens
         self._uncached_share += (1 - MEMORY) * (1 - cached_share - self._uncached_share)
         self._sent[request.request_id][2].began(self._clock.now)
@@ -126,6 +124,8 @@ class Gateway:
     def ended(self, request: Request) -> None:
         request.outcome = "ended"
         self._ended += 1
+        assert request.first_token_s is not None
+        self._late += request.first_token_s - request.arrival_s > self._spec.ttft_s
         self._ended_tokens += request.output_tokens
         self._attended_tokens += attended_tokens(request.prompt_tokens, request.output_tokens)
         self._output_tokens += (1 - MEMORY) * (request.output_tokens - self._output_tokens)
@@ -150,9 +150,9 @@ class Gateway:
             ended=self._ended,
             output_tokens=self._ended_tokens,
             attended_tokens=self._attended_tokens,
+            late=self._late,
             shed=self._shed,
             failed=self._failed,
-            late=self._late,
             ttft_s=self._ttft_s.histogram(),
             tpot_s=self._tpot_s.histogram(),
         )

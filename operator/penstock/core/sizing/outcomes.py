@@ -7,7 +7,7 @@ from penstock.core.signals import GatewayReading, Missing
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Of requests whose first token came, or that were shed. late: these, and whose token came too late.
+    """Of requests that ended or were shed. late: whose first token came too late, and these.
     waiting: who may be late for another reason than too few replicas, as there were none."""
 
     requests: float = 0.0
@@ -21,14 +21,10 @@ class Outcomes:
         """waiting: all that have not ended. None of all where a gateway cannot be seen, or began anew."""
         if old is None or not isinstance(new, GatewayReading):
             return cls()
-        began, late, shed = (
-            new.ttft_s.count - old.ttft_s.count,
-            new.late - old.late,
-            new.shed - old.shed,
-        )
-        if min(began, late, shed) < 0:
+        ended, late, shed = new.ended - old.ended, new.late - old.late, new.shed - old.shed
+        if min(ended, late, shed) < 0:
             return cls()
-        return cls(began + shed, late + shed, new.queued + new.in_flight)
+        return cls(ended + shed, late + shed, new.queued + new.in_flight)
 
     def after(self, faded: float, more: "Outcomes") -> "Outcomes":
         """faded: what is left of what was seen before. The first that are late are those who waited."""
