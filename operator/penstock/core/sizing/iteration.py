@@ -18,8 +18,7 @@ TYPICAL = (64.0, 8.0, 8_000.0)
 # Chi-square with one degree of freedom: one honest window in a thousand is beyond.
 GATE = 10.8
 # So many windows beyond the gate in a row that agree on how far are no outliers: the engine has changed.
-# Those of a burst of prompts that take several iterations each are counted in one window and computed in
-# another, and said 2.3 to 8.6 times the time that was true.
+# Those that a burst spoils do not agree: they said 2.3 to 8.6 times the time that was true.
 CHANGED_AFTER, AGREEING = 8, 2.0
 # Knowledge fades by half in 1,400 windows, about 45 minutes.
 FORGETTING = 0.9995
