@@ -2,9 +2,10 @@
 
     python benchmarks/fidelity.py [--trace FILE --format azure] [--rps 4] [--minutes 5] [--replicas 1]
 
-A cluster comes up with the demo's model, one engine is calibrated through the gateway, then requests
-are sent open-loop at their times, and the simulator is given the same ones with the profile that was
-measured. Compared are means of TTFT and of the whole time in buckets of prompt and output length.
+A cluster comes up with the demo's model, and requests are sent open-loop at their times. Before and after
+that one engine is calibrated through the gateway, as machines become slower and faster within minutes, and
+the simulator is given the same requests with the profile of both sweeps together. Compared are means
+of TTFT and of the whole time in buckets of prompt and output length.
 Exits 1 when the mean absolute error passes 20 % for TTFT or 10 % for the whole.
 """
 
@@ -26,7 +27,7 @@ from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import connect
 from penstock.api.v1alpha1 import Engine
 from penstock.calibration.facts import Facts, facts
-from penstock.calibration.fit import Fit, fit
+from penstock.calibration.fit import Fit, Sample, fit
 from penstock.calibration.probe import Prober
 from penstock.calibration.sweep import Limits, sweep
 from penstock.core.service import ENGINE_PORT
@@ -158,15 +159,35 @@ def compare(real: Sequence[Seen], foretold: Sequence[Seen]) -> tuple[float, floa
     return mean(e[0] for e in errors), mean(e[1] for e in errors)
 
 
-async def measured(stage: Stage, prober: Prober) -> tuple[Facts, Fit]:
-    """The engine's own account, and a sweep through the gateway."""
+async def described(stage: Stage) -> Facts:
+    """An engine's own account."""
     view = await stage.view(SERVICE)
     async with httpx.AsyncClient(base_url=f"http://{view.pods[0].address}:{ENGINE_PORT}") as engine:
-        said = await facts(engine)
+        return await facts(engine)
+
+
+async def scaled(stage: Stage, replicas: int) -> None:
+    stage.kubectl("apply", "-f", "-", stdin=manifest(replicas))
+    await stage.until(lambda v: v.ready == replicas, SERVICE, within_s=120, what="all engines")
+
+
+async def measured(prober: Prober, said: Facts) -> list[Sample]:
     limits = Limits(
         said.max_model_len, DEFAULTS.max_num_seqs, DEFAULTS.max_num_batched_tokens, said.kv_tokens
     )
-    return said, fit(await sweep(prober, limits, lambda line: print(f"measuring {line}")))
+    samples = await sweep(prober, limits, lambda line: print(f"measuring {line}"))
+    print(f"the model is off by {fit(samples).error:.1%} of a sample on average")
+    return samples
+
+
+def profile_of(said: Facts, fitted: Fit) -> Profile:
+    return Profile(
+        name="measured", source="penstock calibrate", gpu="cpu", gpu_hour_price=0,
+        times=fitted.times, request_s=fitted.request_s,
+        max_num_seqs=DEFAULTS.max_num_seqs,
+        max_num_batched_tokens=DEFAULTS.max_num_batched_tokens,
+        block_size=said.block_size, kv_tokens=said.kv_tokens,
+    )  # fmt: skip
 
 
 async def campaign(options: argparse.Namespace) -> bool:
@@ -181,25 +202,19 @@ async def campaign(options: argparse.Namespace) -> bool:
         ):
             stage = Stage(cluster, kube)
             stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
-            stage.kubectl("apply", "-f", "-", stdin=manifest(1))
-            await stage.until(lambda v: v.ready == 1, SERVICE, within_s=120, what="an engine")
+            await scaled(stage, 1)
+            said = await described(stage)
             prober = Prober(client, SERVICE, options.seed)
-            said, fitted = await measured(stage, prober)
-            profile = Profile(
-                name="measured", source="penstock calibrate", gpu="cpu", gpu_hour_price=0,
-                times=fitted.times, request_s=fitted.request_s,
-                max_num_seqs=DEFAULTS.max_num_seqs,
-                max_num_batched_tokens=DEFAULTS.max_num_batched_tokens,
-                block_size=said.block_size, kv_tokens=said.kv_tokens,
-            )  # fmt: skip
-            print(write(profile), f"the model is off by {fitted.error:.1%} of a sample on average")
-            stage.kubectl("apply", "-f", "-", stdin=manifest(options.replicas))
-            await stage.until(
-                lambda v: v.ready == options.replicas, SERVICE, within_s=120, what="all engines"
-            )
+            before = await measured(prober, said)
+            await scaled(stage, options.replicas)
             requests = planned(options, said.max_model_len)
             real = await sent(prober, requests)
+            await scaled(stage, 1)
+            after = await measured(prober, said)
             await stage.close()
+    profile = profile_of(said, fit([*before, *after]))
+    slower = sum(sample.time_s for sample in after) / sum(sample.time_s for sample in before)
+    print(write(profile), f"what was measured behind took {slower:.2f} times as long")
     ttft, e2e = compare(real, simulated(profile, requests, options))
     print(
         f"seed {options.seed}, {len(real)} requests, {options.replicas} engines: "

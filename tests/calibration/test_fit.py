@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from statistics import mean
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.calibration.fit import NUM_TERMS, Sample, fit
 from penstock.calibration.probe import Answer
-from penstock.calibration.sweep import Limits, batches, decoding, num_tokens, prompts
+from penstock.calibration.sweep import MOST_CLIENTS, Limits, batches, num_tokens, prompts, visits
+from penstock.calibration.work import decoding, waiting
 from penstock.sim import scenario
 from penstock.sim.profile import IterationTimes, Profile, profile, write
 
@@ -17,20 +19,24 @@ seconds = st.floats(min_value=1e-7, max_value=1e-2)
 
 
 def samples_of(times: IterationTimes, request_s: float, noise: float, seed: int) -> list[Sample]:
-    """Prompts alone and batches, as a sweep has them."""
+    """Prompts alone, batches, and both together, as a sweep has them."""
     random = Random(seed)
     made = []
     for length in (16, 64, 256, 1024, 4000):
         chunks = -(-length // 512)
-        made.append((chunks, length, length * length / 2, 0, 0, 1))
+        made += 3 * [(chunks, length, length * length / 2, 0, 0, 1)]
     for sequences in (1, 2, 4, 8, 16, 32):
         made += [(32, 0, 0, 32 * sequences, 32 * sequences * length, 0) for length in (30, 900)]
+    for sequences in (1, 2, 4, 8):
+        for length in (40, 200, 700):
+            kv = 20 * sequences * length
+            made.append((20, length, length * length / 2, 20 * sequences, kv, 0))
+            made.append((2.5, length, length * length / 2, 2.5 * sequences, kv / 8, 1))
     return [
         Sample(
             iterations=n, prompt_tokens=p, pairs=pairs, sequences=b, kv_tokens=kv, requests=r,
-            time_s=max(1e-9, random.gauss(1, noise)) * (
-                n * times.fixed_s + times.prompt_token_s * p + times.pair_s * pairs
-                + times.sequence_s * b + times.kv_token_s * kv + r * request_s
+            time_s=random.lognormvariate(-noise * noise / 2, noise) * (
+                times.iteration_s(p, pairs, b, kv) + (n - 1) * times.fixed_s + r * request_s
             ),
         )
         for n, p, pairs, b, kv, r in made
@@ -51,16 +57,21 @@ def test_the_model_that_made_the_samples_is_found(
         assert found.times.iteration_s(*work) == pytest.approx(times.iteration_s(*work), rel=0.02)
 
 
-def test_noise_is_told_and_does_not_lead_astray() -> None:
+def test_noise_is_told_and_leads_astray_by_little_and_to_neither_side() -> None:
     times = IterationTimes(
         fixed_s=5e-3, prompt_token_s=4e-5, pair_s=2e-9, sequence_s=3e-4, kv_token_s=2e-7
-    )
-    for seed in range(20):
-        found = fit(samples_of(times, 2e-3, noise=0.05, seed=seed))
-        assert 0.01 < found.times.noise < 0.1
-        assert found.times.iteration_s(512, 512 * 256, 8, 4000) == pytest.approx(
-            times.iteration_s(512, 512 * 256, 8, 4000), rel=0.25
-        )
+    )  # fmt: skip
+    shares = []
+    for seed in range(40):
+        found = fit(samples_of(times, 2e-3, noise=0.25, seed=seed))
+        assert 0.1 < found.times.noise < 0.4
+        shares += [
+            found.times.iteration_s(*work) / times.iteration_s(*work)
+            for work in ((0, 0, 8, 4000), (512, 512 * 256, 8, 4000))
+        ]
+    assert all(0.6 < share < 1.6 for share in shares)
+    # With errors relative to what was measured it is 0.87: noise of a quarter, squared, twice.
+    assert mean(shares) == pytest.approx(1, abs=0.04)
 
 
 def test_samples_that_do_not_tell_are_refused() -> None:
@@ -74,11 +85,35 @@ def test_a_stretch_counts_what_all_of_them_did() -> None:
     """Two sequences, tokens 10 ms apart; the second begins 20 ms later."""
     first = Answer(100, 0.0, tuple(0.01 * i for i in range(1, 21)))
     second = Answer(50, 0.0, tuple(0.02 + 0.01 * i for i in range(1, 21)))
-    sample = decoding([first, second])
+    sample = decoding(first, [first, second], begin_s=second.token_s[1])
     assert sample.iterations == 16  # from 40 ms to 200 ms
     assert sample.time_s == pytest.approx(0.16)
     assert sample.sequences == 32
     assert sample.kv_tokens == pytest.approx(16 * (100 + 12 + 50 + 10))
+    assert sample.prompt_tokens == 0
+
+
+def test_who_comes_meanwhile_holds_up_who_decodes_and_waits_for_an_iteration_and_a_half() -> None:
+    told = Answer(100, 0.0, tuple(0.01 * i for i in range(1, 21)))
+    come = Answer(600, 0.055, (0.11, 0.12))  # among the iterations that end at 60 to 110 ms
+    stretch = decoding(told, [told, come], begin_s=told.token_s[0])
+    assert (stretch.iterations, stretch.prompt_tokens) == (19, 600)
+    assert stretch.pairs == 600 * 600 / 2
+    assert stretch.sequences == 19 + 1
+    assert stretch.requests == 0
+    wait = waiting(come, [told, come], max_num_batched_tokens=512)
+    assert (wait.iterations, wait.requests) == (5.5, 1)
+    assert wait.sequences == pytest.approx(5.5)
+    assert wait.kv_tokens == pytest.approx(5.5 * (100 + 8))
+    assert wait.time_s == pytest.approx(0.055)
+
+
+def test_a_prompt_on_an_idle_engine_is_its_chunks() -> None:
+    gone = Answer(30, 0.0, (0.1, 0.2))
+    alone = Answer(1000, 1.0, (1.3,))
+    sample = waiting(alone, [gone, alone], max_num_batched_tokens=512)
+    assert (sample.iterations, sample.sequences, sample.prompt_tokens) == (2, 0, 1000)
+    assert sample.requests == 1
 
 
 @given(
@@ -99,6 +134,13 @@ def test_a_sweep_asks_for_nothing_that_does_not_fit(limits: Limits) -> None:
         assert tokens <= limits.max_model_len
         assert sequences * tokens <= limits.kv_tokens
         assert sequences <= limits.max_num_seqs
+    for clients in (1, MOST_CLIENTS):
+        for pause_s, prompt, answer in visits(clients, limits, Random(1)):
+            assert pause_s >= 0
+            assert prompt >= 1
+            assert answer >= 2
+            assert prompt + answer <= limits.max_model_len
+            assert clients * (prompt + answer) <= limits.kv_tokens
 
 
 def test_a_measured_profile_is_one_to_simulate_with(tmp_path: Path) -> None:
