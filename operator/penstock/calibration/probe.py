@@ -2,6 +2,7 @@
 
 import json
 import random
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import httpx
@@ -29,7 +30,7 @@ class Answer:
         return self.token_s[0] - self.sent_s
 
     def tokens_until(self, when_s: float) -> int:
-        return sum(at_s <= when_s for at_s in self.token_s)
+        return bisect_right(self.token_s, when_s)
 
 
 class Prober:

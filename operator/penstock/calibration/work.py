@@ -1,6 +1,5 @@
 """From answers, as they came token by token, to what the engine computed meanwhile."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -12,21 +11,25 @@ from penstock.calibration.probe import Answer
 @dataclass(frozen=True, slots=True)
 class Part:
     """Of one answer, in a stretch of time: tokens that were decoded, the first one apart, and what each
-    attended to on average. has_begun: its first token was among them."""
+    attended to on average. prompt_tokens: of a prompt whose first token came then, 0 otherwise."""
 
     tokens: int
     context: float
-    has_begun: bool
+    prompt_tokens: int
+
+    @property
+    def pairs(self) -> float:
+        return self.prompt_tokens * self.prompt_tokens / 2
 
 
 def part(answer: Answer, begin_s: float, end_s: float) -> Part:
-    before = bisect_right(answer.token_s, begin_s)
-    until = bisect_right(answer.token_s, end_s)
+    before, until = answer.tokens_until(begin_s), answer.tokens_until(end_s)
     first = max(1, before)
+    has_begun = before == 0 and until > 0
     return Part(
         max(0, until - first),
         answer.prompt_tokens + (first + until) / 2,
-        before == 0 and until > 0,
+        answer.prompt_tokens if has_begun else 0,
     )
 
 
@@ -35,11 +38,10 @@ def decoding(answer: Answer, answers: Sequence[Answer], begin_s: float) -> Sampl
     others did. answers: all there were, this one too."""
     end_s = answer.token_s[-1]
     parts = [part(other, begin_s, end_s) for other in answers]
-    prompts = [a.prompt_tokens for a, p in zip(answers, parts, strict=True) if p.has_begun]
     return Sample(
         iterations=part(answer, begin_s, end_s).tokens,
-        prompt_tokens=sum(prompts),
-        pairs=sum(length * length / 2 for length in prompts),
+        prompt_tokens=sum(p.prompt_tokens for p in parts),
+        pairs=sum(p.pairs for p in parts),
         sequences=sum(p.tokens for p in parts),
         kv_tokens=sum(p.tokens * p.context for p in parts),
         time_s=end_s - begin_s,
@@ -50,15 +52,14 @@ def waiting(answer: Answer, answers: Sequence[Answer], max_num_batched_tokens: i
     """Until its first token, beside others that decode or begin as well. answers: as above."""
     end_s = answer.token_s[0]
     parts = [part(other, answer.sent_s, end_s) for other in answers]
-    prompts = [a.prompt_tokens for a, p in zip(answers, parts, strict=True) if p.has_begun]
     most = max(p.tokens for p in parts)
     # It comes while an iteration of the others runs, and waits for half of it on average.
     iterations = max(ceil(answer.prompt_tokens / max_num_batched_tokens), most - 0.5)
     share = iterations / most if most else 0.0
     return Sample(
         iterations=iterations,
-        prompt_tokens=sum(prompts),
-        pairs=sum(length * length / 2 for length in prompts),
+        prompt_tokens=sum(p.prompt_tokens for p in parts),
+        pairs=sum(p.pairs for p in parts),
         sequences=share * sum(p.tokens for p in parts),
         kv_tokens=share * sum(p.tokens * p.context for p in parts),
         requests=1,
