@@ -212,6 +212,25 @@ def test_what_came_a_while_ago_wakes_nobody(rate: float) -> None:
     assert asked == sorted(asked, reverse=True)
 
 
+def test_a_busy_service_that_falls_silent_is_ready_when_all_comes_back() -> None:
+    world = World(2, Bounds(0, 20))
+    busy = world.runs(5400, 10.0)[-1]
+    assert set(world.runs(1000, 0.0)) == {busy}
+    assert world.decision is not None
+    assert "10.00 requests/s came until" in world.decision.reason
+    assert set(world.runs(120, 10.0)) == {busy}
+    assert world.decision is not None
+    assert "silence" not in [entry.step for entry in world.decision.trail]
+
+
+def test_a_load_that_is_gone_for_good_costs_no_more_than_a_quarter_of_its_time() -> None:
+    world = World(2, Bounds(0, 20))
+    busy = world.runs(3600, 10.0)[-1]
+    asked = world.runs(1800, 0.0)
+    assert 700 < RULE.period_s * asked.count(busy) < 900 + 120
+    assert asked[-1] == 0
+
+
 def test_work_that_waits_asks_for_more() -> None:
     """Arrivals that were, the same in both worlds; in one of them thousands more wait."""
     calm, behind = World(4, Bounds(1, 20)), World(4, Bounds(1, 20))

@@ -177,7 +177,7 @@ PUBLISHED: Mapping[str, Published] = {
     "dynamo-throughput": Published(
         DynamoThroughput,
         {
-            "objective_share": (0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0),
+            "objective_share": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0),
             "predictor": ("constant", "kalman"),
         },
         takes_profile=True,

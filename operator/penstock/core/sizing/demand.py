@@ -88,6 +88,17 @@ class Demand:
         )
         return replace(self, history=tuple(history))
 
+    def until(self, at_s: float) -> "Demand":
+        """Without what was seen after that."""
+        count = bisect_right(self.history, at_s, key=_time)
+        return replace(self, history=self.history[: max(2, count)])
+
+    def resumed(self, at_s: float) -> "Demand":
+        """As if no time had gone since the last look until then."""
+        gone_s = at_s - self.history[-1].at_s
+        history = (replace(m, at_s=m.at_s + gone_s) for m in self.history)
+        return replace(self, history=tuple(history))
+
     def known_share(self, now_s: float) -> float:
         """Of the first minute, what has gone."""
         return min(1.0, (now_s - self.since_s) / WARM_UP_S)

@@ -17,7 +17,7 @@ from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.iteration import Fit, IterationModel
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
-from penstock.core.sizing.need import Need
+from penstock.core.sizing.need import Need, waiting
 from penstock.core.sizing.outcomes import Outcomes
 from penstock.core.sizing.patience import Patience
 from penstock.core.sizing.queue import PRESSED_S, Queue
@@ -91,6 +91,9 @@ class Sizing:
         trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
         if seen.second_hand is not None:
             trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
+        if state.silence.lasts(seen.now_s):
+            note = state.silence.note(seen.now_s)
+            trail.append(TrailEntry("silence", seen.provisioned, note))
         state, entries = self._wanted(objectives, bounds, seen, need, state)
         trail += entries
         current, wanted = seen.provisioned, entries[-1].replicas
@@ -128,7 +131,7 @@ class Sizing:
         told = [
             entry.note
             for entry in trail
-            if entry.step in ("need", "queue", "patience", "risk", "down", "swap")
+            if entry.step in ("silence", "need", "queue", "patience", "risk", "down", "swap")
         ]
         reason = "; ".join(told if clipped == desired else [*told, note])
         state = replace(state, calm_s=calm_s)
@@ -141,10 +144,18 @@ class Sizing:
         watch, known = self._watched(pairs, seen, state)
         fit = watch.fit
         traffic = state.traffic.after(state.readings, seen, pairs.values())
+        silence = state.silence
         demand = state.demand
         mix = traffic.mix
         is_new = state.readings.are_older_than(seen)
-        if mix is not None and is_new:
+        if is_new:
+            is_waiting = waiting(seen) > 0
+            silence = silence.after(seen.now_s, traffic.arrivals, is_waiting=is_waiting)
+        if silence.heard_s is not None and silence.lasts(seen.now_s):
+            demand = demand.until(silence.heard_s)
+        elif mix is not None and is_new:
+            if state.silence.lasts(seen.now_s):
+                demand = demand.resumed(state.news_s)
             request_s = request_work_s(fit.model, mix)
             if (before := state.traffic.mix) is not None:
                 believed_s = request_work_s(state.fit.model, before)
@@ -161,6 +172,7 @@ class Sizing:
             readings=state.readings.after(seen),
             traffic=traffic,
             demand=demand,
+            silence=silence,
             news_s=seen.now_s if is_new else state.news_s,
             known=known,
         )

@@ -10,6 +10,7 @@ from penstock.core.sizing.iteration import Fit
 from penstock.core.sizing.mixed import Known
 from penstock.core.sizing.patience import Patience
 from penstock.core.sizing.queue import Pressure
+from penstock.core.sizing.silence import Silence
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.traffic import Readings, Traffic
 from penstock.core.sizing.watch import Watch
@@ -32,6 +33,7 @@ class SizingState:
     traffic: Traffic = field(default_factory=Traffic)
     demand: Demand = field(default_factory=Demand)
     hindsight: Hindsight = field(default_factory=Hindsight)
+    silence: Silence = field(default_factory=Silence)
     calm_s: float | None = None
     pressure: Pressure = field(default_factory=Pressure)
     grew_s: float | None = None

@@ -3,7 +3,7 @@
 A trace is cut in time, a shipped scenario by its seeds. Tuning looks at its half in two parts, the
 later one first. ServeGen's fortnight is sampled: each seed is ten or fifteen minutes of its own, spread
 over the week, so that every hour of the day occurs; as `fortnight` it is two hours each, which have bursts
-behind them and bursts to come.
+behind them and bursts to come, and as `halfdays` twelve, at three times the rate.
 """
 
 from dataclasses import dataclass
@@ -115,6 +115,17 @@ TRACES = {
         tuning=tuple(Slice(k * 56 * 3600 + 9 * 3600, 7200) for k in range(3)),
         report=tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 7200) for k in range(10)),
         tpot_s=0.4,
+    ),
+    "halfdays": Recorded(
+        "servegen-m-small.tar.gz",
+        "servegen",
+        0.18,
+        "qwen2.5-0.5b-cpu",
+        6.0,
+        tuning=tuple(Slice(k * 52 * 3600 + 8 * 3600, 43200) for k in range(3)),
+        report=tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 43200) for k in range(10)),
+        tpot_s=0.4,
+        max_replicas=40,
     ),
 }
 
