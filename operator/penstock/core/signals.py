@@ -201,6 +201,12 @@ class Observation:
             f"{oldest_s:.0f} s old"
         )
 
+    @property
+    def waiting(self) -> int:
+        """Requests, at the gateway and in engines."""
+        queued = self.gateway.queued if isinstance(self.gateway, GatewayReading) else 0
+        return queued + sum(reading.waiting for reading in self.readings)
+
     def fresh(self, most_s: float) -> "Observation":
         """The same, with what is older than that missing: it says how things were."""
         since_s = self.now_s - most_s

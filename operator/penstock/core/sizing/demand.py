@@ -89,7 +89,7 @@ class Demand:
         return replace(self, history=tuple(history))
 
     def until(self, at_s: float) -> "Demand":
-        """Without what was seen after that."""
+        """Without what was seen after that; two looks stay, as a level needs two."""
         count = bisect_right(self.history, at_s, key=_time)
         return replace(self, history=self.history[: max(2, count)])
 

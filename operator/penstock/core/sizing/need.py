@@ -126,11 +126,5 @@ class Need:
         pending = sum(reading.prefill_tokens_pending for reading in seen.readings)
         if isinstance(seen.gateway, GatewayReading):
             pending += seen.gateway.queued_prompt_tokens
-        share = waiting(seen) + pending / max(1.0, self._mix.prompt_tokens)
+        share = seen.waiting + pending / max(1.0, self._mix.prompt_tokens)
         return share / 2 * self._request_s
-
-
-def waiting(seen: Observation) -> int:
-    """Requests, at gateways and engines."""
-    queued = seen.gateway.queued if isinstance(seen.gateway, GatewayReading) else 0
-    return queued + sum(reading.waiting for reading in seen.readings)

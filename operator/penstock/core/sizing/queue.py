@@ -41,10 +41,9 @@ class Queue:
     @classmethod
     def seen(cls, seen: Observation, model: IterationModel, mix: Mix, max_num_seqs: int) -> "Queue":
         engines, gateway = seen.readings, seen.gateway
-        waiting = sum(reading.waiting for reading in engines)
+        waiting = seen.waiting
         oldest_s = 0.0
         if isinstance(gateway, GatewayReading):
-            waiting += gateway.queued
             oldest_s = gateway.oldest_wait_s if gateway.queued else 0.0
         running = sum(reading.running for reading in engines)
         free = 0.0

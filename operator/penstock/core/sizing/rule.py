@@ -17,7 +17,7 @@ from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
 from penstock.core.sizing.capacity import Room, request_work_s, work_s
 from penstock.core.sizing.iteration import Fit, IterationModel
 from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
-from penstock.core.sizing.need import Need, waiting
+from penstock.core.sizing.need import Need
 from penstock.core.sizing.outcomes import Outcomes
 from penstock.core.sizing.patience import Patience
 from penstock.core.sizing.queue import PRESSED_S, Queue
@@ -149,7 +149,7 @@ class Sizing:
         mix = traffic.mix
         is_new = state.readings.are_older_than(seen)
         if is_new:
-            is_waiting = waiting(seen) > 0
+            is_waiting = seen.waiting > 0
             silence = silence.after(seen.now_s, traffic.arrivals, is_waiting=is_waiting)
         if silence.heard_s is not None and silence.lasts(seen.now_s):
             demand = demand.until(silence.heard_s)

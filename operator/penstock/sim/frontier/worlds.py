@@ -7,7 +7,7 @@ behind them and bursts to come, and as `halfdays` twelve, at three times the rat
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -75,6 +75,14 @@ class Recorded:
         return Scenario(name=name, duration_s=chosen.duration_s, services=(service,))
 
 
+_servegen = partial(
+    Recorded,
+    file="servegen-m-small.tar.gz",
+    format="servegen",
+    profile="qwen2.5-0.5b-cpu",
+    tpot_s=0.4,
+)
+
 TRACES = {
     "azure": Recorded(
         "azure-2023-conv.csv",
@@ -95,36 +103,24 @@ TRACES = {
         (Slice(1768, 1768),),
         tpot_s=0.2,
     ),
-    "servegen": Recorded(
-        "servegen-m-small.tar.gz",
-        "servegen",
-        0.06,
-        "qwen2.5-0.5b-cpu",
-        2.0,
-        tuple(Slice(k * 56 * 3600, 600) for k in range(3)),
-        tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 900) for k in range(10)),
-        tpot_s=0.4,
+    "servegen": _servegen(
+        rate_scale=0.06,
+        ttft_s=2.0,
+        tuning=tuple(Slice(k * 56 * 3600, 600) for k in range(3)),
+        report=tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 900) for k in range(10)),
     ),
     # One prompt in 440 alone takes the 2 s that are allowed above.
-    "fortnight": Recorded(
-        "servegen-m-small.tar.gz",
-        "servegen",
-        0.06,
-        "qwen2.5-0.5b-cpu",
-        6.0,
+    "fortnight": _servegen(
+        rate_scale=0.06,
+        ttft_s=6.0,
         tuning=tuple(Slice(k * 56 * 3600 + 9 * 3600, 7200) for k in range(3)),
         report=tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 7200) for k in range(10)),
-        tpot_s=0.4,
     ),
-    "halfdays": Recorded(
-        "servegen-m-small.tar.gz",
-        "servegen",
-        0.18,
-        "qwen2.5-0.5b-cpu",
-        6.0,
+    "halfdays": _servegen(
+        rate_scale=0.18,
+        ttft_s=6.0,
         tuning=tuple(Slice(k * 52 * 3600 + 8 * 3600, 43200) for k in range(3)),
         report=tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 43200) for k in range(10)),
-        tpot_s=0.4,
         max_replicas=40,
     ),
 }
