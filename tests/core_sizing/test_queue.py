@@ -120,6 +120,51 @@ def gone(found: Queue) -> Queue:
 LONG_QUEUE = queue([engine(16, waiting=20)])
 
 
+@pytest.mark.parametrize(
+    ("found", "current", "more"),
+    [
+        (LONG_QUEUE, 1, [1, 1, 1, 1]),
+        (LONG_QUEUE, 8, [2, 4, 8, 8]),  # never more than there are
+        (LONG_QUEUE, 10, [3, 5, 10, 10]),
+        (queue([engine(16, waiting=2)]), 16, [2, 2, 2, 2]),  # as long as it is beside what runs
+        (queue([], gateway(5)), 8, [2, 4, 8, 8]),
+    ],
+)
+def test_a_queue_that_stays_asks_for_twice_as_much_each_time(
+    found: Queue, current: int, more: list[int]
+) -> None:
+    pressure, now_s = Pressure(), 0.0
+    for expected in more:
+        assert pressure.more(found, current) == expected
+        pressure = pressure.answered(now_s, found)
+        for is_starting in [True] * 10 + [False] * 10:
+            now_s += 2.0
+            pressure = pressure.after(found, now_s, TTFT_S, STARTUP_S, is_starting=is_starting)
+
+
+@pytest.mark.parametrize("is_starting", [True, False])
+def test_a_queue_that_went_begins_with_a_quarter_again(*, is_starting: bool) -> None:
+    pressure = Pressure().answered(0.0, LONG_QUEUE)
+    assert pressure.more(LONG_QUEUE, 8) == 4
+    pressure = pressure.after(gone(LONG_QUEUE), 2.0, TTFT_S, STARTUP_S, is_starting=is_starting)
+    assert pressure.more(LONG_QUEUE, 8) == 2
+
+
+@pytest.mark.parametrize(
+    ("went_s", "asks_s"), [([], PRESSED_S), ([20.0], PRESSED_S), ([90.0], 90.0)]
+)
+def test_free_places_or_not_a_queue_outlasts_those_that_went(
+    went_s: list[float], asks_s: float
+) -> None:
+    pressure, from_s = waves(went_s)
+    slow, now_s = queue([engine(4, waiting=10)]), from_s
+    while not pressure.lacks_time(slow, now_s, TTFT_S):
+        assert now_s - from_s <= asks_s + 2.0
+        pressure = pressure.after(slow, now_s, TTFT_S, STARTUP_S)
+        now_s += 2.0
+    assert now_s - from_s >= asks_s
+
+
 def waves(lasting_s: list[float]) -> tuple[Pressure, float]:
     """Full queues one after the other, each gone for ten seconds."""
     pressure, now_s = Pressure(), 0.0

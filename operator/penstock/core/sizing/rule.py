@@ -20,7 +20,7 @@ from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean
 from penstock.core.sizing.need import Need
 from penstock.core.sizing.outcomes import Outcomes
 from penstock.core.sizing.patience import Patience
-from penstock.core.sizing.queue import PRESSED_S, Queue
+from penstock.core.sizing.queue import Queue
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.state import HOLD_S, SizingState
 from penstock.core.sizing.traffic import Pair
@@ -272,9 +272,9 @@ class Sizing:
         if not lacks_places and not pressure.lacks_time(queue, now_s, ttft_s):
             return state, None
         current = seen.provisioned
-        more = min(current, -(-current * queue.waiting // max(1, queue.running)))
-        why = f"for {queue.free:.0f} places" if lacks_places else f"for {PRESSED_S:g} s"
-        note = f"{queue.waiting} wait beside {queue.running} that run, {why}: {more} more"
+        more = pressure.more(queue, current)
+        lack = f"{queue.free:.0f} places" if lacks_places else f"{pressure.lasted_s(now_s):.0f} s"
+        note = f"{queue.waiting} wait beside {queue.running} that run, for {lack}: {more} more"
         entry = TrailEntry("queue", current + more, note)
         return replace(state, pressure=pressure.answered(now_s, queue)), entry
 
