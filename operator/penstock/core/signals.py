@@ -207,6 +207,14 @@ class Observation:
         queued = self.gateway.queued if isinstance(self.gateway, GatewayReading) else 0
         return queued + sum(reading.waiting for reading in self.readings)
 
+    @property
+    def is_idle(self) -> bool:
+        """No request waits or is under way."""
+        gateway = self.gateway
+        if isinstance(gateway, GatewayReading) and gateway.queued + gateway.in_flight:
+            return False
+        return not any(reading.running + reading.waiting for reading in self.readings)
+
     def fresh(self, most_s: float) -> "Observation":
         """The same, with what is older than that missing: it says how things were."""
         since_s = self.now_s - most_s

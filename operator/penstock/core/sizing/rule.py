@@ -13,17 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import STALE_S, GatewayReading, Missing, Observation
-from penstock.core.sizing.capacity import Room, request_work_s, work_s
+from penstock.core.signals import STALE_S, Missing, Observation
+from penstock.core.sizing.capacity import Room
 from penstock.core.sizing.iteration import Fit, IterationModel
-from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed, mean_model
+from penstock.core.sizing.mixed import MixedNeed, Variant, believed, mean_model
 from penstock.core.sizing.need import Need
 from penstock.core.sizing.outcomes import Outcomes
 from penstock.core.sizing.patience import Patience
 from penstock.core.sizing.queue import Queue
 from penstock.core.sizing.startup import StartUp
 from penstock.core.sizing.state import HOLD_S, SizingState
-from penstock.core.sizing.traffic import Pair
 from penstock.core.sizing.watch import Watch
 
 # Fewer must be enough by so much: what is just enough is not for long, and comes back as a reversal. Who
@@ -34,6 +33,8 @@ CROWD = 2
 # More is not asked for to be safe from more than so many times the level; fewer must be safe from the
 # most there is in HEADROOMS, so that they are not too few again at once.
 WORTH_ITS_PRICE = 1.45
+# Steps of the trail that are the reason.
+TOLD = {"silence", "need", "queue", "patience", "risk", "down", "swap"}
 # Until an engine has said how much it holds: no limit.
 UNKNOWN_KV_TOKENS = 10**9
 
@@ -75,121 +76,29 @@ class Sizing:
     ) -> tuple[Decision, SizingState]:
         seen = seen.fresh(STALE_S)
         outcomes = Outcomes.between(state.readings.gateway, seen.gateway)
-        state = self._look(objectives, seen, state)
-        blind = self._blindness(seen, state)
+        state = state.after(seen, self.variants, self.startup_s)
+        blind = _blindness(seen, state)
         if blind is not None:
-            desired = bounds.clip(max(seen.provisioned, 0 if _is_idle(seen) else 1))
-            entry = TrailEntry("blind", desired, blind)
-            held = seen.by_variant if desired == seen.provisioned else {}
-            decision = Decision(desired, blind, "MetricsMissing", (entry,), False, held)
-            return decision, replace(state, calm_s=None)
+            return _held(bounds, seen, blind), replace(state, calm_s=None)
         need = self._need(objectives, bounds, seen, state)
-        total_s = state.demand.history[-1].work_s
-        rate = need.rate_of(seen)
-        hindsight = state.hindsight.after(seen.now_s, total_s, need.slack_s, rate, outcomes)
+        came_s, rate = state.demand.history[-1].work_s, need.rate_of(seen)
+        hindsight = state.hindsight.after(seen.now_s, came_s, need.slack_s, rate, outcomes)
         state = replace(state, hindsight=hindsight)
-        trail = [TrailEntry("capacity", seen.provisioned, need.capacity_note)]
-        if seen.second_hand is not None:
-            trail.insert(0, TrailEntry("source", seen.provisioned, seen.second_hand))
-        if state.silence.lasts(seen.now_s):
-            note = state.silence.note(seen.now_s)
-            trail.append(TrailEntry("silence", seen.provisioned, note))
+        trail = _known(seen, need, state)
         state, entries = self._wanted(objectives, bounds, seen, need, state)
         trail += entries
-        current, wanted = seen.provisioned, entries[-1].replicas
-        calm_s: float | None = None
+        wanted = entries[-1].replicas
         # What came a while ago wakes nobody.
-        is_awake = current or state.traffic.arrivals or not _is_idle(seen)
-        if wanted > current and is_awake:
-            desired, code = wanted, "ScaleUp"
+        is_awake = seen.provisioned or state.traffic.arrivals or not seen.is_idle
+        if wanted > seen.provisioned and is_awake:
+            desired, code, state = wanted, "ScaleUp", replace(state, calm_s=None)
             if not (isinstance(need, MixedNeed) and need.is_replacing):
                 state = state.grown(seen.now_s, by_queue=entries[-1].step == "queue")
         else:
-            fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s, spare=self._spare)
-            trail.append(TrailEntry("risk", fewer, note))
-            desired, code = current, "Steady"
-            if (
-                fewer < current
-                and current > bounds.min_replicas
-                and not state.pressure.is_lasting(seen.now_s)
-            ):
-                calm_s = seen.now_s if state.calm_s is None or seen.starting else state.calm_s
-                code = "ScaleDownDelayed"
-                if self._may_shrink(seen, state, current - fewer, calm_s):
-                    desired, code = current - 1, "ScaleDown"
-                    state = replace(state, grew_s=None)  # what follows is no second reversal
-                    trail.append(TrailEntry("down", desired, f"{fewer} have been enough"))
-            elif isinstance(need, MixedNeed) and (more := need.swapped()) > current:
-                calm_s = seen.now_s if state.calm_s is None or seen.starting else state.calm_s
-                if _may_swap(seen, state, calm_s):
-                    desired, code = more, "Swap"
-                    trail.append(TrailEntry("swap", desired, need.why_swapped))
-        clipped = bounds.clip(desired)
-        within = f"within {bounds.min_replicas} to {bounds.max_replicas}"
-        note = within if clipped == desired else f"bounded to {clipped}, {within}"
-        trail.append(TrailEntry("bounds", clipped, note))
-        told = [
-            entry.note
-            for entry in trail
-            if entry.step in ("silence", "need", "queue", "patience", "risk", "down", "swap")
-        ]
-        reason = "; ".join(told if clipped == desired else [*told, note])
-        state = replace(state, calm_s=calm_s)
-        if isinstance(need, MixedNeed):
-            return need.decided(Decision(clipped, reason, code, tuple(trail))), state
-        return Decision(clipped, reason, code, tuple(trail)), state
-
-    def _look(self, objectives: Objectives, seen: Observation, state: SizingState) -> SizingState:
-        pairs = state.readings.pairs(seen)
-        watch, known = self._watched(pairs, seen, state)
-        fit = watch.fit
-        traffic = state.traffic.after(state.readings, seen, pairs.values())
-        silence = state.silence
-        demand = state.demand
-        mix = traffic.mix
-        is_new = state.readings.are_older_than(seen)
-        if is_new:
-            is_waiting = seen.waiting > 0
-            silence = silence.after(seen.now_s, traffic.arrivals, is_waiting=is_waiting)
-        if silence.heard_s is not None and silence.lasts(seen.now_s):
-            demand = demand.until(silence.heard_s)
-        elif mix is not None and is_new:
-            if state.silence.lasts(seen.now_s):
-                demand = demand.resumed(state.news_s)
-            request_s = request_work_s(fit.model, mix)
-            if (before := state.traffic.mix) is not None:
-                believed_s = request_work_s(state.fit.model, before)
-                demand = demand.restated(seen.now_s, request_s / believed_s)
-            uncached = traffic.prompt_tokens * mix.uncached_tokens / max(1.0, mix.prompt_tokens)
-            arrived_s = work_s(
-                fit.model, uncached, mix.output_tokens * traffic.arrivals, mix.kv_tokens
-            )
-            demand = demand.after(seen.now_s, arrived_s, request_s)
-        return replace(
-            state,
-            watch=watch,
-            startup=state.startup.after(seen.pods),
-            readings=state.readings.after(seen),
-            traffic=traffic,
-            demand=demand,
-            silence=silence,
-            news_s=seen.now_s if is_new else state.news_s,
-            known=known,
-        )
-
-    def _watched(
-        self, pairs: Mapping[str, Pair], seen: Observation, state: SizingState
-    ) -> tuple[Watch, Mapping[str, Known]]:
-        """With what engines did since the last look, each variant's by itself."""
-        prompt_tokens = state.traffic.prompt.value
-        if not self.variants:
-            return state.watch.after(pairs, prompt_tokens), {}
-        return state.watch, {
-            variant.name: (
-                state.known.get(variant.name) or Known.initial(variant, self.startup_s)
-            ).after(state.readings, seen.of_variant(variant.name), prompt_tokens)
-            for variant in self.variants
-        }
+            desired, code, state, entries = self._spared(bounds, seen, need, state)
+            trail += entries
+        decision = _bounded(bounds, desired, code, trail)
+        return need.decided(decision) if isinstance(need, MixedNeed) else decision, state
 
     def _need(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, state: SizingState
@@ -221,17 +130,6 @@ class Sizing:
         engines = state.readings.engines.values()
         kv_tokens = min((reading.kv_capacity_tokens for reading in engines), default=None)
         return need(state.fit.model, kv_tokens, state.startup)
-
-    def _blindness(self, seen: Observation, state: SizingState) -> str | None:
-        if isinstance(seen.gateway, Missing):
-            return f"no numbers of the gateway ({seen.gateway.reason}): held"
-        if seen.missing and not seen.readings:
-            return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
-        if seen.gateway is None and not seen.ready:
-            return "neither a gateway nor an engine that is ready: held"
-        if state.traffic.mix is None or len(state.demand.history) < 2:
-            return "no request has come yet: held"
-        return None
 
     def _wanted(
         self,
@@ -278,30 +176,84 @@ class Sizing:
         entry = TrailEntry("queue", current + more, note)
         return replace(state, pressure=pressure.answered(now_s, queue)), entry
 
-    def _may_shrink(
-        self, seen: Observation, state: SizingState, too_many: int, calm_s: float
-    ) -> bool:
-        """None starts, none is silent, numbers do not stand still, and it has not just grown, unless for a
-        crowd that is over: and the last one goes only when there is nothing to do."""
-        if seen.starting or seen.missing or state.news_s < seen.now_s:
-            return False
-        if seen.now_s - calm_s < self.calm_s:
+    def _spared(
+        self, bounds: Bounds, seen: Observation, need: Need | MixedNeed, state: SizingState
+    ) -> tuple[int, str, SizingState, list[TrailEntry]]:
+        """Where no more are needed: as many, one fewer when that has been enough for long, or one more of
+        the variant that another gives way to; and what that is called."""
+        current = seen.provisioned
+        fewer, note = need.replicas(self.loss, need.horizon_s + self.calm_s, spare=self._spare)
+        entries = [TrailEntry("risk", fewer, note)]
+        calm_s = seen.now_s if state.calm_s is None or seen.starting else state.calm_s
+        calm = replace(state, calm_s=calm_s)
+        is_lasting = state.pressure.is_lasting(seen.now_s)
+        if fewer < current and current > bounds.min_replicas and not is_lasting:
+            if not self._may_shrink(seen, calm, current - fewer):
+                return current, "ScaleDownDelayed", calm, entries
+            entries.append(TrailEntry("down", current - 1, f"{fewer} have been enough"))
+            # What follows is no second reversal.
+            return current - 1, "ScaleDown", replace(calm, grew_s=None), entries
+        if isinstance(need, MixedNeed) and (more := need.swapped()) > current:
+            if not _is_settled(seen, calm, HOLD_S) or calm.held_s(seen.now_s) >= 0:
+                return current, "Steady", calm, entries
+            entries.append(TrailEntry("swap", more, need.why_swapped))
+            return more, "Swap", calm, entries
+        return current, "Steady", replace(state, calm_s=None), entries
+
+    def _may_shrink(self, seen: Observation, state: SizingState, too_many: int) -> bool:
+        """It has not just grown, unless for a crowd that is over: and the last one goes only when there
+        is nothing to do."""
+        if not _is_settled(seen, state, self.calm_s):
             return False
         left_s = state.held_s(seen.now_s)
         is_over = too_many >= CROWD or state.demand.level <= state.grew_from
         # What is left of it is waited for when it is no longer than another calm: more may come back.
         is_held = left_s >= 0 and (left_s <= self.calm_s or not is_over)
-        return not is_held and (seen.provisioned > 1 or _is_idle(seen))
+        return not is_held and (seen.provisioned > 1 or seen.is_idle)
 
 
-def _may_swap(seen: Observation, state: SizingState, calm_s: float) -> bool:
-    """As for fewer, and for longer: two pods are paid for until one goes."""
-    is_calm = not (seen.starting or seen.missing or state.news_s < seen.now_s)
-    return is_calm and seen.now_s - calm_s >= HOLD_S and state.held_s(seen.now_s) < 0
-
-
-def _is_idle(seen: Observation) -> bool:
-    gateway = seen.gateway
-    if isinstance(gateway, GatewayReading) and gateway.queued + gateway.in_flight:
+def _is_settled(seen: Observation, state: SizingState, for_s: float) -> bool:
+    """None starts, none is silent, numbers do not stand still, and it has been calm for so long. For a swap
+    that is longer than for fewer, as two pods are paid for until one goes."""
+    if seen.starting or seen.missing or state.news_s < seen.now_s or state.calm_s is None:
         return False
-    return not any(reading.running + reading.waiting for reading in seen.readings)
+    return seen.now_s - state.calm_s >= for_s
+
+
+def _blindness(seen: Observation, state: SizingState) -> str | None:
+    if isinstance(seen.gateway, Missing):
+        return f"no numbers of the gateway ({seen.gateway.reason}): held"
+    if seen.missing and not seen.readings:
+        return f"no numbers of {seen.missing[0].who} ({seen.missing[0].reason}): held"
+    if seen.gateway is None and not seen.ready:
+        return "neither a gateway nor an engine that is ready: held"
+    if state.traffic.mix is None or len(state.demand.history) < 2:
+        return "no request has come yet: held"
+    return None
+
+
+def _held(bounds: Bounds, seen: Observation, why: str) -> Decision:
+    desired = bounds.clip(max(seen.provisioned, 0 if seen.is_idle else 1))
+    held = seen.by_variant if desired == seen.provisioned else {}
+    entry = TrailEntry("blind", desired, why)
+    return Decision(desired, why, "MetricsMissing", (entry,), False, held)
+
+
+def _known(seen: Observation, need: Need | MixedNeed, state: SizingState) -> list[TrailEntry]:
+    """What the decision is made by."""
+    notes = {
+        "source": seen.second_hand,
+        "capacity": need.capacity_note,
+        "silence": state.silence.note(seen.now_s) if state.silence.lasts(seen.now_s) else None,
+    }
+    told = ((step, note) for step, note in notes.items() if note is not None)
+    return [TrailEntry(step, seen.provisioned, note) for step, note in told]
+
+
+def _bounded(bounds: Bounds, desired: int, code: str, trail: list[TrailEntry]) -> Decision:
+    clipped = bounds.clip(desired)
+    within = f"within {bounds.min_replicas} to {bounds.max_replicas}"
+    note = within if clipped == desired else f"bounded to {clipped}, {within}"
+    told = [entry.note for entry in trail if entry.step in TOLD]
+    reason = "; ".join(told if clipped == desired else [*told, note])
+    return Decision(clipped, reason, code, (*trail, TrailEntry("bounds", clipped, note)))
