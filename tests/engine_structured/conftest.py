@@ -33,7 +33,7 @@ class Compile:
     """Without a process."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.vocab_size = -(-tokenizer.vocab_size // 64) * 64
+        self.vocab_size = (tokenizer.vocab_size // 64 + 1) * 64  # always some columns to spare
         self.tokenizer = tokenizer
         self._spelt = make_tokenizer(tokenizer.to_json(), self.vocab_size, ENDS)
 

@@ -119,6 +119,7 @@ def port() -> int:
 @pytest.fixture(scope="session")
 def start_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     started: list[Prometheus] = []
+    binary()  # where it has to be built, that is no test's time
 
     def start(
         pods: Mapping[str, str], namespace: str = "default", port: int | None = None
