@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core.signals import PodView
 from penstock.core.sizing.record import Learned, from_record, to_record
+from penstock.core.sizing.silence import Silence
 from penstock.core.sizing.watch import Watch
 
 
@@ -21,7 +22,7 @@ def test_a_new_operator_goes_on_from_it(live: Any, learned: Learned) -> None:
     (*_, last) = live(5, 100)
     back = from_record(json.loads(json.dumps(to_record(learned))))
     assert back == learned
-    restored = back.restored(last.settings.rule.initial())
+    restored = back.restored(last.settings.rule.initial(), last.seen.now_s)
     assert restored.fit.model == last.state.fit.model
     assert restored.startup == last.state.startup
     assert restored.traffic.mix == last.state.traffic.mix
@@ -31,9 +32,44 @@ def test_a_new_operator_goes_on_from_it(live: Any, learned: Learned) -> None:
         assert kept == replace(known, at_s=kept.at_s)
 
 
+def decided(learned: Learned, ticks: list[Any]) -> list[int]:
+    """What a new operator that knows this asks for, from the first of these looks on."""
+    state = learned.restored(ticks[0].settings.rule.initial(), ticks[0].seen.now_s)
+    desired = []
+    for tick in ticks:
+        settings = tick.settings
+        decision, state = settings.rule.decide(
+            settings.objectives, settings.bounds, tick.seen, state
+        )
+        desired.append(decision.desired)
+    return desired
+
+
+def test_a_silence_is_waited_out_by_the_next_operator(live: Any) -> None:
+    """An hour of load, four minutes of nothing, and the load again."""
+    silent = range(1700, 1810)
+    ticks = list(live(5, 1840, mean_arrivals=40.0, silent=silent))
+    for look in (silent.start + 30, silent.stop - 1):
+        learned = from_record(json.loads(json.dumps(to_record(Learned.of(ticks[look].state)))))
+        assert learned is not None
+        rest = ticks[look:]
+        assert decided(learned, rest) == [tick.decision.desired for tick in rest]
+    rest = ticks[silent.start + 30 :]
+    assert min(decided(replace(learned, silence=None), rest)) < rest[0].decision.desired
+
+
+def test_a_silence_that_was_waited_out_meanwhile_is_none(live: Any) -> None:
+    (*_, last) = live(5, 1750, mean_arrivals=40.0, silent=range(1700, 1750))
+    learned = Learned.of(last.state)
+    assert learned.silence is not None
+    fresh, until_s = last.settings.rule.initial(), learned.silence.until_s
+    assert learned.restored(fresh, until_s - 1.0).demand.level == learned.level
+    assert learned.restored(fresh, until_s).demand == learned.demand
+
+
 def test_pods_that_were_counted_are_not_counted_again(live: Any, learned: Learned) -> None:
     (*_, last) = live(5, 100)
-    restored = learned.restored(last.settings.rule.initial())
+    restored = learned.restored(last.settings.rule.initial(), last.seen.now_s)
     new = PodView("new", "Ready", 0.0, 99.0, None)
     assert restored.startup.after(last.seen.pods) == restored.startup
     after = restored.startup.after((*last.seen.pods, new))
@@ -81,6 +117,7 @@ def test_what_is_worth_a_write(learned: Learned) -> None:
     assert notable(noisier)
     assert not notable(noisier, is_idle=True)
     assert notable(replace(learned, start_ups_s=(*learned.start_ups_s, 5.0)))
+    assert notable(replace(learned, silence=Silence(100.0, 5.0), level=2.0), is_idle=True)
 
 
 def test_the_first_record_is_written_when_there_is_something_to_say(live: Any) -> None:

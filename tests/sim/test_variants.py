@@ -62,7 +62,7 @@ def test_each_is_learned_of_by_itself(grown: Run) -> None:
     assert large < 0.7 * small
     learned = Learned.of(state)
     assert from_record(json.loads(json.dumps(to_record(learned)))) == learned
-    assert learned.restored(service.rule.initial()).known == learned.known
+    assert learned.restored(service.rule.initial(), 0.0).known == learned.known
     assert from_plain(SizingState, json.loads(json.dumps(to_plain(state)))) == state
 
 

@@ -49,7 +49,7 @@ class Sizer:
             return state
         learned = await self._memory.recall(service, now_s)
         fresh = rule.initial()
-        return fresh if learned is None else learned.restored(fresh)
+        return fresh if learned is None else learned.restored(fresh, now_s)
 
 
 def settings_of(service: ServiceSpec, most: Mapping[str, int] = NO_LIMITS) -> Settings:

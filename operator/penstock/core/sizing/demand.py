@@ -93,6 +93,14 @@ class Demand:
         count = bisect_right(self.history, at_s, key=_time)
         return replace(self, history=self.history[: max(2, count)])
 
+    def steady(self, at_s: float, level: float) -> "Demand":
+        """As if that had been the level until then, for as long as windows look back."""
+        since_s = at_s - LONGEST_WINDOW_S
+        blocks = range(int(LONGEST_WINDOW_S / NOISE_BLOCK_S) + 1)
+        passed = (NOISE_BLOCK_S * block for block in blocks)
+        history = tuple(Moment(since_s + each_s, level * each_s, level) for each_s in passed)
+        return replace(self, history=history, since_s=since_s)
+
     def resumed(self, at_s: float) -> "Demand":
         """As if no time had gone since the last look until then."""
         gone_s = at_s - self.history[-1].at_s

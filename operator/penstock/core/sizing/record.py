@@ -1,6 +1,6 @@
 """What sizing has learned of a service, small enough to be kept: a new operator goes on from it.
 
-The level of the demand is not in it: that is seen again within seconds.
+The level of the demand is not in it, as that is seen again within seconds: but in a silence.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,12 @@ from penstock.core.sizing.demand import Demand
 from penstock.core.sizing.hindsight import Hindsight
 from penstock.core.sizing.iteration import NUM_TERMS, TYPICAL, Fit
 from penstock.core.sizing.mixed import Known
+from penstock.core.sizing.silence import Silence
 from penstock.core.sizing.state import SizingState
 from penstock.core.sizing.traffic import Mean, Traffic
 from penstock.core.sizing.watch import Watch
 
-VERSION: Literal[7] = 7
+VERSION: Literal[8] = 8
 # What differs by less is the noise of the same load.
 NOTABLE_SHARE = 0.15
 # Windows before an iteration model is more than its prior.
@@ -27,9 +28,10 @@ MIN_WINDOWS = 5
 class Learned:
     """watch: the model of the iteration time. start_ups_s: of the last pods; counted: the names of those
     that are there. prompt to attended: means of the requests. demand: without its history. known: of
-    each variant, where there are some."""
+    each variant, where there are some. silence: that is waited out, where there is one. level: of the
+    demand before it."""
 
-    version: Literal[7]
+    version: Literal[8]
     watch: Watch
     start_ups_s: tuple[float, ...]
     counted: frozenset[str]
@@ -42,10 +44,13 @@ class Learned:
     demand: Demand
     hindsight: Hindsight
     known: Mapping[str, Known] = field(default_factory=dict)
+    silence: Silence | None = None
+    level: float = 0.0
 
     @classmethod
     def of(cls, state: SizingState) -> "Learned":
         traffic = state.traffic
+        is_silent = state.silence.lasts(state.news_s)
         return cls(
             version=VERSION,
             watch=state.watch.kept(),
@@ -60,10 +65,19 @@ class Learned:
             demand=state.demand.kept(),
             hindsight=state.hindsight.kept(),
             known={name: each.kept() for name, each in state.known.items()},
+            silence=state.silence if is_silent else None,
+            level=state.demand.level if is_silent else 0.0,
         )
 
-    def restored(self, fresh: SizingState) -> SizingState:
-        """A state that knows this, and has seen nothing yet."""
+    def restored(self, fresh: SizingState, now_s: float) -> SizingState:
+        """A state that knows this, and has seen nothing yet but a silence that goes on."""
+        known, silence = self._known(fresh), self.silence
+        if silence is None or silence.heard_s is None or not silence.lasts(now_s):
+            return known
+        demand = self.demand.steady(silence.heard_s, self.level)
+        return replace(known, demand=demand, silence=silence, news_s=now_s)
+
+    def _known(self, fresh: SizingState) -> SizingState:
         return replace(
             fresh,
             watch=self.watch,
@@ -84,7 +98,7 @@ class Learned:
         """
         if kept is None:
             return any(starts or fit.windows >= MIN_WINDOWS for fit, starts in self._fitted())
-        if self.known.keys() != kept.known.keys():
+        if self.known.keys() != kept.known.keys() or self.silence != kept.silence:
             return True
         pairs = [
             *(
