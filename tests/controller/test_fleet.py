@@ -1,8 +1,10 @@
 """Which engines are read: to scale by them, or for the faults of a rollout alone."""
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.controller.failures import Failures
 from penstock.controller.fleet import scale_targets
 from penstock.core.service import (
     COHORT_LABEL,
@@ -15,6 +17,7 @@ from penstock.core.shortage import Waiting
 from penstock.core.timestamps import parse_timestamp
 
 KEY = ("default", "chat")
+FAILURES = Failures(CollectorRegistry())
 OLD, NEW = "a" * 8, "b" * 8
 
 
@@ -60,7 +63,7 @@ def child(name, revision, cohort=""):
 def test_pods_without_traffic_are_read_for_faults_alone(mode, candidate, pods, beside):
     engines = [child("old", OLD), child("new", NEW), child("control", OLD, "control")]
     deployments = [child("chat-a", OLD), child("chat-b", NEW)]
-    (target,) = scale_targets({KEY: body(mode, candidate)}, deployments, engines)
+    (target,) = scale_targets({KEY: body(mode, candidate)}, deployments, engines, FAILURES)
     assert [view.name for view, _ in target.pods] == pods
     assert [view.name for view, _ in target.beside] == beside
     assert target.is_scaled == (mode != "External")
@@ -68,7 +71,7 @@ def test_pods_without_traffic_are_read_for_faults_alone(mode, candidate, pods, b
 
 def test_a_service_that_somebody_else_scales_is_not_read_without_a_rollout():
     engines, deployments = [child("old", OLD)], [child("chat-a", OLD)]
-    assert scale_targets({KEY: body("External")}, deployments, engines) == []
+    assert scale_targets({KEY: body("External")}, deployments, engines, FAILURES) == []
 
 
 def test_variants_are_told_apart_and_those_that_wait_for_a_node():
@@ -86,7 +89,7 @@ def test_variants_are_told_apart_and_those_that_wait_for_a_node():
     lost = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
     deployments = [of("a", "chat-a"), of("b", "chat-b"), of("gone", "chat-gone")]
     pods = [of("a", "a1"), of("b", "b1"), of("b", "b2", conditions=[lost])]
-    (target,) = scale_targets({KEY: service}, deployments, pods)
+    (target,) = scale_targets({KEY: service}, deployments, pods, FAILURES)
     assert (target.provisioned, target.by_variant) == (2, {"a": 1, "b": 1})
     assert [(view.name, view.variant) for view, _ in target.pods] == [
         ("a1", "a"), ("b1", "b"), ("b2", "b"),

@@ -1,12 +1,17 @@
 """The judge's loop: blocks from what gateways counted, verdicts, and a memory that outlives it."""
 
+import asyncio
 import json
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.controller import judge as judges
+from penstock.controller.failures import Failures
 from penstock.controller.judge import Judge, cases_of
 from penstock.controller.meter import Meter
+from penstock.controller.pasts import Pasts
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
 from penstock.core.canary.metric_gate import Unreadable
@@ -27,7 +32,7 @@ OLD, NEW = "a" * 8, "b" * 8
 
 class Kube:
     def __init__(self):
-        self.config_maps, self.writes, self.is_down = {}, 0, False
+        self.config_maps, self.writes, self.is_down, self.is_odd = {}, 0, False, False
 
     async def get(self, resource, namespace, name):
         if name not in self.config_maps:
@@ -37,6 +42,8 @@ class Kube:
     async def apply(self, body, *, manager):
         if self.is_down:
             raise Transient("down")
+        if self.is_odd:
+            raise KeyError("metadata")
         self.writes += 1
         self.config_maps[body["metadata"]["name"]] = json.loads(json.dumps(body))
 
@@ -66,6 +73,8 @@ class World:
         self.arms_of = {f"default/{name}": Arm() for name in ("new", "old", "control")}
         self.counted, self.corrupted_of = Counts(), {}
         self.metrics, self.answer, self.asked = [], 1.0, []
+        self.registry = CollectorRegistry()
+        self.failures = Failures(self.registry)
         self.begin_anew()
 
     def begin_anew(self):
@@ -74,8 +83,9 @@ class World:
             self,
             Meter(self),
             services=lambda: {KEY: self.body()},
-            cases=lambda: cases_of({KEY: self.body()}, self.deployments, self.pods),
+            cases=lambda: cases_of({KEY: self.body()}, self.deployments, self.pods, self.failures),
             changed=self.changed.append,
+            failures=self.failures,
         )
 
     def arms(self, key):
@@ -120,6 +130,10 @@ class World:
                 Arm(requests=requests, ttft=ttft, tpot=tpot, output=Moments.of([1.0] * requests))
             )
         await self.judge.tick(self.now_s)
+
+    def errors(self):
+        name = "penstock_operator_unexpected_errors_total"
+        return self.registry.get_sample_value(name, {"loop": "judge"})
 
     def said(self):
         return self.judge.judgement(KEY, "uid-chat-b")
@@ -312,3 +326,63 @@ async def test_a_fault_of_a_copy_is_told_within_its_block(world):
     world.corrupted_of["default/new"] = 1
     await world.block(length_s=2.0)
     assert isinstance(world.said().verdict, Abort)
+
+
+async def test_a_canary_that_cannot_be_judged_stops_no_other(world):
+    """Its status says no times, its pods no labels, its record no numbers."""
+    other = ("default", "other")
+    body = world.body() | {"status": {"rollout": {"phase": "Judging"}, "candidateRevision": NEW}}
+    body["metadata"] = body["metadata"] | {"name": "other"}
+    odd = {"metadata": {"namespace": "default", "labels": {SERVICE_LABEL: "other"}}}
+
+    def cases():
+        services = {other: body, KEY: world.body()}
+        return cases_of(
+            services, [odd, *world.deployments], [odd, *world.pods], world.failures
+        )  # fmt: skip
+
+    world.judge._cases = cases
+    for _ in range(2):
+        await world.block()
+    assert isinstance(world.said().verdict, Continue)
+    assert world.errors() == 2
+
+
+async def test_an_error_in_one_canarys_judgement_is_counted_and_it_is_judged_again(world):
+    await world.block()
+    world.kube.is_odd = True
+    await world.block()
+    assert (world.said(), world.errors()) == (None, 1)
+    world.kube.is_odd = False
+    await world.block()
+    assert isinstance(world.said().verdict, Continue)
+
+
+async def test_a_tick_that_fails_is_followed_by_the_next(world, monkeypatch):
+    monkeypatch.setattr(judges, "LOOK_S", 0.0)
+    ticks, done = 0, asyncio.Event()
+
+    def cases():
+        nonlocal ticks
+        ticks += 1
+        if ticks == 3:
+            done.set()
+        raise KeyError("status")
+
+    world.judge._cases = cases
+    loop = asyncio.create_task(world.judge.run())
+    await done.wait()
+    loop.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loop
+    assert world.errors() >= 2
+
+
+async def test_a_past_that_cannot_be_kept_is_of_one_service_alone(world):
+    world.phase = "Stable"
+    bodies = {("default", "odd"): {"status": []}, KEY: world.body()}
+    pasts = Pasts(lambda: bodies, world.counts, world.failures)
+    for now_s in (0.0, 60.0):
+        pasts.look(now_s)
+    assert pasts._pasts.keys() == {KEY}
+    assert world.errors() == 2

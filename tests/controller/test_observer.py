@@ -3,9 +3,12 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+from prometheus_client import CollectorRegistry
+
 from penstock.adapters import feed as feeds
 from penstock.adapters.clock import steady
 from penstock.adapters.scrape import Scraper
+from penstock.controller.failures import Failures
 from penstock.controller.observer import Observer
 from penstock.core.feed import VERSION, Feed
 
@@ -49,7 +52,7 @@ async def test_who_obeys_what():
     ):
         pods = None
         scraper = Scraper(steady)
-        observer = Observer(scraper, lambda: pods)
+        observer = Observer(scraper, lambda: pods, Failures(CollectorRegistry()))
         await observer.look([])
         assert observer.obeyed(KEY) is None
         pods = [ahead, ending, elsewhere, silent, dead]

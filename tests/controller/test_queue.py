@@ -2,8 +2,13 @@
 
 import asyncio
 
+import pytest
+from prometheus_client import CollectorRegistry
+
+from penstock.controller import queue as queues
+from penstock.controller.failures import Failures
 from penstock.controller.queue import Key, WorkQueue
-from penstock.errors import Transient
+from penstock.errors import Forbidden, Transient
 
 KEY = ("default", "chat")
 
@@ -22,7 +27,7 @@ async def test_a_key_runs_once_at_a_time_and_once_more_when_it_changed() -> None
         if runs == 2:
             again.set()
 
-    queue = WorkQueue(handle)
+    queue = WorkQueue(handle, Failures(CollectorRegistry()))
     queue.add(KEY)
     await asyncio.sleep(0)
     for _ in range(5):
@@ -42,7 +47,7 @@ async def test_a_change_ends_the_pause_after_an_error() -> None:
             raise Transient("not now", delay_s=3600)
         done.set()
 
-    queue = WorkQueue(handle)
+    queue = WorkQueue(handle, Failures(CollectorRegistry()))
     queue.add(KEY)
     await failed.wait()
     while not done.is_set():
@@ -60,9 +65,51 @@ async def test_an_error_is_tried_again_without_a_change() -> None:
             raise Transient("not now", delay_s=0.01)
         done.set()
 
-    WorkQueue(handle).add(KEY)
+    WorkQueue(handle, Failures(CollectorRegistry())).add(KEY)
     await done.wait()
     assert tries == 3
+
+
+async def test_an_error_that_nobody_expected_is_tried_again_and_counted() -> None:
+    registry, done, tries = CollectorRegistry(), asyncio.Event(), 0
+
+    async def handle(_: Key) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise KeyError("reason")
+        done.set()
+
+    WorkQueue(handle, Failures(registry)).add(KEY)
+    await done.wait()
+    name = "penstock_operator_unexpected_errors_total"
+    assert registry.get_sample_value(name, {"loop": "reconcile"}) == 1
+
+
+async def test_a_change_that_each_error_makes_does_not_end_the_pause_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A refusal that is worded anew each time is written to the status, and that is a change."""
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(queues.asyncio, "sleep", noted)
+    enough = asyncio.Event()
+
+    async def handle(key: Key) -> None:
+        queue.add(key)
+        if len(slept) == 8:
+            enough.set()
+        raise Forbidden("request 123")
+
+    queue = WorkQueue(handle, Failures(CollectorRegistry()))
+    queue.add(KEY)
+    await enough.wait()
+    assert slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
 async def test_a_key_that_asks_for_it_is_called_again_and_only_its_last_wish_counts() -> None:
@@ -74,7 +121,7 @@ async def test_a_key_that_asks_for_it_is_called_again_and_only_its_last_wish_cou
         calls += 1
         return next(waits)
 
-    queue = WorkQueue(handle)
+    queue = WorkQueue(handle, Failures(CollectorRegistry()))
     queue.add(KEY)
     await asyncio.sleep(0.05)
     assert calls == 1

@@ -4,9 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from penstock.adapters import feed as feeds
 from penstock.adapters.scrape import Scraper
+from penstock.controller.failures import Failures
 from penstock.controller.fleet import ScaleTarget
 from penstock.controller.memory import Memory
 from penstock.controller.observer import Observer
@@ -135,7 +137,8 @@ def gateway_pod(port, name):
 
 
 class World:
-    """key: of the service. now_s: goes on by itself from one tick to the next."""
+    """key: of the service. now_s: goes on by itself from one tick to the next. others: targets of
+    other services."""
 
     key = KEY
     now_s = 1_000_000.0
@@ -146,6 +149,7 @@ class World:
     accelerator = None
     reported = None
     variants = ()
+    others = ()
 
     def __init__(self, engine_port):
         self.engine_address = f"127.0.0.1:{engine_port}"
@@ -155,15 +159,22 @@ class World:
         self.gateways, self.changed, self.quotas = [], [], []
         self.begin_anew()
 
+    def errors(self, loop):
+        name = "penstock_operator_unexpected_errors_total"
+        return self.registry.get_sample_value(name, {"loop": loop})
+
     def begin_anew(self):
         """As another leader would."""
         self.recorder = Recorder()
+        self.registry = CollectorRegistry()
+        failures = Failures(self.registry)
         self.scaler = Scaler(
-            Observer(self.scraper, lambda: self.gateways),
-            Sizer(Memory(self.kube), self.recorder),
+            Observer(self.scraper, lambda: self.gateways, failures),
+            Sizer(Memory(self.kube), self.recorder, failures),
             targets=self.targets,
             quotas=lambda: self.quotas,
             changed=self.changed.append,
+            failures=failures,
         )
 
     def targets(self):
@@ -179,7 +190,8 @@ class World:
             ScaleTarget(
                 service, self.provisioned, pods, self.reported, by_variant=asked,
                 waiting=self.waiting,
-            )
+            ),
+            *self.others,
         ]  # fmt: skip
 
     async def tick(self, times=1):

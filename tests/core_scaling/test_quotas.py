@@ -36,7 +36,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "quotas", "held", "expected"), CASES, ids=lambda v: v)
 def test_budgets(name: str, quotas: list[Any], held: int, expected: dict[Any, int]) -> None:
-    assert budgets(quotas, {POOL: held}) == expected
+    assert budgets(quotas, {POOL: held}).limits == expected
 
 
 def decided(desired: int) -> Decision:
@@ -98,3 +98,21 @@ def test_of_each_variant_its_own_accelerators_are_shared() -> None:
 def test_a_variant_without_room_is_known_beforehand() -> None:
     assert most_by_variant(on_two("a"), {POOL: 3}) == {"gpu": 3}
     assert most_by_variant(on_two("a"), {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("hard", "left"),
+    [("1e3", 1000), ("1Pi", 2**50), ("2500m", 2), ("100m", 0), ("4E", 4 * 10**18)],
+)
+def test_a_quota_in_any_form_is_counted(hard: str, left: int) -> None:
+    found = budgets([quota({GPU: hard})], {})
+    assert (found.limits, found.unreadable) == ({POOL: left}, ())
+
+
+def test_a_quota_that_cannot_be_read_is_named_and_hides_no_other() -> None:
+    found = budgets([quota({GPU: "many"}), quota({GPU: "4"}, {GPU: "?"}), quota({GPU: "3"})], {})
+    assert found.limits == {POOL: 3}
+    assert [sentence[:44] for sentence in found.unreadable] == [
+        "the ResourceQuota default/q is not counted: "
+    ] * 2
+    assert "'many' is no quantity" in found.unreadable[0]

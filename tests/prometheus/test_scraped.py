@@ -4,6 +4,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from penstock.adapters.clock import steady
 from penstock.adapters.promql import Server
@@ -11,6 +12,7 @@ from penstock.adapters.scrape import Scraper
 from penstock.adapters.scraped import PODS_PER_QUERY, Scraped, readings
 from penstock.api.convert import to_core
 from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.controller.failures import Failures
 from penstock.controller.fleet import ScaleTarget
 from penstock.controller.observer import Observer
 from penstock.core.signals import STALE_S, EngineReading, Missing, PodView
@@ -160,7 +162,7 @@ def target(address):
 
 async def test_the_engine_itself_is_heard_first(prometheus, engine, scraper):
     """Prometheus only while it cannot be read, and never with numbers older than its own."""
-    observer = Observer(scraper, list, scraped(prometheus))
+    observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
 
     async def look(address):
         seen = (await observer.look([target(address)]))["default", "chat"]
@@ -186,7 +188,7 @@ async def test_the_engine_itself_is_heard_first(prometheus, engine, scraper):
 
 
 async def test_when_both_are_silent(prometheus, scraper):
-    observer = Observer(scraper, list, scraped(prometheus))
+    observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
     prometheus.process.send_signal(signal.SIGSTOP)
     try:
         (seen,) = (await observer.look([target(NOBODY)])).values()

@@ -145,14 +145,16 @@ class Leader:
         observer = Observer(
             self._scraper,
             lambda: self._gateways if self._gateways.synced.is_set() else None,
+            health.failures,
             None if settings.prometheus is None else Scraped(settings.prometheus, steady),
         )
         self._scaler = Scaler(
             observer,
-            Sizer(Memory(kube), recorder),
+            Sizer(Memory(kube), recorder, health.failures),
             targets=self._targets,
             quotas=lambda: self._quotas,
             changed=lambda key: self._queue.add(key),
+            failures=health.failures,
         )
         self._judge = Judge(
             kube,
@@ -161,6 +163,7 @@ class Leader:
             services=lambda: self._services,
             cases=self._cases,
             changed=lambda key: self._queue.add(key),
+            failures=health.failures,
         )
         self._reconciler = Reconciler(
             kube,
@@ -170,7 +173,7 @@ class Leader:
             judgement=self._judge.judgement,
             obeyed=observer.obeyed,
         )
-        self._queue = WorkQueue(self._reconcile)
+        self._queue = WorkQueue(self._reconcile, health.failures)
 
     async def watch_over(self) -> None:
         """Raises what ended `lead`; the election itself does not look at its task."""
@@ -220,10 +223,10 @@ class Leader:
                 self._queue.add(key)
 
     def _targets(self) -> list[ScaleTarget]:
-        return scale_targets(self._services, *self._children())
+        return scale_targets(self._services, *self._children(), self._health.failures)
 
     def _cases(self) -> list[Case]:
-        return cases_of(self._services, *self._children())
+        return cases_of(self._services, *self._children(), self._health.failures)
 
     def _children(self) -> tuple[list[Object], list[Object]]:
         """Deployments and pods, as the watches know them."""

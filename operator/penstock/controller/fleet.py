@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
+from penstock.controller.failures import Failures
 from penstock.core.observed import ObservedDeployment, ObservedPod
 from penstock.core.quotas import Pool, pools_of
 from penstock.core.scaling_report import ScalingReport
@@ -49,46 +50,61 @@ class GatewayPod:
 
 
 def scale_targets(
-    services: Mapping[Key, Object], deployments: Iterable[Object], pods: Iterable[Object]
+    services: Mapping[Key, Object],
+    deployments: Iterable[Object],
+    pods: Iterable[Object],
+    failures: Failures,
 ) -> list[ScaleTarget]:
     """Services with traffic whose replicas Penstock decides, and any with a rollout under way."""
-    pods_of: dict[Key, list[ObservedPod]] = {}
-    for pod in pods:
-        pods_of.setdefault(_service_of(pod), []).append(ObservedPod.of(pod))
-    deployments_of: dict[Key, list[ObservedDeployment]] = {}
-    for deployment_body in deployments:
-        made = ObservedDeployment.of(deployment_body)
-        deployments_of.setdefault(_service_of(deployment_body), []).append(made)
+    pods_of, deployments_of = by_service(pods), by_service(deployments)
     targets = []
     for key, body in services.items():
-        try:
-            spec = to_core(body)
-        except InvalidService:
-            continue
-        status = body.get("status", {})
-        sides = {share.side for share in traffic_of(status)}
-        asked: Counter[str] = Counter()
-        for deployment in deployments_of.get(key, []):
-            if deployment.side in sides and deployment.variant in spec.placed:
-                asked[deployment.variant] += deployment.replicas
-        serving = [pod for pod in pods_of.get(key, []) if pod.role == SERVE]
-        is_scaled = asked.total() > 0 and spec.scaling.mode != "External"
-        scaled = [pod for pod in serving if is_scaled and pod.side in sides]
-        is_rolled = bool(status.get("candidateRevision"))
-        beside = [pod for pod in serving if is_rolled and pod not in scaled]
-        if is_scaled or beside:
-            targets.append(
-                ScaleTarget(
-                    service=spec,
-                    provisioned=asked.total(),
-                    pods=tuple(map(_addressed, scaled)),
-                    reported=ScalingReport.of(status),
-                    beside=tuple(map(_addressed, beside)),
-                    by_variant=asked if spec.variants else {},
-                    waiting=_waiting(scaled) if spec.variants else {},
-                )
-            )
+        with failures.contained("scaler", "/".join(key)):
+            target = _target(body, deployments_of.get(key, ()), pods_of.get(key, ()))
+            if target is not None:
+                targets.append(target)
     return targets
+
+
+def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
+    """Children of services, by the namespace and the name of the service."""
+    found: dict[Key, list[Object]] = {}
+    for child in children:
+        metadata = child["metadata"]
+        key = metadata["namespace"], metadata.get("labels", {}).get(SERVICE_LABEL, "")
+        found.setdefault(key, []).append(child)
+    return found
+
+
+def _target(
+    body: Object, deployments: Iterable[Object], pods: Iterable[Object]
+) -> ScaleTarget | None:
+    try:
+        spec = to_core(body)
+    except InvalidService:
+        return None
+    status = body.get("status", {})
+    sides = {share.side for share in traffic_of(status)}
+    asked: Counter[str] = Counter()
+    for deployment in map(ObservedDeployment.of, deployments):
+        if deployment.side in sides and deployment.variant in spec.placed:
+            asked[deployment.variant] += deployment.replicas
+    serving = [pod for pod in map(ObservedPod.of, pods) if pod.role == SERVE]
+    is_scaled = asked.total() > 0 and spec.scaling.mode != "External"
+    scaled = [pod for pod in serving if is_scaled and pod.side in sides]
+    is_rolled = bool(status.get("candidateRevision"))
+    beside = [pod for pod in serving if is_rolled and pod not in scaled]
+    if not is_scaled and not beside:
+        return None
+    return ScaleTarget(
+        service=spec,
+        provisioned=asked.total(),
+        pods=tuple(map(_addressed, scaled)),
+        reported=ScalingReport.of(status),
+        beside=tuple(map(_addressed, beside)),
+        by_variant=asked if spec.variants else {},
+        waiting=_waiting(scaled) if spec.variants else {},
+    )
 
 
 def _waiting(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
@@ -147,8 +163,3 @@ def _view(pod: ObservedPod) -> PodView:
         reading=None,
         variant=pod.variant,
     )
-
-
-def _service_of(child: Object) -> Key:
-    metadata = child["metadata"]
-    return metadata["namespace"], metadata["labels"].get(SERVICE_LABEL, "")

@@ -8,6 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from penstock.adapters.clock import monotonic
 from penstock.controller import recorder as recordings
+from penstock.controller.failures import Failures
 
 # Kopf ends a silent watch after 70 s and begins another; a leader that hears nothing for longer
 # has lost its ears.
@@ -28,6 +29,7 @@ class Health:
         self.events = Counter(
             "penstock_operator_watch_events", "Events from watches.", registry=self.registry
         )
+        self.failures = Failures(self.registry)
         self._beat_s = monotonic()
 
     async def beat(self) -> None:

@@ -13,6 +13,8 @@ from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import CONFIG_MAPS
 from penstock.api.convert import InvalidService, to_core
+from penstock.controller.failures import Failures
+from penstock.controller.fleet import by_service
 from penstock.controller.meter import Meter
 from penstock.controller.pasts import Pasts
 from penstock.core.canary.counts import Counts
@@ -29,7 +31,7 @@ from penstock.core.observed import ObservedDeployment, ObservedPod
 from penstock.core.rollout.blocks import Sides, block_of
 from penstock.core.rollout.phases import Phase
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
-from penstock.core.service import CONTROL, SERVE, SERVICE_LABEL, ServiceSpec
+from penstock.core.service import CONTROL, SERVE, ServiceSpec
 from penstock.errors import KubeError, NotFound
 
 logger = logging.getLogger(__name__)
@@ -113,11 +115,13 @@ class Judge:
         services: Callable[[], Mapping[Key, Object]],
         cases: Callable[[], list[Case]],
         changed: Callable[[Key], None],
+        failures: Failures,
     ) -> None:
         self._kube = kube
+        self._failures = failures
         self._sight = sight
         self._meter = meter
-        self._pasts = Pasts(services, sight.counts)
+        self._pasts = Pasts(services, sight.counts, failures)
         self._cases = cases
         self._changed = changed
         self._open: dict[Key, _Open] = {}
@@ -131,7 +135,8 @@ class Judge:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self.tick(monotonic())
+            with self._failures.contained("judge"):
+                await self.tick(monotonic())
             await asyncio.sleep(LOOK_S)
 
     async def tick(self, now_s: float) -> None:
@@ -142,10 +147,11 @@ class Judge:
         await asyncio.gather(*(self._judge_or_say(*each, now_s) for each in cases.items()))
 
     async def _judge_or_say(self, key: Key, case: Case, now_s: float) -> None:
-        try:
-            await self._look(key, case, now_s)
-        except KubeError as error:
-            logger.warning("%s/%s: not judged: %s", *key, error)
+        with self._failures.contained("judge", "/".join(key)):
+            try:
+                await self._look(key, case, now_s)
+            except KubeError as error:
+                logger.warning("%s/%s: not judged: %s", *key, error)
 
     async def _look(self, key: Key, case: Case, now_s: float) -> None:
         arms = self._sight.arms(key)
@@ -233,33 +239,38 @@ def _of_copies(case: Case, before: Trial, block: Block) -> tuple[Trial, Judgemen
 
 
 def cases_of(
-    services: Mapping[Key, Object], deployments: Iterable[Object], pods: Iterable[Object]
+    services: Mapping[Key, Object],
+    deployments: Iterable[Object],
+    pods: Iterable[Object],
+    failures: Failures,
 ) -> list[Case]:
     """The canaries among these services, from the API server's objects as they are known here."""
-    judged = {k: body for k, body in services.items() if _phase(body) in (*JUDGED, SHADOWED)}
-    pods_of: dict[Key, list[ObservedPod]] = {}
-    for body in pods:
-        if _service_of(body) in judged:
-            pods_of.setdefault(_service_of(body), []).append(ObservedPod.of(body))
-    uids = {
-        (*_service_of(body), *ObservedDeployment.of(body).side): body["metadata"]["uid"]
-        for body in sorted(deployments, key=_name, reverse=True)  # of several variants the first
-        if _service_of(body) in judged
-    }
+    pods_of, deployments_of = by_service(pods), by_service(deployments)
     cases = []
-    for key, body in judged.items():
-        status = body["status"]
-        revision = status.get("candidateRevision", "")
-        uid = uids.get((*key, revision, ""))
-        try:
-            service = to_core(body)
-        except InvalidService:
-            continue
-        if uid is not None:
-            stable = status.get("stableRevision", "")
-            case = _case(service, revision, stable, uid, pods_of.get(key, []))
-            cases.append(replace(case, is_shadowed=_phase(body) == SHADOWED))
+    for key, body in services.items():
+        with failures.contained("judge", "/".join(key)):
+            if _phase(body) in (*JUDGED, SHADOWED):
+                cases += _cases(body, deployments_of.get(key, []), pods_of.get(key, []))
     return cases
+
+
+def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[Case]:
+    """One, or none where the spec cannot be read or the canary has no Deployment yet."""
+    status = body["status"]
+    revision, stable = status.get("candidateRevision", ""), status.get("stableRevision", "")
+    try:
+        service = to_core(body)
+    except InvalidService:
+        return []
+    canary = [
+        each["metadata"]["uid"]
+        for each in sorted(deployments, key=_name)  # of several variants the first
+        if ObservedDeployment.of(each).side == (revision, "")
+    ]
+    if not canary:
+        return []
+    case = _case(service, revision, stable, canary[0], list(map(ObservedPod.of, pods)))
+    return [replace(case, is_shadowed=_phase(body) == SHADOWED)]
 
 
 def _name(body: Object) -> str:
@@ -294,8 +305,3 @@ def _names(service: ServiceSpec, pods: list[ObservedPod]) -> frozenset[str]:
 def _phase(body: Object) -> str:
     phase: str = (body.get("status", {}).get("rollout") or {}).get("phase", "")
     return phase
-
-
-def _service_of(child: Object) -> Key:
-    metadata = child["metadata"]
-    return metadata["namespace"], metadata["labels"].get(SERVICE_LABEL, "")

@@ -1,13 +1,14 @@
 """One look at every service: its engines and the gateways, all at the same time."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from penstock.adapters.kube import Object
 from penstock.adapters.scrape import Scraper
 from penstock.adapters.scraped import Scraped
+from penstock.controller.failures import Failures
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts
 from penstock.core.feed import Arms, Feed, Gateways
@@ -25,9 +26,11 @@ class Observer:
         self,
         scraper: Scraper,
         gateways: Callable[[], Iterable[Object] | None],
+        failures: Failures,
         scraped: Scraped | None = None,
     ) -> None:
         self._scraper = scraper
+        self._failures = failures
         self._scraped = scraped
         self._pods = gateways
         self._gateways = Gateways()
@@ -38,9 +41,9 @@ class Observer:
     async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         targets = list(targets)
         missing, views, beside = await asyncio.gather(
-            self._read_gateways(),
-            asyncio.gather(*(self._read_engines(t.service.namespace, t.pods) for t in targets)),
-            asyncio.gather(*(self._read_engines(t.service.namespace, t.beside) for t in targets)),
+            self._gateways_or_missing(),
+            asyncio.gather(*(self._engines_of(t.service.key, t.pods) for t in targets)),
+            asyncio.gather(*(self._engines_of(t.service.key, t.beside) for t in targets)),
         )
         readings = {
             f"{target.service.namespace}/{pod.name}": pod.reading
@@ -95,6 +98,26 @@ class Observer:
 
     def _reading(self, key: Key) -> GatewayReading | None:
         return self._gateways.sums.get("/".join(key))
+
+    async def _engines_of(
+        self, key: Key, pods: Sequence[tuple[PodView, str]]
+    ) -> tuple[PodView, ...]:
+        """What a service's engines say. An unexpected error is as if they had said nothing."""
+        views = tuple(
+            replace(view, reading=Missing(view.name, "it could not be read"))
+            if view.phase == "Ready"
+            else view
+            for view, _ in pods
+        )
+        with self._failures.contained("observer", "/".join(key)):
+            views = await self._read_engines(key[0], pods)
+        return views
+
+    async def _gateways_or_missing(self) -> Missing | None:
+        missing: Missing | None = Missing("gateway", "it could not be read")
+        with self._failures.contained("observer", "gateways"):
+            missing = await self._read_gateways()
+        return missing
 
     async def _read_engines(
         self, namespace: str, pods: Iterable[tuple[PodView, str]]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from penstock.adapters.kube import Object
+from penstock.controller.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History
 from penstock.core.rollout.past import Past
@@ -19,7 +20,9 @@ class Pasts:
         self,
         services: Callable[[], Mapping[Key, Object]],
         counts: Callable[[Key], Counts | None],
+        failures: Failures,
     ) -> None:
+        self._failures = failures
         self._services = services
         self._counts = counts
         self._pasts: dict[Key, Past] = {}
@@ -31,12 +34,16 @@ class Pasts:
         self._pasts = {key: past for key, past in self._pasts.items() if key in services}
         self._paused &= services.keys()
         for key, body in services.items():
-            status, total = body.get("status", {}), self._counts(key)
-            if (status.get("rollout") or {}).get("phase") not in CALM:
-                self._paused.add(key)
-            elif total is not None:
-                self._pasts[key] = self._past(key, status, total).after(now_s, total)
-                self._paused.discard(key)
+            with self._failures.contained("judge", "/".join(key)):
+                self._look_at(key, body.get("status", {}), now_s)
+
+    def _look_at(self, key: Key, status: Object, now_s: float) -> None:
+        total = self._counts(key)
+        if (status.get("rollout") or {}).get("phase") not in CALM:
+            self._paused.add(key)
+        elif total is not None:
+            self._pasts[key] = self._past(key, status, total).after(now_s, total)
+            self._paused.discard(key)
 
     def _past(self, key: Key, status: Object, total: Counts) -> Past:
         stable = status.get("stableRevision") or ""

@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from penstock.controller.failures import Failures
 from penstock.errors import KubeError, Transient
 
 logger = logging.getLogger(__name__)
@@ -13,18 +14,26 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 30.0
+# A change that comes sooner than this after an error waits for it. It doubles with each error in a
+# row: a refusal that is worded anew each time changes the status, and that is a change.
+FIRST_REST_S, LAST_REST_S = 0.1, 5.0
 
 
 class WorkQueue:
     """Calls `handle(key)` for each added key; it says in how many seconds it wants to be called again.
 
-    An error is retried with growing, jittered pauses.
+    An error is retried with growing, jittered pauses, whatever kind of error it is.
     """
 
     def __init__(
-        self, handle: Callable[[Key], Awaitable[float | None]], *, workers: int = 8
+        self,
+        handle: Callable[[Key], Awaitable[float | None]],
+        failures: Failures,
+        *,
+        workers: int = 8,
     ) -> None:
         self._handle = handle
+        self._failures = failures
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._dirty: set[Key] = set()
         self._pauses: dict[Key, asyncio.Event] = {}
@@ -40,23 +49,35 @@ class WorkQueue:
             self._tasks[key] = asyncio.create_task(self._work(key))
 
     async def _work(self, key: Key) -> None:
-        retry_s = FIRST_RETRY_S
+        retry_s, rest_s = FIRST_RETRY_S, FIRST_REST_S
         try:
             while key in self._dirty:
                 self._dirty.discard(key)
-                try:
-                    async with self._slots:
-                        self._set_alarm(key, await self._handle(key))
-                    retry_s = FIRST_RETRY_S
-                except KubeError as error:
-                    logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
-                    asked_s = error.delay_s if isinstance(error, Transient) else None
-                    jitter = 0.5 + random.random()  # noqa: S311 - spreads retries
-                    await self._pause(key, asked_s or retry_s * jitter)
-                    retry_s = min(retry_s * 2, LAST_RETRY_S)
-                    self._dirty.add(key)
+                error = await self._run(key)
+                if error is None:
+                    retry_s, rest_s = FIRST_RETRY_S, FIRST_REST_S
+                    continue
+                asked_s = error.delay_s if isinstance(error, Transient) else None
+                jitter = 0.5 + random.random()  # noqa: S311 - spreads retries
+                await asyncio.sleep(rest_s)
+                await self._pause(key, (asked_s or retry_s * jitter) - rest_s)
+                retry_s, rest_s = min(retry_s * 2, LAST_RETRY_S), min(rest_s * 2, LAST_REST_S)
+                self._dirty.add(key)
         finally:
             self._tasks.pop(key, None)
+
+    async def _run(self, key: Key) -> Exception | None:
+        """What went wrong, logged."""
+        try:
+            async with self._slots:
+                self._set_alarm(key, await self._handle(key))
+        except KubeError as error:
+            logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
+            return error
+        except Exception as error:  # noqa: BLE001 - tried again, as the others are
+            self._failures.report("reconcile", "/".join(key), error)
+            return error
+        return None
 
     def _set_alarm(self, key: Key, after_s: float | None) -> None:
         """Only the last one counts."""
@@ -67,6 +88,9 @@ class WorkQueue:
             self._alarms[key] = loop.call_later(after_s, self.add, key)
 
     async def _pause(self, key: Key, seconds: float) -> None:
+        """Until then, or until the key changes."""
+        if key in self._dirty or seconds <= 0:
+            return
         self._pauses[key] = asyncio.Event()
         try:
             with contextlib.suppress(TimeoutError):

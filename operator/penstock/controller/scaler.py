@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from penstock.adapters.clock import monotonic, wall
 from penstock.adapters.kube import Object
+from penstock.controller.failures import Failures
 from penstock.controller.fleet import Key, ScaleTarget, accelerators_held
 from penstock.controller.observer import Observer
 from penstock.controller.sizer import Sizer
@@ -41,9 +42,11 @@ class Scaler:
         targets: Callable[[], list[ScaleTarget]],
         quotas: Callable[[], Iterable[Object]],
         changed: Callable[[Key], None],
+        failures: Failures,
     ) -> None:
         self._observer = observer
         self._sizer = sizer
+        self._failures = failures
         self._targets = targets
         self._quotas = quotas
         self._changed = changed
@@ -51,6 +54,7 @@ class Scaler:
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
         self._shortages: dict[Key, Shortages] = {}
+        self._unreadable: tuple[str, ...] = ()
 
     def report(self, key: Key) -> ScalingReport | None:
         return self._reports.get(key)
@@ -59,7 +63,8 @@ class Scaler:
         """Until cancelled."""
         while True:
             started_s = monotonic()
-            await self.tick()
+            with self._failures.contained("scaler"):
+                await self.tick()
             await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
 
     async def tick(self) -> None:
@@ -73,23 +78,44 @@ class Scaler:
         self._shortages = {k: v for k, v in self._shortages.items() if k in alive}
         self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
         seen = await self._observer.look([self._as_seen(target) for target in looked_at])
-        limits = quotas.budgets(self._quotas(), accelerators_held(targets))
+        limits = self._limits(targets)
         decisions = await asyncio.gather(
             *(self._decided(t, seen[t.service.key], limits) for t in targets)
         )
-        made = [(t, d) for t, d in zip(targets, decisions, strict=True) if d is not None]
+        by_namespace: dict[str, list[tuple[ScaleTarget, Decision]]] = {}
+        for target, decision in zip(targets, decisions, strict=True):
+            if decision is not None:
+                by_namespace.setdefault(target.service.namespace, []).append((target, decision))
+        for namespace, made in by_namespace.items():
+            with self._failures.contained("scaler", namespace):
+                self._grant(made, limits)
+
+    def _limits(self, targets: Sequence[ScaleTarget]) -> Mapping[Pool, int]:
+        found = quotas.budgets(self._quotas(), accelerators_held(targets))
+        if found.unreadable != self._unreadable:
+            self._unreadable = found.unreadable
+            for sentence in found.unreadable:
+                logger.warning("%s", sentence)
+        return found.limits
+
+    def _grant(
+        self, made: Sequence[tuple[ScaleTarget, Decision]], limits: Mapping[Pool, int]
+    ) -> None:
+        """A quota belongs to a namespace, so the services of one share it among themselves."""
         granted = quotas.within([(target.service, decision) for target, decision in made], limits)
         for (target, _), decision in zip(made, granted, strict=True):
-            self._remember(target, decision)
+            with self._failures.contained("scaler", "/".join(target.service.key)):
+                self._remember(target, decision)
 
     async def _decided(
         self, target: ScaleTarget, seen: Observation, limits: Mapping[Pool, int]
     ) -> Decision | None:
-        try:
-            return await self._decide(target, seen, limits)
-        except KubeError as error:
-            logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
-            return None
+        with self._failures.contained("scaler", "/".join(target.service.key)):
+            try:
+                return await self._decide(target, seen, limits)
+            except KubeError as error:
+                logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
+        return None
 
     async def _decide(
         self, target: ScaleTarget, seen: Observation, limits: Mapping[Pool, int]

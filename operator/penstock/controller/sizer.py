@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
+from penstock.controller.failures import Failures
 from penstock.controller.memory import Key, Memory
 from penstock.controller.recorder import Recorder
 from penstock.core.recording import Settings, Tick
@@ -19,8 +20,9 @@ NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
 class Sizer:
-    def __init__(self, memory: Memory, recorder: Recorder) -> None:
+    def __init__(self, memory: Memory, recorder: Recorder, failures: Failures) -> None:
         self._memory = memory
+        self._failures = failures
         self._recorder = recorder
         self._states: dict[Key, tuple[str, SizingState]] = {}  # with the service's uid
 
@@ -38,9 +40,12 @@ class Sizer:
         state = await self._state(service, settings.rule, seen.now_s)
         decision, after = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
         self._states[service.key] = (service.uid, after)
-        self._recorder.tell(service.key, Tick(settings, state, seen, decision))
-        is_idle = after.traffic.arrivals == 0
-        await self._memory.keep(service, Learned.of(after), seen.now_s, is_idle=is_idle)
+        # A decision that cannot be recorded or remembered counts all the same.
+        with self._failures.contained("recorder", "/".join(service.key)):
+            self._recorder.tell(service.key, Tick(settings, state, seen, decision))
+        with self._failures.contained("memory", "/".join(service.key)):
+            is_idle = after.traffic.arrivals == 0
+            await self._memory.keep(service, Learned.of(after), seen.now_s, is_idle=is_idle)
         return decision
 
     async def _state(self, service: ServiceSpec, rule: Sizing, now_s: float) -> SizingState:

@@ -2,22 +2,36 @@
 
 import re
 
-_SCALES = {
-    "m": 1e-3, "": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
-    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
+# Powers of ten and of two by suffix.
+_DECIMAL = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
 }  # fmt: skip
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+# "1E" is an exa, "1E3" has an exponent.
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([numkMGTPE]|[KMGTPE]i)?)",
+    re.ASCII,
+)
+# Kubernetes caps quantities at this.
+MAX_QUANTITY = 2**63 - 1
 
+# What the API of Penstock takes.
 QUANTITY_PATTERN = r"^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
 _UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 
 
 def parse_quantity(text: str) -> float:
-    """`512Mi` -> 536870912.0. Raises ValueError."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)", text)
-    if match is None or match[2] not in _SCALES:
+    """A quantity in any form that Kubernetes takes: `512Mi` -> 536870912.0. Raises ValueError."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is no quantity")
-    return float(match[1]) * _SCALES[match[2]]
+    number, exponent, suffix = match[1], match[2], match[3] or ""
+    if suffix in _BINARY:
+        value = float(number) * 2.0 ** _BINARY[suffix]
+    else:
+        value = float(f"{number}e{exponent or _DECIMAL[suffix]}")
+    return max(-float(MAX_QUANTITY), min(value, float(MAX_QUANTITY)))
 
 
 def parse_duration_s(text: str) -> float:

@@ -1,7 +1,7 @@
 """What a namespace's ResourceQuotas leave for its services, and how they share it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.core.budget import Claim, Grant, share
 from penstock.core.quantity import parse_quantity
@@ -13,6 +13,15 @@ Pool = tuple[str, str]
 
 # The code of a decision that was granted in part.
 OVER_BUDGET = "OverBudget"
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """limits: accelerators that all services of a pool may have together; a pool without a quota is
+    not in it. unreadable: sentences about quotas that had to be left out."""
+
+    limits: Mapping[Pool, int]
+    unreadable: tuple[str, ...] = ()
 
 
 def pools_of(service: ServiceSpec) -> dict[str, Pool]:
@@ -34,27 +43,37 @@ def most_by_variant(service: ServiceSpec, limits: Mapping[Pool, int]) -> dict[st
     return most
 
 
-def budgets(quotas: Iterable[Object], held: Mapping[Pool, int]) -> dict[Pool, int]:
-    """Accelerators that all services of a pool may have together; a pool without a quota is not in it.
+def budgets(quotas: Iterable[Object], held: Mapping[Pool, int]) -> Budgets:
+    """The accelerators that ResourceQuotas leave for services.
 
     held: what their pods have now: the rest of what is used belongs to others. A quota with scopes
     counts other pods than ours, or not all of them, and is left alone.
     """
-    found: dict[Pool, int] = {}
+    limits: dict[Pool, int] = {}
+    unreadable: list[str] = []
     for quota in quotas:
-        if quota["spec"].get("scopes") or quota["spec"].get("scopeSelector"):
+        metadata, spec, status = quota["metadata"], quota.get("spec", {}), quota.get("status", {})
+        if spec.get("scopes") or spec.get("scopeSelector"):
             continue
-        status = quota.get("status", {})
         used = status.get("used", {})
         for name, hard in status.get("hard", {}).items():
             kind, _, resource = name.partition(".")
             if kind != "requests" or "/" not in resource:
                 continue
-            pool = quota["metadata"]["namespace"], resource
-            others = max(0, int(parse_quantity(used.get(name, "0"))) - held.get(pool, 0))
-            left = max(0, int(parse_quantity(hard)) - others)
-            found[pool] = min(left, found.get(pool, left))
-    return found
+            pool = metadata["namespace"], resource
+            try:
+                others = max(0, _whole(used.get(name, "0")) - held.get(pool, 0))
+                left = max(0, _whole(hard) - others)
+            except ValueError as error:
+                where = f"{metadata['namespace']}/{metadata['name']}"
+                unreadable.append(f"the ResourceQuota {where} is not counted: {name}: {error}")
+                continue
+            limits[pool] = min(left, limits.get(pool, left))
+    return Budgets(limits, tuple(unreadable))
+
+
+def _whole(quantity: object) -> int:
+    return int(parse_quantity(str(quantity)))
 
 
 def within(
