@@ -3,7 +3,8 @@
 KubeError(Exception)
   Rejected      the request is wrong and stays wrong until its content changes
   NotFound      there is no such object
-  Conflict      the object is not the one that was read, or it exists already
+  Conflict      the object is not the one that was read, or a quota was being changed
+    AlreadyExists   there is an object of that name
   Transient     try again later; `delay_s` is the server's wish, if it has one
     Forbidden   rights, a quota or the namespace's pod security say no, as long as they stay so
 """
@@ -22,7 +23,11 @@ class NotFound(KubeError):
 
 
 class Conflict(KubeError):
-    """The object has changed, or exists already."""
+    """The object, or a quota that counts it, has changed meanwhile."""
+
+
+class AlreadyExists(Conflict):
+    """There is an object of that name already."""
 
 
 class Transient(KubeError):

@@ -1,16 +1,19 @@
 """One service against a real API server: what is left of another of its name is waited for."""
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from penstock.adapters.kube import Kube
-from penstock.adapters.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES, PODS
+from penstock.adapters.resources import CONFIG_MAPS, CONTROLLER_REVISIONS, INFERENCE_SERVICES, PODS
 from penstock.api.convert import to_core
 from penstock.controller.reconciler import Reconciler
 from penstock.core.history import Revision
 from penstock.core.manifests.history import controller_revision
 from penstock.core.revision import revision_of
 from penstock.core.service import Object
-from penstock.errors import Transient
+from penstock.errors import AlreadyExists, Conflict, Transient
 
 pytestmark = pytest.mark.cluster
 
@@ -39,7 +42,7 @@ async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
     await kube.create(CONTROLLER_REVISIONS, namespace, left)
     reconciler = Reconciler(
         kube, "penstock", services=dict, scaling=lambda _: None, judgement=lambda *_: None,
-        obeyed=lambda _: None,
+        obeyed=lambda _: None, gone=lambda _: None,
     )  # fmt: skip
     await reconciler.reconcile((namespace, NAME))  # the first phase is written down
     with pytest.raises(Transient, match="not remembered yet"):
@@ -54,3 +57,67 @@ async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
     assert [pod["metadata"]["name"] for pod in (await kube.list(PODS, namespace))[0]] == [
         f"{NAME}-{revision_of(spec)}-preflight"
     ]
+
+
+async def test_a_late_word_on_a_service_does_not_undo_a_newer_one(stand: Any, kube: Kube) -> None:
+    """As of a leader whose request was on its way when another took over."""
+    await stand.create()
+    held, go = asyncio.Event(), asyncio.Event()
+
+    class Late(Kube):
+        async def merge(self, *args: Any, **kwargs: Any) -> Object:
+            held.set()
+            await go.wait()
+            return await super().merge(*args, **kwargs)
+
+    late = stand.make_reconciler(Late(kube._api))
+    call = asyncio.create_task(late.reconcile(stand.key))
+    await held.wait()
+    await stand.until_phase("Stable")
+    go.set()
+    assert await call == 0.0  # it is to be looked at again at once
+    assert (await stand.status())["rollout"]["phase"] == "Stable"
+
+
+async def test_a_service_that_no_watch_said_is_gone_is_told_to_be(stand: Any) -> None:
+    stand.services[stand.key] = {"metadata": {}}
+    assert await stand.step() is None
+    assert stand.gone == [stand.key]
+
+
+async def test_one_that_came_meanwhile_is_not(stand: Any, kube: Kube) -> None:
+    class Slow(Kube):
+        async def get(self, *args: Any, **kwargs: Any) -> Object:
+            try:
+                return await super().get(*args, **kwargs)
+            finally:
+                stand.services[stand.key] = {"metadata": {}}
+
+    stand.services[stand.key] = {"metadata": {}}
+    assert await stand.make_reconciler(Slow(kube._api)).reconcile(stand.key) is None
+    assert stand.gone == []
+
+
+async def test_a_name_that_is_taken_is_told_from_a_conflict(kube: Kube, namespace: str) -> None:
+    """Of a pod that a quota's contention refused there is none, and it is to be made."""
+    body: Object = {"metadata": {"name": "x"}, "data": {}}
+    made = await kube.create(CONFIG_MAPS, namespace, body)
+    with pytest.raises(AlreadyExists):
+        await kube.create(CONFIG_MAPS, namespace, body)
+    await kube.merge(CONFIG_MAPS, namespace, "x", {"data": {"a": "b"}}, manager="test")
+    stale = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}
+    with pytest.raises(Conflict) as conflict:
+        await kube.merge(CONFIG_MAPS, namespace, "x", stale, manager="test")
+    assert not isinstance(conflict.value, AlreadyExists)
+
+
+async def test_a_conflict_on_a_pod_is_tried_again(stand: Any, kube: Kube) -> None:
+    class Contended(Kube):
+        async def create(self, *args: Any, **kwargs: Any) -> Object:
+            raise Conflict("the quota has been modified")
+
+    await stand.create()
+    reconciler = stand.make_reconciler(Contended(kube._api))
+    await reconciler.reconcile(stand.key)
+    with pytest.raises(Conflict):
+        await reconciler.reconcile(stand.key)

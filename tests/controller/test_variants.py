@@ -39,7 +39,7 @@ class Stage:
         self.report: ScalingReport | None = None
         self.reconciler = Reconciler(
             kube, "penstock", services=dict, scaling=lambda _: self.report,
-            judgement=lambda *_: None, obeyed=lambda _: {},
+            judgement=lambda *_: None, obeyed=lambda _: {}, gone=lambda _: None,
         )  # fmt: skip
 
     def decide(self, **by_variant: int) -> None:

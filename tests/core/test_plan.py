@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from penstock.api.status import RolloutStatus
-from penstock.core.conditions import conditions
+from penstock.core.conditions import conditions, forbidden, invalid
 from penstock.core.history import Revision
 from penstock.core.manifests import engine as manifests
 from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
-from penstock.core.plan import plan
+from penstock.core.plan import PREFLIGHT_RETRY_S, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout.phases import Phase, Strategy
 from penstock.core.rollout.shares import Share
@@ -21,6 +21,7 @@ from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ScalingSpec, ServiceSpec
 from penstock.core.status import render, traffic_of
 from penstock.core.strategic_merge import covers, merge
+from penstock.core.timestamps import timestamp
 
 SPEC = ServiceSpec(
     namespace="default",
@@ -179,12 +180,14 @@ NAME = f"chat-{REVISION}"
         ),
         pytest.param(look(name_taken_by="other"), {}, id="a-taken-name-starts-nothing"),
         pytest.param(
-            look(preflight(), refusal=("PodTemplateRejected", "bad")), {}, id="no-retry-of-a-refusal"
+            look(preflight(), refusals={REVISION: ("PodTemplateRejected", "bad")}),
+            {},
+            id="no-retry-of-a-refusal",
         ),
         pytest.param(
             look(
                 deployment("old", 7), pod("b", "old"), phase="Starting", strategy="BlueGreen",
-                stable="old", refusal=("PodForbidden", "no"),
+                stable="old", refusals={REVISION: ("PodForbidden", "no")},
             ),
             {"scale": [("chat-old", 3)], "stable": "old", "shares": [("old", 100)]},
             id="what-serves-is-scaled-on",
@@ -237,8 +240,8 @@ REJECTED = Rejection("bad", "too slow", "2026-01-01T00:00:00Z")
         (look(deployment(), preflight(), pod("a", ready=False)), ("False", "Progressing"), False),
         (SERVING, ("True", "Ready"), False),
         (look(name_taken_by="older"), ("False", "ServedNameTaken"), True),
-        (look(refusal=FORBIDDEN), ("False", "PodForbidden"), True),
-        (look(preflight(), refusal=FORBIDDEN), ("False", "PodForbidden"), True),
+        (look(refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
+        (look(preflight(), refusals={REVISION: FORBIDDEN}), ("False", "PodForbidden"), True),
         (
             look(replace(deployment(), trouble=("FailedCreate", "a quota")), preflight()),
             ("False", "FailedCreate"),
@@ -281,6 +284,105 @@ def test_a_rejected_revision_leaves_the_service_as_it_was_and_says_so() -> None:
         ("False", "Rejected"),
     ]
     assert "too slow" in tree["Ready"].message
+
+
+@pytest.mark.parametrize("phase", ["Draining", "Discarding"])
+def test_an_edit_at_the_end_of_a_rollout_says_neither_ready_nor_stalled(phase: Phase) -> None:
+    """The status is of the new spec, and the revision that serves is not."""
+    spec = replace(SPEC, generation=2, seed=1)
+    observed = look(deployment(), preflight(), pod("a"), stable=REVISION)
+    rejected = None if phase == "Draining" else replace(REJECTED, revision="b" * 8)
+    state = RolloutState(
+        "Canary", phase, NOW_S, "over", REVISION, rejected and "b" * 8, 1, rejected=rejected
+    )
+    planned = plan(spec, replace(observed, rollout=state), "image", NOW_S + 1)
+    assert planned.rollout.is_calm
+    tree = {c.type: c for c in conditions(spec, observed, planned, None)}
+    assert {t: (tree[t].status, tree[t].reason) for t in ("RolledOut", "Stalled", "Ready")} == {
+        "RolledOut": ("False", "RevisionPending"),
+        "Stalled": ("False", "Progressing"),
+        "Ready": ("False", "RevisionPending"),
+    }
+    assert revision_of(spec) in tree["Ready"].message
+
+
+def test_a_canary_that_the_spec_has_left_stalls_nothing() -> None:
+    spec = replace(SPEC, seed=1)
+    observed = look(
+        deployment("old"), pod("b", "old"), preflight(REFUSED, "Failed"),
+        phase="Discarding", strategy="Canary", stable="old",
+    )  # fmt: skip
+    planned = plan(spec, observed, "image", NOW_S + 1)
+    tree = {c.type: c for c in conditions(spec, observed, planned, None)}
+    assert (tree["Stalled"].status, tree["Ready"].status) == ("False", "False")
+
+
+def test_no_replicas_by_the_spec_are_ready_and_answer_nobody() -> None:
+    spec = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"), external_replicas=0)
+    observed = look(deployment(replicas=0), preflight(), phase="Stable", stable=REVISION)
+    tree = {
+        c.type: c
+        for c in conditions(spec, observed, plan(spec, observed, "image", NOW_S + 1), None)
+    }
+    assert {t: (tree[t].status, tree[t].reason) for t in ("WorkloadReady", "TrafficAvailable")} == {
+        "WorkloadReady": ("True", "ScaledToZero"),
+        "TrafficAvailable": ("False", "ScaledToZero"),
+    }
+    assert (tree["Ready"].status, tree["Ready"].reason) == ("True", "ScaledToZero")
+    taken = replace(observed, name_taken_by="older")
+    ready = conditions(spec, taken, plan(spec, taken, "image", NOW_S + 1), None)[-1]
+    assert (ready.status, ready.reason) == ("False", "ServedNameTaken")
+
+
+def test_a_forbidden_pod_of_a_file_model_names_the_way_out() -> None:
+    told = [forbidden(replace(SPEC, model_uri=uri), "no")[1] for uri in ("pvc://m", "file:///m")]
+    assert ["hostPath" in text for text in told] == [False, True]
+    assert forbidden(SPEC, "no")[0] == "PodForbidden"
+
+
+def test_a_spec_that_cannot_be_read_waits_for_another() -> None:
+    said = {(c.type, c.status, c.reason, c.message) for c in invalid("spec.x: no")}
+    assert said == {
+        ("SpecValid", "False", "InvalidSpec", "spec.x: no"),
+        ("Stalled", "True", "InvalidSpec", "spec.x: no"),
+        ("Ready", "False", "InvalidSpec", "spec.x: no"),
+    }
+
+
+def test_a_preflight_that_its_node_gave_up_is_made_anew_but_not_at_once() -> None:
+    """A node that admits no pod would be sent one after the other."""
+    made_at = timestamp(NOW_S)
+    lost = replace(preflight("", "Failed"), lost="Evicted: low on memory", created_at=made_at)
+    observed = look(lost)
+    early = plan(SPEC, observed, "image", NOW_S + 1)
+    assert (early.is_empty, early.rollout.phase) == (True, "Starting")
+    assert early.wake_s == PREFLIGHT_RETRY_S - 1
+    tree = {c.type: c for c in conditions(SPEC, observed, early, None)}
+    assert (tree["ModelReady"].status, tree["ModelReady"].reason) == ("Unknown", "PreflightLost")
+    assert "low on memory" in tree["ModelReady"].message
+    assert tree["Stalled"].status == "False"
+
+    due = plan(SPEC, observed, "image", NOW_S + PREFLIGHT_RETRY_S)
+    assert [doomed.name for doomed in due.delete] == [lost.name]
+    going = look(replace(lost, is_ending=True))
+    assert [b["kind"] for b in plan(SPEC, going, "image", NOW_S + 20).create] == ["Pod"]
+
+
+def test_a_later_revision_is_not_rejected_for_a_node() -> None:
+    lost = replace(preflight("", "Failed"), lost="Evicted", created_at=timestamp(NOW_S))
+    observed = look(
+        deployment("old"), pod("b", "old"), lost, strategy="BlueGreen", stable="old"
+    )  # fmt: skip
+    assert plan(SPEC, observed, "image", NOW_S + 30).rollout.phase == "Starting"
+
+
+@pytest.mark.parametrize(("of", "phase"), [(REVISION, "Discarding"), ("old", "Starting")])
+def test_a_refusal_is_of_the_revision_whose_object_was_refused(of: str, phase: Phase) -> None:
+    observed = look(
+        deployment("old"), pod("b", "old"), strategy="BlueGreen", stable="old",
+        refusals={of: ("PodTemplateRejected", "bad")},
+    )  # fmt: skip
+    assert plan(SPEC, observed, "image", NOW_S + 1).rollout.phase == phase
 
 
 @pytest.mark.parametrize("valid", [True, False])

@@ -18,12 +18,22 @@ from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from penstock.adapters.connections import Connections
 from penstock.adapters.resources import KINDS, Resource
-from penstock.errors import Conflict, Forbidden, KubeError, NotFound, Rejected, Transient
+from penstock.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    Rejected,
+    Transient,
+)
 
 Object = dict[str, Any]
 
 STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 REQUEST_TIMEOUT_S = 15.0
+# A write that has less time than this is not begun.
+MIN_WRITE_S = 1.0
 # The server ends a watch after this; a connection that died silently is noticed a little later.
 WATCH_TIMEOUT_S = 240
 
@@ -68,14 +78,15 @@ def current_namespace() -> str:
 class Kube:
     """Requests to one API server. Every method raises from `penstock.errors`.
 
-    may_write: asked before each write; a writer that has lost its right gets Transient.
+    write_time_s: for how long from now this process may write, asked before each write. A write gets
+    no more than that, here and at the API server; with too little left it is Transient. None: forever.
     """
 
     def __init__(
-        self, api: client.ApiClient, *, may_write: Callable[[], bool] = lambda: True
+        self, api: client.ApiClient, *, write_time_s: Callable[[], float] | None = None
     ) -> None:
         self._api = api
-        self._may_write = may_write
+        self._write_time_s = write_time_s
 
     async def __aenter__(self) -> "Kube":
         return self
@@ -230,8 +241,12 @@ class Kube:
         content_type: str = "application/json",
         timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> aiohttp.ClientResponse:
-        if method != "GET" and not self._may_write():
-            raise Transient("another replica may lead by now")
+        if method != "GET" and self._write_time_s is not None:
+            timeout_s = min(timeout_s, self._write_time_s())
+            if timeout_s < MIN_WRITE_S:
+                raise Transient("another replica may lead by now")
+            # The API server gives up as well: a write that waits in it must not land later.
+            query = {**query, "timeout": f"{timeout_s:.3f}s"}
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
             method, url, headers, _, _ = await self._api.param_serialize(
@@ -247,7 +262,12 @@ class Kube:
         if response.status >= 400:
             async with response:
                 text = await response.text()
-            raise _error(response.status, _message(text), response.headers.get("Retry-After"))
+            raise _error(
+                response.status,
+                _field(text, "message") or text[:500],
+                response.headers.get("Retry-After"),
+                _field(text, "reason"),
+            )
         return response
 
 
@@ -261,18 +281,19 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield line
 
 
-def _message(text: str) -> str:
+def _field(text: str, name: str) -> str:
+    """Of the Status that the API server answers with; empty where there is none."""
     try:
-        return str(json.loads(text)["message"])
+        return str(json.loads(text)[name])
     except (ValueError, KeyError, TypeError):
-        return text[:500]
+        return ""
 
 
-def _error(code: int, message: str, retry_after: str | None) -> KubeError:
+def _error(code: int, message: str, retry_after: str | None, reason: str = "") -> KubeError:
     if code in (404, 410):
         return NotFound(message)
     if code == 409:
-        return Conflict(message)
+        return AlreadyExists(message) if reason == "AlreadyExists" else Conflict(message)
     if code == 403:
         return Forbidden(message)
     if code in (401, 408, 429) or code >= 500:

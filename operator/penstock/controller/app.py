@@ -70,8 +70,8 @@ async def run(settings: Settings) -> None:
     async with client.ApiClient(configuration) as api:
         api.user_agent = "penstock-operator"
         runner = await health.serve(settings.host, settings.port, recorder)
-        lease = Lease(LEASE_NAME, settings.namespace, settings.identity, api)
-        kube = Kube(api, may_write=lease.is_fresh)
+        lease = Lease(LEASE_NAME, settings.namespace, settings.identity, api, health.failures)
+        kube = Kube(api, write_time_s=lease.remaining_s)
         leader = Leader(kube, configuration, settings, health, recorder, stop)
         election = LeaderElection(
             Config(
@@ -172,6 +172,7 @@ class Leader:
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
             obeyed=observer.obeyed,
+            gone=lambda key: self._service_changed(key, {}, is_gone=True),
         )
         self._queue = WorkQueue(self._reconcile, health.failures)
 
@@ -202,7 +203,8 @@ class Leader:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - handed to `watch_over`, which ends the process
-            self._ended.set_exception(error)
+            if not self._ended.done():
+                self._ended.set_exception(error)
         finally:
             await self._scraper.close()
 

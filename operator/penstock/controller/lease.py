@@ -11,6 +11,7 @@ from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRec
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
 from penstock.adapters.clock import monotonic
+from penstock.controller.failures import Failures
 
 logger = logging.getLogger(__name__)
 
@@ -18,16 +19,23 @@ logger = logging.getLogger(__name__)
 LEASE_S, RENEW_DEADLINE_S, RETRY_S = 10, 7, 2
 # A get and an update that begin just before the renew deadline end before the Lease does.
 REQUEST_TIMEOUT_S = 1.5
+# Writes end this long before the Lease does: for the last of one that the API server gives up.
+SAFETY_S = 1.0
 
 
 class Lease(LeaseLock):
     """LeaseLock that a silent or absent API server cannot hold up, and that can be given back."""
 
-    _renewed_s = -math.inf
+    def __init__(
+        self, name: str, namespace: str, identity: str, api: client.ApiClient, failures: Failures
+    ) -> None:
+        super().__init__(name, namespace, identity, api)
+        self._failures = failures
+        self._renewed_s = -math.inf
 
-    def is_fresh(self) -> bool:
-        """Whether nobody else can have it yet. A process that stood still must ask before it acts."""
-        return monotonic() - self._renewed_s < RENEW_DEADLINE_S
+    def remaining_s(self) -> float:
+        """For how long nobody else can have it yet; a process that stood still finds it over."""
+        return self._renewed_s + LEASE_S - SAFETY_S - monotonic()
 
     async def get(
         self, name: str, namespace: str
@@ -37,6 +45,9 @@ class Lease(LeaseLock):
                 return await super().get(name, namespace)
         except (aiohttp.ClientError, TimeoutError) as error:
             return False, ApiException(reason=f"the API server cannot be reached: {error!r}")
+        except Exception as error:  # noqa: BLE001 - asked again; when that fails too, nobody leads
+            self._failures.report("lease", f"{namespace}/{name}", error)
+            return False, ApiException(reason=f"the Lease cannot be read: {error!r}")
 
     async def create(
         self, name: str, namespace: str, election_record: LeaderElectionRecord
@@ -51,6 +62,9 @@ class Lease(LeaseLock):
                 await self.api_instance.create_namespaced_lease(namespace, body)
         except (ApiException, aiohttp.ClientError, TimeoutError):
             return False
+        except Exception as error:  # noqa: BLE001 - as for `get`
+            self._failures.report("lease", f"{namespace}/{name}", error)
+            return False
         self._renewed_s = started_s
         return True
 
@@ -60,6 +74,9 @@ class Lease(LeaseLock):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 is_ours = await super().update(name, namespace, updated_record)
         except (aiohttp.ClientError, TimeoutError):
+            return False
+        except Exception as error:  # noqa: BLE001 - as for `get`
+            self._failures.report("lease", f"{namespace}/{name}", error)
             return False
         if is_ours:
             self._renewed_s = started_s

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.adapters.clock import wall
+from penstock.adapters.clock import monotonic, wall
 from penstock.adapters.events import EventRecorder
 from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import (
@@ -19,8 +19,10 @@ from penstock.adapters.resources import (
 )
 from penstock.api.convert import SHAPING, InvalidService, to_core
 from penstock.controller.judge import Judgement
+from penstock.controller.refusals import Refusals
 from penstock.core import conditions
 from penstock.core import status as statuses
+from penstock.core.claim_order import claim_order
 from penstock.core.history import Revision
 from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
 from penstock.core.plan import Plan, Told, plan
@@ -28,10 +30,19 @@ from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.state import RolloutState
+from penstock.core.rollout.wake import sooner
 from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import SERVICE_LABEL, ServiceSpec
+from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, ServiceSpec
 from penstock.core.timestamps import timestamp
-from penstock.errors import Conflict, Forbidden, NotFound, Rejected, Transient
+from penstock.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    Rejected,
+    Transient,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +52,20 @@ OPERATOR_MANAGER = "penstock-operator"
 SCALER_MANAGER = "penstock-scaler"
 
 
-class _Refused(Exception):
-    """The API server will not have an object of this kind, as it is."""
+@dataclass(slots=True)
+class _Outcome:
+    """What came of the writes of one plan. refusals: by revision. error: to be raised once the status
+    is written, so that it is tried again."""
 
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind, self.message = kind, message
+    refusals: dict[str, tuple[str, str]] = field(default_factory=dict)
+    error: KubeError | None = None
 
 
 class Reconciler:
-    """Makes the cluster agree with one service at a time. Keeps nothing it could not read again."""
+    """Makes the cluster agree with one service at a time. Keeps nothing it could not read again.
+
+    gone: told of a service that is there no more, though no watch may have said so.
+    """
 
     def __init__(
         self,
@@ -61,6 +76,7 @@ class Reconciler:
         scaling: Callable[[Key], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
         obeyed: Callable[[Key], Obeyed | None],
+        gone: Callable[[Key], None],
     ) -> None:
         self._kube = kube
         self._image = engine_image
@@ -68,17 +84,21 @@ class Reconciler:
         self._scaling = scaling
         self._judgement = judgement
         self._obeyed = obeyed
+        self._gone = gone
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
-        self._rejections: dict[tuple[str, str], tuple[str, str]] = {}  # (uid, revision) -> why
+        self._refused = Refusals()
 
     async def reconcile(self, key: Key) -> float | None:
         """Seconds until it has to be called again though nothing changes; None: it need not.
 
         Raises from `penstock.errors`; calling it again is always right.
         """
+        known = self._services().get(key)
         try:
             body = await self._kube.get(INFERENCE_SERVICES, *key)
         except NotFound:
+            if known is not None and self._services().get(key) is known:
+                self._gone(key)
             return None
         if "deletionTimestamp" in body["metadata"]:
             return None  # children go by their owner reference
@@ -94,40 +114,41 @@ class Reconciler:
                 "observedGeneration": generation,
                 "conditions": statuses.as_objects(tree, before, generation, now),
             }
-            await self._write_status(key, body, before, after)
-            return None
+            is_written = await self._write_status(key, body, before, after, revision=None)
+            return None if is_written else 0.0
         observed = await self._observe(body, spec, now_s)
         scaling = self._scaling(key) or ScalingReport.of(before)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
         said = self._judgement(key, canary.uid) if canary else None
-        told = Told(
-            desired=scaling.desired if scaling else None,
-            verdict=said.verdict if said else None,
-            command=commands.read(body["metadata"].get("annotations", {}).get(commands.ANNOTATION)),
-            obeyed=self._obeyed(key),
-            by_variant=scaling.by_variant if scaling else {},
-        )
-        forbidden = None
-        try:
-            await self._bring_up(spec, plan(spec, observed, self._image, now_s, told))
-        except _Refused as refused:
-            refusal = conditions.rejected(refused.kind, refused.message)
-            if refused.kind != "Job":  # that is mended without another revision
-                self._rejections[(spec.uid, revision_of(spec))] = refusal
-            observed = replace(observed, refusal=refusal)
-        except Forbidden as error:
-            forbidden = error
-            observed = replace(observed, refusal=conditions.forbidden(spec, str(error)))
+        told = self._told(key, body, scaling, said)
+        if _is_resumed(told, observed):
+            self._refused.forget(spec.uid)
+        outcome = await self._bring_up(spec, plan(spec, observed, self._image, now_s, told))
+        observed = replace(observed, refusals=outcome.refusals)
         planned = plan(spec, observed, self._image, now_s, told)
-        await self._adjust(spec, planned)
+        await self._adjust(spec, planned, outcome)
         after = statuses.render(
             spec, observed, planned, scaling, before, now,
             said.evidence if said else None, said.metrics if said else None,
         )  # fmt: skip
-        await self._write_status(key, body, before, after)
-        if forbidden is not None:
-            raise forbidden  # it may be allowed later
-        return planned.wake_s
+        is_written = await self._write_status(key, body, before, after, planned.revision)
+        if outcome.error is not None:
+            raise outcome.error  # it may be allowed later
+        if not is_written:
+            return 0.0
+        return sooner(planned.wake_s, self._refused.expiry_s(spec.uid, monotonic()))
+
+    def _told(
+        self, key: Key, body: Object, scaling: ScalingReport | None, said: Judgement | None
+    ) -> Told:
+        annotations = body["metadata"].get("annotations", {})
+        return Told(
+            desired=scaling.desired if scaling else None,
+            verdict=said.verdict if said else None,
+            command=commands.read(annotations.get(commands.ANNOTATION)),
+            obeyed=self._obeyed(key),
+            by_variant=scaling.by_variant if scaling else {},
+        )
 
     async def _observe(self, body: Object, spec: ServiceSpec, now_s: float) -> Observed:
         """Read from the API server, not from a cache: a stale list must never delete or scale."""
@@ -147,8 +168,7 @@ class Reconciler:
             copies=statuses.copies_of(status),
             traffic_generation=status.get("trafficGeneration", 0),
             stable_spec=_stable_spec(body, spec, history, rollout),
-            name_taken_by=self._name_taken_by(spec),
-            refusal=self._rejections.get((spec.uid, revision_of(spec))),
+            name_taken_by=self._name_taken_by(body, spec),
             jobs=tuple(ObservedJob.of(job) for job in jobs),
         )
 
@@ -156,65 +176,116 @@ class Reconciler:
         found, _ = await self._kube.list(resource, spec.namespace, labelSelector=_selector(spec))
         return [child for child in found if _owner_uid(child) == spec.uid]
 
-    def _name_taken_by(self, spec: ServiceSpec) -> str | None:
+    def _name_taken_by(self, mine: Object, spec: ServiceSpec) -> str | None:
         """The older service of the namespace that serves the same name."""
         for (namespace, name), body in self._services().items():
             if namespace != spec.namespace or name == spec.name:
                 continue
             served = body["spec"]["model"].get("servedName", name)
-            age = (body["metadata"]["creationTimestamp"], body["metadata"]["uid"])
-            if served == spec.served_name and age < (spec.created_at, spec.uid):
+            is_first = claim_order(body["metadata"]) < claim_order(mine["metadata"])
+            if served == spec.served_name and is_first:
                 return name
         return None
 
-    async def _bring_up(self, spec: ServiceSpec, planned: Plan) -> None:
-        """Make what is to be there, in order. Raises _Refused or Forbidden for what makes pods."""
+    async def _bring_up(self, spec: ServiceSpec, planned: Plan) -> _Outcome:
+        """Make what is to be there, in order. A refusal of one revision's object stops no other's."""
         for line in planned.details:
             logger.info("%s/%s: %s", spec.namespace, spec.name, line)
-        for body in planned.apply:
-            try:
-                await self._kube.apply(body, manager=OPERATOR_MANAGER)
-            except Rejected as error:
-                if body["kind"] == "ControllerRevision":  # of a service of the name that is going
-                    raise Transient(f"the revision is not remembered yet: {error}") from error
-                raise _Refused(body["kind"], str(error)) from error
-        for body in planned.create:
-            try:
-                await self._kube.create(PODS, spec.namespace, body)
-            except Conflict:  # an earlier attempt made it
+        outcome = _Outcome()
+        unremembered: set[str] = set()
+        for body in (*planned.apply, *planned.create):
+            revision = body["metadata"]["labels"].get(REVISION_LABEL, "")
+            if revision in unremembered:
                 continue
-            except Rejected as error:
-                raise _Refused("Pod", str(error)) from error
+            try:
+                refusal = await self._write(spec, body)
+            except Forbidden as error:
+                refusal = conditions.forbidden(spec, str(error))
+                outcome.error = outcome.error or error
+                if body["kind"] == "ControllerRevision":
+                    unremembered.add(revision)
+            except _Unremembered as error:
+                outcome.error = outcome.error or error
+                unremembered.add(revision)
+                continue
+            if refusal is not None:
+                outcome.refusals.setdefault(revision, refusal)
+        return outcome
 
-    async def _adjust(self, spec: ServiceSpec, planned: Plan) -> None:
-        """Set the numbers of replicas, and delete what is not to be there."""
+    async def _write(self, spec: ServiceSpec, body: Object) -> tuple[str, str] | None:
+        """(reason, message) of the refusal of an object that is wrong as it is. Raises KubeError."""
+        if known := self._refused.get(spec.uid, body, monotonic()):
+            return known
+        try:
+            if body["kind"] == "Pod":
+                await self._kube.create(PODS, spec.namespace, body)
+            else:
+                await self._kube.apply(body, manager=OPERATOR_MANAGER)
+        except AlreadyExists:  # an earlier attempt made it
+            return None
+        except Rejected as error:
+            if body["kind"] == "ControllerRevision":  # of a service of the name that is going
+                text = f"the revision is not remembered yet: {error}"
+                raise _Unremembered(text) from error
+            refusal = conditions.rejected(body["kind"], str(error))
+            self._refused.add(spec.uid, body, refusal, monotonic())
+            logger.warning("%s/%s: %s", *spec.key, refusal[1])
+            return refusal
+        return None
+
+    async def _adjust(self, spec: ServiceSpec, planned: Plan, outcome: _Outcome) -> None:
+        """Set the numbers of replicas, and delete what is not to be there. What is refused stops
+        nothing else, and is tried again after the status is written."""
         for scale in planned.scale:
-            await self._kube.scale(
-                DEPLOYMENTS, spec.namespace, scale.deployment, scale.replicas,
-                manager=SCALER_MANAGER,
-            )  # fmt: skip
+            try:
+                await self._kube.scale(
+                    DEPLOYMENTS, spec.namespace, scale.deployment, scale.replicas,
+                    manager=SCALER_MANAGER,
+                )  # fmt: skip
+            except (Forbidden, Rejected, Conflict, NotFound) as error:
+                outcome.error = outcome.error or error
         for doomed in planned.delete:
-            resource = KINDS[doomed.kind]
-            await self._kube.delete(resource, spec.namespace, doomed.name, uid=doomed.uid)
+            try:
+                resource = KINDS[doomed.kind]
+                await self._kube.delete(resource, spec.namespace, doomed.name, uid=doomed.uid)
+            except (Forbidden, Rejected) as error:
+                outcome.error = outcome.error or error
 
-    async def _write_status(self, key: Key, body: Object, before: Object, after: Object) -> None:
+    async def _write_status(
+        self, key: Key, body: Object, before: Object, after: Object, revision: str | None
+    ) -> bool:
+        """Whether the status says so now. revision: the spec's, None where that cannot be read."""
         changed = {
             name: value
             for name, value in after.items()
             if _without_nulls(before.get(name)) != _without_nulls(value)
         }
         if not changed:
-            return
-        # The uid in the patch refuses a service that was deleted and made again meanwhile.
-        patch = {"metadata": {"uid": body["metadata"]["uid"]}, "status": changed}
+            return True
+        # The uid in the patch refuses a service that was deleted and made again meanwhile, and the
+        # version one that changed: what is said of it, and by whom, may be out of date.
+        read = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
+        patch = {"metadata": read, "status": changed}
         try:
             await self._kube.merge(
                 INFERENCE_SERVICES, *key, patch, manager=OPERATOR_MANAGER, sub="status"
             )
         except (NotFound, Conflict):
-            return
-        for kind, reason, message in statuses.notable(before, after):
+            return False
+        for kind, reason, message in statuses.notable(before, after, revision):
             await self._events.post(body, kind, reason, message)
+        return True
+
+
+class _Unremembered(Transient):
+    """The ControllerRevision of a revision cannot be written yet, so nothing of it may be made."""
+
+
+def _is_resumed(told: Told, observed: Observed) -> bool:
+    """Whether a person says just now that a revision is to be tried again."""
+    read = observed.rollout.command if observed.rollout else ""
+    command = told.command
+    return command is not None and command.action == "resume" and command.text != read
 
 
 def _owner_uid(child: Object) -> str | None:

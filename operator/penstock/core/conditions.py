@@ -1,7 +1,7 @@
 """How a service stands: conditions with reasons, from what is there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.observed import Observed, ObservedPod, verdict_of
@@ -10,6 +10,9 @@ from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import Object, ServiceSpec
 
 Truth = Literal["True", "False", "Unknown"]
+
+# The reason of a service that has no engines because the spec wants none.
+SCALED_TO_ZERO = "ScaledToZero"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,11 @@ def conditions(
     """In the order of cause and effect; Ready says the first that does not hold. gates: of a canary,
     as the status has them."""
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
-    if coming != plan.revision:  # the spec's revision was refused, not this one
-        observed = replace(observed, refusal=None)
     tree = (
         _spec_valid(spec, observed),
         _model_ready(observed, coming),
         _workload_ready(spec, observed, coming),
-        _traffic_available(observed, plan),
+        _traffic_available(spec, observed, plan),
         _rolled_out(plan),
     )
     stalled = _stalled(tree, observed, plan, coming)
@@ -86,14 +87,17 @@ def _model_ready(observed: Observed, revision: str) -> Condition:
     if preflight is None:
         if observed.deployment(revision) is not None:
             return Condition("ModelReady", "True", "Serving", "the revision has engines")
-        if observed.refusal is not None:
-            return Condition("ModelReady", "False", *observed.refusal)
+        if revision in observed.refusals:
+            return Condition("ModelReady", "False", *observed.refusals[revision])
         return Condition("ModelReady", "Unknown", "PreflightPending", "the model will be looked at")
     verdict = verdict_of(preflight)
     if verdict is not None:
         return Condition(
             "ModelReady", "True" if verdict.ok else "False", verdict.reason, verdict.message
         )
+    if preflight.lost:
+        message = f"the node gave up the preflight, which is made anew: {preflight.lost}"
+        return Condition("ModelReady", "Unknown", "PreflightLost", message)
     if preflight.trouble is not None:
         return Condition("ModelReady", "False", *preflight.trouble)
     return Condition("ModelReady", "Unknown", "PreflightRunning", "the model is being looked at")
@@ -103,8 +107,10 @@ def _workload_ready(spec: ServiceSpec, observed: Observed, revision: str) -> Con
     def said(status: Truth, reason: str, message: str) -> Condition:
         return Condition("WorkloadReady", status, reason, message)
 
-    if observed.refusal is not None:
-        return said("False", *observed.refusal)
+    if revision in observed.refusals:
+        return said("False", *observed.refusals[revision])
+    if _is_scaled_to_zero(spec):
+        return said("True", SCALED_TO_ZERO, "spec.replicas is 0: no engine is wanted")
     deployment = observed.deployment(revision)
     if deployment is None:
         return said("False", "NoEngines", f"revision {revision} has no engines yet")
@@ -132,7 +138,11 @@ def _by_name(pod: ObservedPod) -> str:
     return pod.name
 
 
-def _traffic_available(observed: Observed, plan: Plan) -> Condition:
+def _is_scaled_to_zero(spec: ServiceSpec) -> bool:
+    return spec.scaling.mode == "External" and spec.external_replicas == 0
+
+
+def _traffic_available(spec: ServiceSpec, observed: Observed, plan: Plan) -> Condition:
     revisions = sorted({share.side.revision for share in plan.shares})
     if not revisions:
         return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
@@ -140,20 +150,33 @@ def _traffic_available(observed: Observed, plan: Plan) -> Condition:
     if any(observed.ready(revision) for revision in revisions):
         verb = "takes" if len(revisions) == 1 else "take"
         return Condition("TrafficAvailable", "True", "Serving", f"revision {named} {verb} traffic")
+    if _is_scaled_to_zero(spec):
+        message = "spec.replicas is 0: nobody answers requests"
+        return Condition("TrafficAvailable", "False", SCALED_TO_ZERO, message)
     message = f"no engine of revision {named} is ready"
     return Condition("TrafficAvailable", "False", "NoEngineReady", message)
 
 
 def _rolled_out(plan: Plan) -> Condition:
     state = plan.rollout
-    if state.phase == "Stable":
-        message = f"revision {state.stable} has all of the traffic"
-        return Condition("RolledOut", "True", "Stable", message)
-    if state.phase == "Rejected" and state.rejected is not None:
+    if _is_rejected(plan) and state.rejected is not None:
         message = f"revision {state.rejected.revision} was rejected: {state.rejected.reason}"
         return Condition("RolledOut", "False", "Rejected", message)
+    if state.is_calm and state.stable == plan.revision:
+        message = f"revision {state.stable} has all of the traffic"
+        return Condition("RolledOut", "True", "Stable", message)
+    if state.is_calm:  # the spec changed at the end of a rollout: the next one begins
+        message = f"the spec asks for revision {plan.revision}; revision {state.stable} serves"
+        return Condition("RolledOut", "False", "RevisionPending", message)
     message = f"{state.reason}; {plan.awaited}" if plan.awaited else state.reason
     return Condition("RolledOut", "False", state.phase, message)
+
+
+def _is_rejected(plan: Plan) -> bool:
+    """Whether the revision that the spec asks for was."""
+    state = plan.rollout
+    rejected = state.rejected if state.phase == "Rejected" else None
+    return rejected is not None and rejected.revision == plan.revision
 
 
 def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
@@ -175,8 +198,9 @@ def _stalled(
     """Whether it takes a change of the spec to go on: what Flux and Argo CD call a failure."""
     preflight = observed.preflight(revision)
     verdict = verdict_of(preflight) if preflight else None
-    is_refused = observed.refusal is not None or (verdict is not None and not verdict.ok)
-    if is_refused or observed.name_taken_by is not None or plan.rollout.phase == "Rejected":
+    is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
+    is_of_the_spec = revision == plan.revision
+    if (is_refused and is_of_the_spec) or observed.name_taken_by is not None or _is_rejected(plan):
         first = next(c for c in tree if c.status != "True")
         return Condition("Stalled", "True", first.reason, first.message)
     return Condition("Stalled", "False", "Progressing", "nothing waits for a change of the spec")
@@ -195,7 +219,10 @@ def _scaling_active(spec: ServiceSpec, scaling: ScalingReport | None) -> Conditi
 
 
 def _ready(tree: tuple[Condition, ...]) -> Condition:
-    failing = next((c for c in tree if c.status != "True"), None)
+    wanting = [c for c in tree if c.status != "True"]
+    failing = next((c for c in wanting if c.reason != SCALED_TO_ZERO), None)
+    if failing is None and wanting:
+        return Condition("Ready", "True", SCALED_TO_ZERO, wanting[0].message)
     if failing is None:
         return Condition("Ready", "True", "Ready", "the service answers")
     return Condition("Ready", "False", failing.reason, failing.message)

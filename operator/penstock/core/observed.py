@@ -1,7 +1,8 @@
 """The children of a service, reduced to what decisions need."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.core.history import Revision
@@ -29,7 +30,7 @@ class ObservedPod:
 
     created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
     restarts: of its container. is_out_of_memory: it was killed for memory, now or last. owner: the uid
-    of what made it.
+    of what made it. lost: why its node gave it up, whatever it would have come to; empty otherwise.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ObservedPod:
     is_out_of_memory: bool = False
     owner: str = ""
     variant: str = ""
+    lost: str = ""
 
     @property
     def side(self) -> Side:
@@ -90,6 +92,7 @@ class ObservedPod:
             is_out_of_memory=_ended_by(engine) == "OOMKilled",
             owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
             variant=labels.get(VARIANT_LABEL, ""),
+            lost=_lost(status, conditions, engine),
         )
 
 
@@ -179,8 +182,8 @@ class Observed:
     stable_spec: ServiceSpec | None = None
     # Another service of the namespace, and older, that serves the same name.
     name_taken_by: str | None = None
-    # (reason, message) when the API server refused a pod or a template of this revision.
-    refusal: tuple[str, str] | None = None
+    # (reason, message) by revision, when the API server refused a pod or a template of it.
+    refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
 
     @property
@@ -248,7 +251,8 @@ class Verdict:
 
 
 def verdict_of(preflight: ObservedPod) -> Verdict | None:
-    """The preflight's own words, or what its end means without any."""
+    """The preflight's own words, or what its end means without any: nothing, where its node gave it
+    up."""
     if preflight.phase not in ("Succeeded", "Failed"):
         return None
     try:
@@ -263,6 +267,8 @@ def verdict_of(preflight: ObservedPod) -> Verdict | None:
     except (ValueError, KeyError, TypeError):
         if preflight.phase == "Succeeded":
             return Verdict(True, "Passed", "the preflight passed")
+        if preflight.lost:
+            return None
         return Verdict(False, "PreflightFailed", preflight.said[-500:] or "the preflight failed")
 
 
@@ -276,6 +282,21 @@ def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] |
     if waiting["reason"] == "CrashLoopBackOff":
         return "CrashLoopBackOff", _last_words(engine) or waiting.get("message", "")
     return waiting["reason"], waiting.get("message", "")
+
+
+def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
+    """Evicted, not admitted by its node, gone with it: a failed pod whose program did not end by
+    itself. A node says so in the pod's reason; a deadline is the spec's."""
+    if status.get("phase") != "Failed":
+        return ""
+    reason = status.get("reason", "")
+    if reason and reason != "DeadlineExceeded":
+        return f"{reason}: {status['message']}" if status.get("message") else str(reason)
+    disrupted = conditions.get("DisruptionTarget", {})
+    if disrupted.get("status") == "True":
+        return f"{disrupted.get('reason', '')}: {disrupted.get('message', '')}"
+    is_ended = "exitCode" in engine.get("state", {}).get("terminated", {})
+    return "" if is_ended or reason else "its container never ended"
 
 
 def _ended_by(engine: Object) -> str:

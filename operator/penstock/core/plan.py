@@ -26,13 +26,16 @@ from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
-from penstock.core.rollout.wake import wake_s
+from penstock.core.rollout.wake import sooner, wake_s
 from penstock.core.routing import Side
-from penstock.core.service import Object, ServiceSpec
+from penstock.core.service import PREFLIGHT, Object, ServiceSpec
 from penstock.core.strategic_merge import covers
+from penstock.core.timestamps import parse_timestamp
 
 # Phases in which an evaluation may still say something.
 EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
+# A preflight that its node gave up is not made anew sooner than this after it was made; as a Job.
+PREFLIGHT_RETRY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,8 @@ def plan(
     state = begin(seen) if before is None else step(before, seen)
     aims = targets(spec.rollout, state, observed, total)
     is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
-    steps = _Steps(spec, observed, image, wanted, mix_of(spec, observed, told.by_variant, total))
+    mix = mix_of(spec, observed, told.by_variant, total)
+    steps = _Steps(spec, observed, image, wanted, mix, now_s)
     if not is_new:
         steps.bring_up(state, aims.pods)
         steps.evaluate(state)
@@ -115,7 +119,7 @@ def plan(
         copies=aims.copies,
         generation=observed.traffic_generation
         + ((aims.shares, aims.copies) != (observed.traffic, observed.copies)),
-        wake_s=0.0 if is_new else wake_s(state, seen),
+        wake_s=0.0 if is_new else sooner(wake_s(state, seen), _until_renewal_s(observed, now_s)),
         awaited="" if is_new else awaited(state, seen),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
@@ -149,10 +153,16 @@ class _Steps:
     """Gathers the writes of one plan."""
 
     def __init__(
-        self, spec: ServiceSpec, observed: Observed, image: str, wanted: str, mix: Mix
+        self,
+        spec: ServiceSpec,
+        observed: Observed,
+        image: str,
+        wanted: str,
+        mix: Mix,
+        now_s: float,
     ) -> None:
         self._spec, self._observed, self._image, self._wanted = spec, observed, image, wanted
-        self._mix = mix
+        self._mix, self._now_s = mix, now_s
         self.create: list[Object] = []
         self.apply: list[Object] = []
         self.scale: list[Scale] = []
@@ -175,8 +185,10 @@ class _Steps:
 
     def _spec_of(self, revision: str, state: RolloutState) -> ServiceSpec | None:
         """What the revision is made of; None of one that is only kept or on its way out."""
+        if revision in self._observed.refusals:
+            return None
         if revision == self._wanted:
-            return self._spec if self._observed.refusal is None else None
+            return self._spec
         return self._observed.stable_spec if revision == state.stable else None
 
     def _remember(self) -> None:
@@ -259,12 +271,22 @@ class _Steps:
                 self.delete.append(Doomed("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}
         for pod in self._observed.pods:
-            if _is_stale_preflight(pod, revisions):
+            if _is_stale_preflight(pod, revisions) or self._is_to_be_made_anew(pod):
                 self.delete.append(Doomed("Pod", pod.name, pod.uid))
         rejected = state.rejected.revision if state.rejected else ""
         in_use = {name for name in (*revisions, self._wanted, rejected) if name}
         for entry in history.stale(self._observed.history, in_use, self._spec.rollout.history):
             self.delete.append(Doomed("ControllerRevision", entry.name, entry.uid))
+
+    def _is_to_be_made_anew(self, pod: ObservedPod) -> bool:
+        """A preflight that its node gave up, once it is so old that the next one makes no rush."""
+        return (
+            pod.role == PREFLIGHT
+            and bool(pod.lost)
+            and not pod.is_ending
+            and verdict_of(pod) is None
+            and self._now_s >= renewal_s(pod)
+        )
 
     def _is_replaced(self, deployment: ObservedDeployment, pods: dict[Side, int | None]) -> bool:
         """It is of no variant of the spec, and enough pods of the others are ready."""
@@ -273,6 +295,17 @@ class _Steps:
             return False
         serving = self._observed.serving(*deployment.side)
         return sum(pod.is_ready for pod in serving if pod.variant in self._mix) >= wanted
+
+
+def renewal_s(preflight: ObservedPod) -> float:
+    """When a lost preflight is deleted. A node that admits none would have one made at once again."""
+    return parse_timestamp(preflight.created_at) + PREFLIGHT_RETRY_S
+
+
+def _until_renewal_s(observed: Observed, now_s: float) -> float | None:
+    """Seconds until a lost preflight is due; None where none waits for it."""
+    lost = (pod for pod in observed.pods if pod.role == PREFLIGHT and pod.lost)
+    return min((s for pod in lost if (s := renewal_s(pod) - now_s) > 0), default=None)
 
 
 def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:

@@ -158,15 +158,23 @@ def as_objects(
     ]
 
 
-def notable(before: Object, after: Object) -> list[tuple[str, str, str]]:
-    """What deserves an Event: (Normal or Warning, reason, message)."""
+def notable(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
+    """What deserves an Event: (Normal or Warning, reason, message). revision: the spec's, None where
+    that cannot be read."""
     found = []
-    ready = {c["type"]: c for c in after.get("conditions", [])}.get("Ready")
-    was = {c["type"]: c for c in before.get("conditions", [])}.get("Ready", {})
+    tree = {c["type"]: c for c in after.get("conditions", [])}
+    ready, was = (
+        tree.get("Ready"),
+        {c["type"]: c for c in before.get("conditions", [])}.get("Ready", {}),
+    )
     if ready and (ready["status"], ready["reason"]) != (was.get("status"), was.get("reason")):
-        kind = "Normal" if ready["status"] == "True" else "Warning"
+        # Of a service that answers, a rollout that makes its way is no trouble.
+        is_rolling = ready["reason"] == tree.get("RolledOut", {}).get("reason")
+        is_stalled = tree.get("Stalled", {}).get("status") == "True"
+        is_well = ready["status"] == "True" or (is_rolling and not is_stalled)
+        kind = "Normal" if is_well else "Warning"
         found.append((kind, ready["reason"], ready["message"]))
-    found += _of_rollout(before.get("rollout") or {}, after.get("rollout") or {})
+    found += _of_rollout(before.get("rollout") or {}, after.get("rollout") or {}, revision)
     scaling, had = after.get("scaling"), before.get("scaling") or {}
     if scaling and scaling["desired"] != had.get("desired", scaling["desired"]):
         up = scaling["desired"] > had["desired"]
@@ -175,11 +183,13 @@ def notable(before: Object, after: Object) -> list[tuple[str, str, str]]:
     return found
 
 
-def _of_rollout(before: Object, after: Object) -> list[tuple[str, str, str]]:
+def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
     phase = after.get("phase")
-    if phase == before.get("phase") or (not before and phase in ("Stable", "Starting")):
+    if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
         return []
-    kind = "Warning" if phase in ("RollingBack", "Rejected") else "Normal"
-    rejected = after.get("rejected")
+    rejected = after.get("rejected") or {}
+    # One that the spec does not ask for any more is given up, which is as it should be.
+    is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
+    kind = "Warning" if is_wrong else "Normal"
     text = f"revision {rejected['revision']}: {rejected['reason']}" if rejected else after["reason"]
     return [(kind, f"Rollout{phase}", text)]

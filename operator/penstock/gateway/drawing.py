@@ -1,10 +1,10 @@
 """Objects of the API server -> the picture that requests are sent by."""
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 from penstock.adapters.kube import Object
 from penstock.adapters.watch import Key
+from penstock.core.claim_order import claim_order
 from penstock.core.quantity import parse_duration_s
 from penstock.core.route import Match, RouteRule, Shadow
 from penstock.core.routing import Endpoint, Side
@@ -14,8 +14,6 @@ from penstock.core.status import copies_of
 from penstock.core.stickiness import STICKY_BY, StickyBy
 from penstock.core.timestamps import parse_timestamp
 from penstock.gateway.snapshot import Route, Service, Snapshot
-
-ClaimT = TypeVar("ClaimT", Service, Route)
 
 
 def build(
@@ -27,12 +25,14 @@ def build(
         metadata = pod["metadata"]
         key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
         engines.setdefault(key, []).append(pod)
-    drawn = [_service(body, engines) for body in services]
-    return Snapshot(_oldest_first(drawn), _oldest_first(map(_route, routes)))
+    return Snapshot(
+        tuple(_service(body, engines) for body in sorted(services, key=_claim_order)),
+        tuple(_route(body) for body in sorted(routes, key=_claim_order)),
+    )
 
 
-def _oldest_first(claims: Iterable[ClaimT]) -> tuple[ClaimT, ...]:
-    return tuple(sorted(claims, key=lambda claim: (claim.created_s, claim.key)))
+def _claim_order(body: Object) -> tuple[str, str, str]:
+    return claim_order(body["metadata"])
 
 
 def _route(body: Object) -> Route:

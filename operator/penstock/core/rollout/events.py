@@ -94,8 +94,9 @@ def _failure(state: RolloutState, seen: Seen) -> str | None:
         verdict = verdict_of(preflight)
         if verdict is not None and not verdict.ok:
             return f"{verdict.reason}: {verdict.message}"
-    if observed.refusal is not None and observed.refusal[0] == "PodTemplateRejected":
-        return ": ".join(observed.refusal)
+    refusal = observed.refusals.get(revision)
+    if refusal is not None and refusal[0] == "PodTemplateRejected":
+        return ": ".join(refusal)
     for pod in observed.serving(revision):
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
             return f"{pod.name} crashed {pod.restarts} times: {_said(pod)}"
@@ -115,8 +116,8 @@ def deadline_s(state: RolloutState, seen: Seen) -> float:
 def _waiting(state: RolloutState, seen: Seen) -> str:
     """What holds the new pods up."""
     observed = seen.observed
-    if observed.refusal is not None:
-        return ": ".join(observed.refusal)
+    if refusal := observed.refusals.get(state.revision or ""):
+        return ": ".join(refusal)
     pods = sorted(observed.serving(state.revision), key=lambda pod: pod.name)
     controls = observed.serving(state.stable, CONTROL)
     for pod in (*pods, *controls):

@@ -176,7 +176,9 @@ class _View:
 
     @property
     def _has_control(self) -> bool:
-        return self.spec.with_control and self.observed.stable_spec is not None
+        is_refused = self.state.stable in self.observed.refusals
+        is_known = self.observed.stable_spec is not None
+        return self.spec.with_control and is_known and not is_refused
 
     def _is_admitted(self, revision: str) -> bool:
         """Its model was looked at: pods can be started, or are."""

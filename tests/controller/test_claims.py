@@ -1,0 +1,48 @@
+"""Of two services that claim one name, operator and gateway have the same one serve it."""
+
+import itertools
+
+import pytest
+
+from penstock.api.convert import to_core
+from penstock.controller.reconciler import Reconciler
+from penstock.gateway.drawing import build
+from penstock.gateway.snapshot import Service
+
+
+def service(name, uid, created_at):
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {
+            "name": name, "namespace": "n", "uid": uid, "generation": 1,
+            "creationTimestamp": created_at,
+        },
+        "spec": {"model": {"uri": "pvc://models", "servedName": "chat"}},
+    }  # fmt: skip
+
+
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+CASES = [
+    (uids, times)
+    for uids in itertools.permutations(["u1", "u2", "u3"])
+    for times in itertools.product([EARLY, LATE], repeat=3)
+]
+
+
+@pytest.mark.parametrize(("uids", "times"), CASES)
+def test_operator_and_gateway_agree(uids, times):
+    bodies = [service(*each) for each in zip("abc", uids, times, strict=True)]
+    services = {("n", body["metadata"]["name"]): body for body in bodies}
+    reconciler = Reconciler(
+        None, "penstock", services=lambda: services, scaling=lambda _: None,
+        judgement=lambda *_: None, obeyed=lambda _: None, gone=lambda _: None,
+    )  # fmt: skip
+    free = [
+        body["metadata"]["name"]
+        for body in bodies
+        if reconciler._name_taken_by(body, to_core(body)) is None
+    ]
+    served = build(reversed(bodies), []).resolve("n/chat")
+    assert isinstance(served, Service)
+    assert free == [served.name]

@@ -1,0 +1,121 @@
+"""For how long the leader may write: never longer than nobody else can have the Lease."""
+
+import asyncio
+import json
+
+import pytest
+from kubernetes.aio import client
+from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
+from prometheus_client import CollectorRegistry
+
+from penstock.adapters.kube import MIN_WRITE_S, Kube
+from penstock.adapters.resources import CONFIG_MAPS
+from penstock.controller import lease as leases
+from penstock.controller.failures import Failures
+from penstock.controller.lease import LEASE_S, SAFETY_S, Lease
+from penstock.errors import Transient
+
+AT = "2026-01-01 00:00:00.000001"
+
+
+class ApiServer:
+    """Answers over a real socket. targets: what it was asked for. answer: the body; None: never."""
+
+    def __init__(self):
+        self.targets, self.answer = [], b"{}"
+
+    async def connected(self, reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.targets.append(head.split()[1])
+        if self.answer is None:
+            await reader.read()
+        else:
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n"
+                b"content-length: %d\r\n\r\n" % len(self.answer) + self.answer
+            )
+        writer.close()
+
+
+@pytest.fixture
+async def server():
+    made = ApiServer()
+    listener = await asyncio.start_server(made.connected, "127.0.0.1", 0)
+    configuration = client.Configuration()
+    configuration.host = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with client.ApiClient(configuration) as made.api:
+        yield made
+    listener.close()
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The clock of the Lease."""
+    at = [1000.0]
+    monkeypatch.setattr(leases, "monotonic", lambda: at[0])
+    return at
+
+
+def a_lease(server, registry=None):
+    return Lease("l", "n", "me", server.api, Failures(registry or CollectorRegistry()))
+
+
+RECORD = LeaderElectionRecord("me", str(LEASE_S), AT, AT)
+
+
+async def test_time_to_write_runs_from_the_moment_that_a_renewal_was_sent(server, now):
+    lease = a_lease(server)
+    assert lease.remaining_s() < 0
+    assert await lease.create("l", "n", RECORD)
+    assert lease.remaining_s() == LEASE_S - SAFETY_S
+    now[0] += 3
+    assert lease.remaining_s() == LEASE_S - SAFETY_S - 3
+    now[0] += LEASE_S
+    assert lease.remaining_s() < 0
+
+
+async def test_a_write_has_the_time_of_the_lease_and_no_more(server):
+    left_s = 3.0
+    kube = Kube(server.api, write_time_s=lambda: left_s)
+    body = {"metadata": {"name": "x"}}
+    await kube.create(CONFIG_MAPS, "n", body)
+    assert server.targets == ["/api/v1/namespaces/n/configmaps?timeout=3.000s"]
+    await kube.get(CONFIG_MAPS, "n", "x")  # reads harm nobody
+    assert server.targets[1:] == ["/api/v1/namespaces/n/configmaps/x"]
+    left_s = MIN_WRITE_S - 0.001
+    with pytest.raises(Transient, match="another replica may lead"):
+        await kube.create(CONFIG_MAPS, "n", body)
+    assert len(server.targets) == 2
+
+
+async def test_a_write_that_is_not_answered_ends_with_its_time(server):
+    server.answer = None
+    kube = Kube(server.api, write_time_s=lambda: MIN_WRITE_S)
+    with pytest.raises(Transient, match="cannot be reached"):
+        await kube.create(CONFIG_MAPS, "n", {"metadata": {"name": "x"}})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"[]", b"{", json.dumps({"spec": {"renewTime": "noon"}}).encode(), b'{"spec": 1}'],
+)
+async def test_an_odd_lease_ends_no_process(server, answer):
+    """It is asked for again; a leader that cannot renew it stops to lead."""
+    registry = CollectorRegistry()
+    lease = a_lease(server, registry)
+    server.answer = answer
+    has_read, error = await lease.get("l", "n")
+    if not has_read:
+        assert error.reason
+    assert await lease.update("l", "n", RECORD) in (True, False)
+    assert await lease.create("l", "n", RECORD) in (True, False)
+
+
+async def test_an_error_that_nobody_expected_is_no_renewal_and_is_counted(server, now):
+    registry = CollectorRegistry()
+    lease = a_lease(server, registry)
+    lease.lease_reference = None  # the client library asserts that it is there
+    assert not await lease.update("l", "n", RECORD)
+    name = "penstock_operator_unexpected_errors_total"
+    assert registry.get_sample_value(name, {"loop": "lease"}) == 1
+    assert lease.remaining_s() < 0

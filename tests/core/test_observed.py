@@ -1,0 +1,86 @@
+"""Children of a service as the API server has them, reduced to what is decided on."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.observed import ObservedDeployment, ObservedJob, ObservedPod, verdict_of
+
+METADATA: dict[str, Any] = {
+    "name": "x", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {},
+}  # fmt: skip
+
+
+def preflight(**status: Any) -> ObservedPod:
+    return ObservedPod.of({"metadata": METADATA, "status": {"phase": "Failed", **status}})
+
+
+def ended(code: int, message: str = "") -> list[dict[str, Any]]:
+    terminated = {"exitCode": code, "reason": "Error", "message": message}
+    return [{"name": "engine", "state": {"terminated": terminated}}]
+
+
+GONE = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "m"}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"reason": "Evicted", "message": "the node was low on memory"},
+        {"reason": "UnexpectedAdmissionError", "message": "no such device"},
+        {"reason": "OutOfcpu"},
+        {"reason": "NodeAffinity"},
+        {"reason": "Terminated", "message": "node shutdown", "containerStatuses": ended(137)},
+        {"conditions": [GONE], "containerStatuses": ended(137)},
+        {},
+    ],
+)
+def test_a_preflight_that_its_node_gave_up_says_nothing_of_the_model(status: Any) -> None:
+    pod = preflight(**status)
+    assert verdict_of(pod) is None
+    assert pod.lost
+    assert status.get("message", "") in pod.lost
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ({"containerStatuses": ended(1)}, "PreflightFailed"),
+        ({"reason": "DeadlineExceeded", "message": "too long"}, "PreflightFailed"),
+        ({"containerStatuses": ended(137), "conditions": [{**GONE, "status": "False"}]},
+         "PreflightFailed"),
+        ({"containerStatuses": ended(1, '{"ok": false, "reason": "R", "message": "m"}'),
+          "reason": "Evicted"}, "R"),
+    ],
+)  # fmt: skip
+def test_one_that_ended_by_itself_does(status: Any, reason: str) -> None:
+    verdict = verdict_of(preflight(**status))
+    assert verdict is not None
+    assert (verdict.ok, verdict.reason) == (False, reason)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ([], "Running"),
+        ([{"type": "Failed", "status": "False"}], "Running"),
+        ([{"type": "Failed", "status": "True", "message": "m"}], "Failed"),
+        ([{"type": "Complete", "status": "False"}], "Running"),
+        ([{"type": "Complete", "status": "True"}], "Passed"),
+    ],
+)
+def test_a_job_has_ended_when_a_condition_of_it_is_true(conditions: Any, state: str) -> None:
+    job = ObservedJob.of({"metadata": METADATA, "status": {"conditions": conditions}})
+    assert job.state == state
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"), [("True", ("FailedCreate", "a quota")), ("False", None)]
+)
+def test_a_deployment_whose_pods_can_be_made_again_is_in_no_trouble(
+    status: str, trouble: Any
+) -> None:
+    failure = {"type": "ReplicaFailure", "status": status}
+    failure |= {"reason": "FailedCreate", "message": "a quota"}
+    body = {"metadata": METADATA, "spec": {}, "status": {"conditions": [failure]}}
+    assert ObservedDeployment.of(body).trouble == trouble

@@ -1,0 +1,98 @@
+"""What changes of a status are told as Events."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.status import notable
+
+OLD, NEW = "a" * 8, "b" * 8
+
+
+def ready(status: str, reason: str, rolled_out: str = "Stable", stalled: str = "False") -> Any:
+    return {
+        "conditions": [
+            {"type": "Ready", "status": status, "reason": reason, "message": "m"},
+            {"type": "RolledOut", "status": "Unknown", "reason": rolled_out},
+            {"type": "Stalled", "status": stalled},
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, ready("True", "Ready"), [("Normal", "Ready", "m")]),
+        (ready("True", "Ready"), ready("True", "Ready"), []),
+        (ready("False", "NoEngines"), ready("True", "Ready"), [("Normal", "Ready", "m")]),
+        (ready("True", "Ready"), ready("False", "NoEngines"), [("Warning", "NoEngines", "m")]),
+        (ready("False", "A"), ready("False", "B"), [("Warning", "B", "m")]),
+        # A rollout that makes its way.
+        (
+            ready("True", "Ready"),
+            ready("False", "Judging", "Judging"),
+            [("Normal", "Judging", "m")],
+        ),
+        (
+            ready("True", "Ready"),
+            ready("False", "Rejected", "Rejected", "True"),
+            [("Warning", "Rejected", "m")],
+        ),
+    ],
+)
+def test_readiness(before: Any, after: Any, expected: Any) -> None:
+    assert notable(before, after, NEW) == expected
+
+
+def rollout(phase: str, reason: str = "because", rejected: str | None = None) -> Any:
+    said = rejected and {"revision": rejected, "reason": "too slow"}
+    return {"rollout": {"phase": phase, "reason": reason, "rejected": said}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, rollout("Starting"), []),
+        ({}, rollout("Stable"), []),
+        (rollout("Stable"), rollout("Stable", "other"), []),
+        (rollout("Stable"), rollout("Starting"), [("Normal", "RolloutStarting", "because")]),
+        (
+            rollout("Judging"),
+            rollout("RollingBack", rejected=NEW),
+            [("Warning", "RolloutRollingBack", f"revision {NEW}: too slow")],
+        ),
+        (
+            rollout("Discarding"),
+            rollout("Rejected", rejected=NEW),
+            [("Warning", "RolloutRejected", f"revision {NEW}: too slow")],
+        ),
+        # The spec asks for another one meanwhile.
+        (
+            rollout("Discarding"),
+            rollout("Rejected", rejected=OLD),
+            [("Normal", "RolloutRejected", f"revision {OLD}: too slow")],
+        ),
+        # Of a spec that cannot be read nothing is known.
+        (rollout("Stable"), {}, []),
+    ],
+)
+def test_rollouts(before: Any, after: Any, expected: Any) -> None:
+    assert notable(before, after, NEW) == expected
+
+
+@pytest.mark.parametrize(
+    ("had", "desired", "expected"),
+    [
+        (1, 3, [("Normal", "ScaledUp", "1 -> 3 replicas: load")]),
+        (3, 1, [("Normal", "ScaledDown", "3 -> 1 replicas: load")]),
+        (3, 3, []),
+        (None, 3, []),
+    ],
+)
+def test_replicas(had: int | None, desired: int, expected: Any) -> None:
+    before = {"scaling": {"desired": had}} if had else {}
+    assert notable(before, {"scaling": {"desired": desired, "reason": "load"}}, NEW) == expected
+
+
+def test_no_decision_is_no_event() -> None:
+    assert notable({"scaling": {"desired": 3}}, {"scaling": None}, None) == []
