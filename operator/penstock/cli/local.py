@@ -1,19 +1,25 @@
 """`penstock local`: clusters on this machine."""
 
 import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from penstock.core.quantity import parse_quantity
+from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.gobuild import BuildFailed
 from penstock.local.install import install
 
 app = typer.Typer(no_args_is_help=True)
-console = Console(highlight=False)
+# Without markup: names, paths and errors may hold brackets.
+console = Console(highlight=False, markup=False)
 
 Name = Annotated[str, typer.Option(help="The cluster's name.")]
 
@@ -27,18 +33,14 @@ def up(
         typer.Option(help="An extended resource of the node, such as nvidia.com/gpu=8."),
     ] = None,
 ) -> None:
-    """Start a cluster, and Penstock in it."""
-    offered = dict(entry.split("=", 1) for entry in allocatable or [] if "=" in entry)
-    try:
-        with console.status("starting"):
-            cluster = clusters.up(name, say=_say, allocatable=offered)
-            if not bare:
-                asyncio.run(install(cluster, say=_say))
-    except (clusters.ClusterError, BuildFailed) as error:
-        console.print(f"[red]{error}[/]")
-        raise typer.Exit(1) from error
-    console.print(f"cluster [bold]{name}[/] is up at {cluster.server}")
-    console.print(f"export KUBECONFIG={cluster.kubeconfig}")
+    """Start a cluster, and Penstock in it. What does not run of a cluster that is there is started."""
+    offered = dict(_resource(entry) for entry in allocatable or [])
+    with _reported(), console.status("starting"):
+        cluster = clusters.up(name, say=_say, allocatable=offered)
+        if not bare:
+            asyncio.run(install(cluster, say=_say))
+    console.print(f"cluster {name} is up at {cluster.server}")
+    console.print(f"export KUBECONFIG={cluster.kubeconfig}", soft_wrap=True)
     if not bare:
         console.print(f"OpenAI-compatible URL: {cluster.gateway_url}/v1")
 
@@ -49,9 +51,18 @@ def down(
     everything: Annotated[bool, typer.Option("--all", help="Every local cluster.")] = False,
 ) -> None:
     """End a cluster and all its processes, and remove its files."""
-    for each in [c.name for c in clusters.list_clusters()] if everything else [name]:
-        clusters.down(each)
-        console.print(f"cluster [bold]{each}[/] is down")
+    if not everything:
+        with _reported():
+            is_there = clusters.down(name)
+        console.print(f"cluster {name} is down" if is_there else f"there is no cluster {name}")
+        return
+    for each in clusters.list_clusters():
+        with _reported():
+            clusters.down(each.name)
+        console.print(f"cluster {each.name} is down")
+    if damaged := clusters.damaged_records():
+        _print_errors(damaged)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -60,9 +71,10 @@ def status() -> None:
     table = Table("cluster", "state", "server", "kubeconfig")
     for cluster in clusters.list_clusters():
         dead = clusters.dead_components(cluster)
-        state = f"[red]not running: {', '.join(dead)}[/]" if dead else "[green]up[/]"
+        state = Text(f"not running: {', '.join(dead)}", "red") if dead else Text("up", "green")
         table.add_row(cluster.name, state, cluster.server, str(cluster.kubeconfig))
     console.print(table)
+    _print_errors(clusters.damaged_records())
 
 
 @app.command()
@@ -71,29 +83,53 @@ def logs(
     name: Name = "default",
 ) -> None:
     """Print the log of a component (etcd, apiserver, …, node-agent) or of a pod's containers."""
-    try:
+    with _reported():
         cluster = clusters.get(name)
-    except clusters.ClusterError as error:
-        console.print(f"[red]{error}[/]")
-        raise typer.Exit(1) from error
-    files = _log_files(cluster, source)
+    components = {path.stem: path for path in sorted(cluster.logs.glob("*.log"))}
+    files = [components[source]] if source in components else _pod_logs(cluster, source)
     if not files:
-        known = ", ".join(sorted(path.stem for path in cluster.logs.glob("*.log")))
-        console.print(f"[red]No component or pod is called {source!r}.[/] Components: {known}")
+        known = ", ".join(components)
+        _print_errors([f"No component or pod is called {source!r}. Components: {known}"])
         raise typer.Exit(1)
     for file in files:
         typer.echo(file.read_text(errors="replace"), nl=False)
 
 
-def _log_files(cluster: clusters.Cluster, source: str) -> list[Path]:
-    component = cluster.logs / f"{source}.log"
-    if component.is_file():
-        return [component]
+def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:
     return [
         log
         for log in sorted((cluster.folder / "pods").glob("*/containers/*/log"))
         if source in (log.parents[2] / "name").read_text()
     ]
+
+
+def _resource(text: str) -> tuple[str, str]:
+    """`nvidia.com/gpu=8` -> its parts. Raises BadParameter."""
+    name, _, amount = text.partition("=")
+    try:
+        parse_quantity(amount)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"--allocatable {text!r} is not of the form RESOURCE=AMOUNT, such as nvidia.com/gpu=8"
+        ) from error
+    if not name:
+        raise typer.BadParameter(f"--allocatable {text!r} names no resource")
+    return name, amount
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Ends the command with exit code 1 and the text of what a cluster cannot do."""
+    try:
+        yield
+    except (clusters.ClusterError, BuildFailed, KubeError) as error:
+        _print_errors([error])
+        raise typer.Exit(1) from error
+
+
+def _print_errors(errors: Iterable[object]) -> None:
+    for error in errors:
+        typer.secho(f"penstock local: {error}", err=True, fg="red")
 
 
 def _say(text: str) -> None:

@@ -46,9 +46,15 @@ class Story:
     async def run(self) -> None:
         """Tell it. What was started is ended, however the story goes."""
         began_s = monotonic()
+        if clusters.find(self._name) is not None:
+            raise clusters.ClusterError(
+                f"Cluster {self._name!r} is there already, and the demo ends with the cluster that "
+                "it makes: give another --name, or end it: penstock local down"
+            )
         models = self._model()
+        cluster = self._cluster()  # on this thread: an interrupt is noticed at the next await
         try:
-            cluster = await self._cluster()
+            await install(cluster, say=self._tell.say)
             async with await connect(cluster.kubeconfig) as kube:
                 stage = Stage(cluster, kube)
                 try:
@@ -75,11 +81,10 @@ class Story:
         self._tell.fact("model", f"penstock-tiny, {made}")
         return models
 
-    async def _cluster(self) -> clusters.Cluster:
+    def _cluster(self) -> clusters.Cluster:
         self._tell.chapter("A real Kubernetes control plane, as processes")
         started_s = monotonic()
-        cluster = await asyncio.to_thread(clusters.up, self._name, say=self._tell.say)
-        await install(cluster, say=self._tell.say)
+        cluster = clusters.up(self._name, say=self._tell.say)
         self._tell.fact("up", f"{cluster.server}, in {monotonic() - started_s:.0f} s")
         return cluster
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.local.cluster import Cluster
+from penstock.local.record import Cluster
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 FORBIDDEN = 403

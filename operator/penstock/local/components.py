@@ -1,9 +1,9 @@
 """The command line of each control-plane component."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
+ETCD_PORT, ETCD_PEER_PORT, API_PORT, KUBELET_PORT = 2379, 2380, 6443, 10250
 CLUSTER_IP_RANGE = "10.96.0.0/16"
 
 # Who writes what, without bodies: enough to count writes and to see which verbs RBAC needs.
@@ -16,12 +16,18 @@ AUDIT_POLICY = {
 
 
 def etcd(binary: Path, folder: Path, address: str) -> list[str]:
-    client, peer = f"http://{address}:2379", f"http://{address}:2380"
+    """TLS with client certificates on both ports: whoever writes here can run any command."""
+    pki = folder / "pki" / "etcd"
+    client, peer = f"https://{address}:{ETCD_PORT}", f"https://{address}:{ETCD_PEER_PORT}"
     return [
         str(binary), f"--data-dir={folder}/etcd",
         f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
+        f"--cert-file={pki}/server.crt", f"--key-file={pki}/server.key",
+        f"--trusted-ca-file={pki}/ca.crt", "--client-cert-auth",
+        f"--peer-cert-file={pki}/server.crt", f"--peer-key-file={pki}/server.key",
+        f"--peer-trusted-ca-file={pki}/ca.crt", "--peer-client-cert-auth",
         "--unsafe-no-fsync",  # the cluster's data need not survive a power cut
     ]  # fmt: skip
 
@@ -29,8 +35,10 @@ def etcd(binary: Path, folder: Path, address: str) -> list[str]:
 def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
     pki = folder / "pki"
     return [
-        str(binary), f"--etcd-servers=http://{address}:2379",
-        f"--bind-address={address}", f"--advertise-address={address}", "--secure-port=6443",
+        str(binary), f"--etcd-servers=https://{address}:{ETCD_PORT}",
+        f"--etcd-cafile={pki}/etcd/ca.crt",
+        f"--etcd-certfile={pki}/etcd/client.crt", f"--etcd-keyfile={pki}/etcd/client.key",
+        f"--bind-address={address}", f"--advertise-address={address}", f"--secure-port={API_PORT}",
         f"--tls-cert-file={pki}/apiserver.crt", f"--tls-private-key-file={pki}/apiserver.key",
         f"--client-ca-file={pki}/ca.crt", f"--token-auth-file={folder}/tokens.csv",
         "--service-account-issuer=https://kubernetes.default.svc",
@@ -50,20 +58,20 @@ def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
     ]  # fmt: skip
 
 
-def controller_manager(binary: Path, folder: Path, address: str) -> list[str]:
+def controller_manager(binary: Path, folder: Path) -> list[str]:
     return [
         str(binary), f"--kubeconfig={folder}/kubeconfig",
-        f"--bind-address={address}", f"--cert-dir={folder}/pki",
+        "--secure-port=0",  # nothing reads its health or its metrics
         f"--service-account-private-key-file={folder}/pki/sa.key",
         f"--root-ca-file={folder}/pki/ca.crt",
         "--use-service-account-credentials=true", "--leader-elect=false",
     ]  # fmt: skip
 
 
-def scheduler(binary: Path, folder: Path, address: str) -> list[str]:
+def scheduler(binary: Path, folder: Path) -> list[str]:
     return [
-        str(binary), f"--kubeconfig={folder}/kubeconfig",
-        f"--bind-address={address}", f"--cert-dir={folder}/pki", "--leader-elect=false",
+        str(binary), f"--kubeconfig={folder}/kubeconfig", "--secure-port=0",
+        "--leader-elect=false",
     ]  # fmt: skip
 
 
@@ -97,11 +105,3 @@ def tokens_csv(token: str) -> str:
 
 def audit_policy() -> str:
     return json.dumps(AUDIT_POLICY)
-
-
-COMMANDS: Mapping[str, str] = {
-    "etcd": "etcd",
-    "apiserver": "kube-apiserver",
-    "controller-manager": "kube-controller-manager",
-    "scheduler": "kube-scheduler",
-}

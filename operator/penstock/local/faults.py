@@ -5,7 +5,7 @@ import signal
 import psutil
 
 from penstock.local import processes
-from penstock.local.cluster import Cluster
+from penstock.local.record import Cluster
 
 
 class NoSuchContainer(Exception):

@@ -9,14 +9,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from penstock.local.record import write_private
+
 LIFETIME = timedelta(days=365)
-
-
-def write_secret(path: Path, content: bytes) -> Path:
-    """Write a file that only its owner may read."""
-    path.touch(mode=0o600)
-    path.write_bytes(content)
-    return path
 
 
 class Authority:
@@ -42,7 +37,7 @@ class Authority:
             )
             .sign(self._key, hashes.SHA256())
         )
-        write_secret(folder / "ca.crt", _pem(self._certificate))
+        write_private(folder / "ca.crt", _pem(self._certificate))
 
     def issue(
         self,
@@ -82,13 +77,13 @@ class Authority:
                 critical=False,
             )
         certificate = builder.sign(self._key, hashes.SHA256())
-        write_secret(self._folder / f"{file}.crt", _pem(certificate))
-        write_secret(self._folder / f"{file}.key", _key_pem(key))
+        write_private(self._folder / f"{file}.crt", _pem(certificate))
+        write_private(self._folder / f"{file}.key", _key_pem(key))
 
 
 def write_signing_key(path: Path) -> None:
     """The key that signs ServiceAccount tokens."""
-    write_secret(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
+    write_private(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
 
 
 def _name(common_name: str, organisation: str = "") -> x509.Name:

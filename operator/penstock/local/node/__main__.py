@@ -5,8 +5,8 @@ import logging
 import sys
 
 from penstock.adapters.kube import connect
-from penstock.local.cluster import get
 from penstock.local.node.agent import NodeAgent
+from penstock.local.record import get
 
 
 async def main(name: str) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import shutil
 import signal
 
 import psutil
 
-from penstock.adapters.clock import wall
+from penstock.adapters.clock import monotonic, wall
 from penstock.adapters.events import EventRecorder
 from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import LEASES, NODES, PODS
@@ -17,15 +18,18 @@ from penstock.adapters.watch import Key, Mirror
 from penstock.core.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes
-from penstock.local.cluster import Cluster
+from penstock.local.components import KUBELET_PORT
 from penstock.local.faults import heart_beats
-from penstock.local.node.kubelet_api import KUBELET_PORT, serve_logs
+from penstock.local.node.kubelet_api import serve_logs
 from penstock.local.node.worker import MANAGER, Node, PodWorker
+from penstock.local.record import Cluster
 
 logger = logging.getLogger(__name__)
 
 NODE_NAME = "penstock-node"
 HEARTBEAT_S = 10.0
+# The node controller calls a node that was silent for 40 s Unknown; the node itself takes that back.
+STATUS_AFTER_S = 20.0
 LEASE_NAMESPACE = "kube-node-lease"
 STOP_GRACE_S = 8.0
 MAX_LOG_BYTES = 16 * 2**20
@@ -42,6 +46,7 @@ class NodeAgent:
         self._workers: dict[str, PodWorker] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._last_address = 0
+        self._last_beat_s = -math.inf
         self._pods = Mirror(
             kube, PODS, field_selector=f"spec.nodeName={NODE_NAME}", changed=self._pod_changed
         )
@@ -127,11 +132,13 @@ class NodeAgent:
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _beat(self) -> None:
+        if monotonic() - self._last_beat_s > STATUS_AFTER_S:
+            await self._register()
         try:
             await self._renew_lease()
         except NotFound:
-            await self._register()
             await self._renew_lease(create=True)
+        self._last_beat_s = monotonic()
 
     async def _register(self) -> None:
         cpus = max(MIN_ALLOCATABLE_CPU, os.cpu_count() or 1)

@@ -8,9 +8,9 @@ from pathlib import Path
 from aiohttp import web
 
 from penstock.adapters.watch import Mirror
-from penstock.local.cluster import Cluster
+from penstock.local.components import KUBELET_PORT
+from penstock.local.record import Cluster
 
-KUBELET_PORT = 10250
 API_SERVER = "kube-apiserver"
 POLL_S = 0.3
 

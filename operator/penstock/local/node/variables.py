@@ -8,9 +8,9 @@ from penstock.adapters.kube import Kube
 from penstock.adapters.resources import CONFIG_MAPS, SECRETS, Resource
 from penstock.errors import NotFound
 from penstock.local import processes
-from penstock.local.cluster import Cluster
 from penstock.local.node.container import search_path
 from penstock.local.node.environment import environment, references
+from penstock.local.record import Cluster
 
 Object = dict[str, Any]
 

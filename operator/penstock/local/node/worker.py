@@ -14,7 +14,6 @@ from penstock.adapters.kube import Kube
 from penstock.adapters.resources import PODS
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
-from penstock.local.cluster import Cluster
 from penstock.local.faults import start_delay_s
 from penstock.local.node.backoff import Backoff
 from penstock.local.node.container import Container
@@ -23,6 +22,7 @@ from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, sho
 from penstock.local.node.probe import ProbeSpec, ProbeState
 from penstock.local.node.variables import Variables
 from penstock.local.node.volumes import MountError, Volumes
+from penstock.local.record import Cluster
 
 logger = logging.getLogger(__name__)
 

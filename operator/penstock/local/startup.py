@@ -1,0 +1,134 @@
+"""Starts the components of a cluster, and waits until they are ready."""
+
+import json
+import secrets
+import socket
+import ssl
+import sys
+import urllib.request
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+import psutil
+
+from penstock.adapters.clock import monotonic, sleep
+from penstock.local import components, processes
+from penstock.local.pki import Authority, write_signing_key
+from penstock.local.record import Cluster, ClusterError, write_private
+
+Say = Callable[[str], None]
+
+READY_TIMEOUT_S = 60.0
+
+
+def write_files(cluster: Cluster) -> None:
+    """Write keys, certificates and configuration, where an earlier call has not.
+
+    The kubeconfig is written last: without it no component can have run.
+    """
+    if cluster.kubeconfig.is_file():
+        return
+    folder, pki = cluster.folder, cluster.folder / "pki"
+    for path in (folder / "logs", folder / "pods", pki, pki / "etcd"):
+        path.mkdir(mode=0o700, exist_ok=True)
+    authority = Authority(pki)
+    names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
+    authority.issue("apiserver", "kube-apiserver", addresses=(cluster.address, *names))
+    authority.issue("node", "penstock-node", addresses=(cluster.address,))
+    # An authority of its own: no other certificate of the cluster opens its storage.
+    storage = Authority(pki / "etcd")
+    storage.issue("server", "etcd", addresses=(cluster.address,))
+    storage.issue("client", "kube-apiserver")
+    write_signing_key(pki / "sa.key")
+    token = secrets.token_urlsafe(32)
+    write_private(folder / "tokens.csv", components.tokens_csv(token).encode())
+    write_private(folder / "audit-policy.json", components.audit_policy().encode())
+    config = components.kubeconfig(cluster.server, pki / "ca.crt", token)
+    write_private(cluster.kubeconfig, config.encode())
+
+
+def start(
+    cluster: Cluster, wanted: Collection[str], binaries: Mapping[str, Path], say: Say
+) -> None:
+    """Start the components `wanted`, and wait until the cluster takes pods. Raises ClusterError."""
+    folder, address = cluster.folder, cluster.address
+    commands = {
+        "etcd": components.etcd(binaries["etcd"], folder, address),
+        "apiserver": components.apiserver(binaries["kube-apiserver"], folder, address),
+        "controller-manager": components.controller_manager(
+            binaries["kube-controller-manager"], folder
+        ),
+        "scheduler": components.scheduler(binaries["kube-scheduler"], folder),
+        "node-agent": [sys.executable, "-m", "penstock.local.node", cluster.name],
+    }
+    # An API server that finds no etcd may give up at once.
+    ready = {
+        "etcd": lambda: _listens(address, components.ETCD_PORT),
+        "apiserver": lambda: _answer(cluster, "/readyz") is not None,
+        "controller-manager": lambda: _makes_accounts(cluster),
+        "node-agent": lambda: _node_is_ready(cluster),
+    }
+    started: dict[str, psutil.Process] = {}
+    for component, command in commands.items():
+        if component not in wanted:
+            continue
+        say(f"starting {component}")
+        started[component] = processes.spawn(
+            command,
+            cluster_id=cluster.cluster_id,
+            component=component,
+            log=cluster.logs / f"{component}.log",
+        )
+        if component in ("etcd", "apiserver"):
+            _wait(cluster, started[component], component, ready[component])
+    say("waiting for the node")
+    for component in ("controller-manager", "node-agent"):
+        if component in started:
+            _wait(cluster, started[component], component, ready[component])
+
+
+def _wait(
+    cluster: Cluster, process: psutil.Process, component: str, done: Callable[[], bool]
+) -> None:
+    deadline = monotonic() + READY_TIMEOUT_S
+    while not done():
+        if not processes.is_alive(process) or monotonic() > deadline:
+            log = cluster.logs / f"{component}.log"
+            text = log.read_text(errors="replace") if log.is_file() else ""
+            tail = "\n".join(text.splitlines()[-6:])
+            raise ClusterError(f"{component} did not become ready. Its log ends with:\n{tail}")
+        sleep(0.1)
+
+
+def _listens(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _makes_accounts(cluster: Cluster) -> bool:
+    """Whether pods can be made: a pod of a namespace without its ServiceAccount is refused."""
+    return _answer(cluster, "/api/v1/namespaces/default/serviceaccounts/default") is not None
+
+
+def _node_is_ready(cluster: Cluster) -> bool:
+    node = _answer(cluster, "/api/v1/nodes/penstock-node")
+    conditions = json.loads(node)["status"].get("conditions", []) if node else []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def _answer(cluster: Cluster, path: str) -> bytes | None:
+    """The body of a 200 answer to an administrator's GET, or None."""
+    try:
+        token = (cluster.folder / "tokens.csv").read_text().split(",")[0]
+        request = urllib.request.Request(  # noqa: S310 - always https to the cluster's own address
+            cluster.server + path, headers={"Authorization": f"Bearer {token}"}
+        )
+        context = ssl.create_default_context(cafile=str(cluster.folder / "pki" / "ca.crt"))
+        with urllib.request.urlopen(request, timeout=2, context=context) as answer:  # noqa: S310
+            body: bytes = answer.read()
+            return body
+    except OSError:
+        return None

@@ -1,0 +1,63 @@
+"""A cluster that lost components is started again, with its objects."""
+
+import secrets
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from penstock.adapters.kube import connect
+from penstock.adapters.resources import CONFIG_MAPS
+from penstock.local import cluster as clusters
+from penstock.local import processes
+from penstock.local.cluster import Cluster
+from penstock.local.record import create
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def own() -> Iterator[Cluster]:
+    """A cluster of the test's own, which it may damage."""
+    with clusters.temporary("restart", say=lambda _: None) as made:
+        yield made
+
+
+@pytest.mark.parametrize("lost", [["node-agent"], ["etcd"], [*clusters.COMPONENTS]])
+async def test_what_died_is_started_and_objects_stay(own: Cluster, lost: list[str]) -> None:
+    name = f"kept-{secrets.token_hex(3)}"
+    async with await connect(own.kubeconfig) as kube:
+        await kube.create(CONFIG_MAPS, "default", {"metadata": {"name": name}})
+    killed = [process for each in lost for process in processes.find(own.cluster_id, each)]
+    living = {
+        process.pid
+        for each in clusters.COMPONENTS
+        if each not in lost
+        for process in processes.find(own.cluster_id, each)
+    }
+    for process in killed:
+        process.kill()
+    psutil.wait_procs(killed, timeout=10)
+    assert set(clusters.dead_components(own)) == set(lost)
+    said: list[str] = []
+    again = clusters.up(own.name, say=said.append)
+    assert again == own
+    assert all(any(each in line for line in said) for each in lost)
+    assert clusters.dead_components(own) == []
+    assert living <= {process.pid for process in processes.find(own.cluster_id)}
+    async with await connect(own.kubeconfig) as kube:
+        assert (await kube.get(CONFIG_MAPS, "default", name))["metadata"]["name"] == name
+
+
+def test_other_resources_of_a_cluster_that_is_there_are_refused(own: Cluster) -> None:
+    with pytest.raises(clusters.ClusterError, match="other resources"):
+        clusters.up(own.name, say=lambda _: None, allocatable={"nvidia.com/gpu": "1"})
+    assert clusters.dead_components(own) == []
+
+
+def test_an_up_that_was_cut_off_before_it_wrote_its_files_goes_on(own: Cluster) -> None:
+    clusters.down(own.name)
+    record = create(own.name, own.network, {})
+    again = clusters.up(own.name, say=lambda _: None)
+    assert again == record
+    assert clusters.dead_components(again) == []
