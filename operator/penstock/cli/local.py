@@ -1,8 +1,8 @@
 """`penstock local`: clusters on this machine."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -106,18 +106,15 @@ def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:
 def _resource(text: str) -> tuple[str, str]:
     """`nvidia.com/gpu=8` -> its parts. Raises BadParameter."""
     name, _, amount = text.partition("=")
-    try:
-        parse_quantity(amount)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"--allocatable {text!r} is not of the form RESOURCE=AMOUNT, such as nvidia.com/gpu=8"
-        ) from error
-    if not name:
-        raise typer.BadParameter(f"--allocatable {text!r} names no resource")
-    return name, amount
+    with contextlib.suppress(ValueError):
+        if name and parse_quantity(amount) >= 0:
+            return name, amount
+    raise typer.BadParameter(
+        f"--allocatable {text!r} is not of the form RESOURCE=AMOUNT, such as nvidia.com/gpu=8"
+    )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _reported() -> Iterator[None]:
     """Ends the command with exit code 1 and the text of what a cluster cannot do."""
     try:
