@@ -4,6 +4,7 @@ Names, types, labels and buckets of `vllm:` metrics are vLLM's, so that what was
 here. This is the one place where a name is written.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -392,6 +393,8 @@ LABEL_VALUES: dict[str, tuple[str, ...]] = {
 }
 
 REQUEST_ID_HEADER = "x-request-id"
+# Another id is replaced: by the gateway, or by an engine that is asked directly.
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # How long the client waits for the whole answer: in seconds, which may have decimals.
 TIMEOUT_HEADER = "x-request-timeout-s"
 # The same as Envoy, and the gateways built on it, tell it: in milliseconds.

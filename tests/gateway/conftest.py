@@ -131,8 +131,8 @@ class Engine:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.strip().split("\r\n")
         headers = {k.lower(): v for k, v in (line.split(": ", 1) for line in lines)}
-        body = await reader.readexactly(int(headers.get("content-length", "0")))
-        request = Request(first.split()[1], headers, body, writer)
+        length = int(headers.get("content-length", "0"))
+        request = Request(first.split()[1], headers, await reader.readexactly(length), writer)
         self.requests.append(request)
         self.active += 1
         self.arrived.set()

@@ -19,7 +19,7 @@ BODIES = {
     "not UTF-8": (b'{"model": "\xff\xfe"}', 400), "latin": (b'{"model": "caf\xe9"}', 400),
     "NUL": (b'{"model": "chat\x00"}', 400), "deep": (b"[" * 100_000, 400),
     "deep object": (b'{"a":' * 15_000, 400), "huge number": (b'{"model": ' + b"9" * 10_000 + b"}", 400),
-    "UTF-16 surrogate": (b'{"model": "\\ud800"}', 404), "unknown": (b'{"model": "gpt-9"}', 404),
+    "UTF-16 surrogate": (b'{"model": "\\ud800"}', 400), "unknown": (b'{"model": "gpt-9"}', 404),
     "case": (b'{"model": "CHAT"}', 404), "padded": (b'{"model": " chat"}', 404),
     "path": (b'{"model": "../chat"}', 404), "wrong namespace": (b'{"model": "other/chat"}', 404),
     "slash": (b'{"model": "/chat"}', 404), "trailing slash": (b'{"model": "default/chat/"}', 404),

@@ -45,7 +45,7 @@ async def test_a_copy_is_what_the_original_was(shadowed, until, stream):
     await idle(front, until)
     (original,), (copy,) = main.requests, other.requests
     assert json.loads(copy.body) == json.loads(original.body) | {"model": "new"}
-    assert copy.headers["x-request-id"] == original.headers["x-request-id"]
+    assert copy.headers["x-request-id"].startswith(f"{original.headers['x-request-id']}.copy-")
     assert copy.path == original.path
     assert await front.metric(SHADOWS, service="default/new", outcome="ok") == 1
     name = "penstock_gateway_shadow_time_to_first_byte_seconds_count"

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import re
 import uuid
 from collections.abc import Mapping
 
@@ -10,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.served import Served
-from penstock_engine.wire import REQUEST_ID_HEADER
+from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})
 GENERATION_PATHS = frozenset(
@@ -18,7 +17,6 @@ GENERATION_PATHS = frozenset(
 )
 
 HEADER = REQUEST_ID_HEADER.encode()
-REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
 
 class Door:
@@ -37,9 +35,9 @@ class Door:
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])
-        given = headers.get(HEADER, b"")
-        request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex.encode()
-        scope["request_id"] = request_id.decode()
+        given = headers.get(HEADER, b"").decode("latin-1")
+        scope["request_id"] = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = scope["request_id"].encode()
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start" and self._shows_id:

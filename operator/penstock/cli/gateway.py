@@ -62,6 +62,9 @@ def run(
     max_body_bytes: Annotated[
         int, typer.Option(min=1, help="The largest body of a request.")
     ] = DEFAULT.max_body_bytes,
+    max_held_body_bytes: Annotated[
+        int, typer.Option(min=1, help="The bodies of all requests without an answer, together.")
+    ] = DEFAULT.max_held_body_bytes,
     max_header_bytes: Annotated[
         int, typer.Option(min=1, help="The largest headers of a request.")
     ] = DEFAULT.max_header_bytes,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Literal, get_args
 
 StickyBy = Literal["None", "Conversation", "User"]
@@ -23,10 +24,17 @@ def sticky_key(by: StickyBy, fields: Mapping[str, Any]) -> bytes | None:
             return None
         case "User":
             user = fields.get("user")
-            return user.encode() if isinstance(user, str) and user else None
+            if not isinstance(user, str) or not user:
+                return None
+            return _digest(user.encode(errors="surrogatepass"))  # JSON may escape half a character
         case "Conversation":
             beginning = _beginning(fields)
-            return json.dumps(beginning).encode() if beginning else None
+            return _digest(json.dumps(beginning).encode()) if beginning else None
+
+
+def _digest(text: bytes) -> bytes:
+    """A key of one size, however long the text: it lives as long as the request."""
+    return blake2b(text, digest_size=16).digest()
 
 
 def _beginning(fields: Mapping[str, Any]) -> Any:

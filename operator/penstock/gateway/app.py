@@ -1,7 +1,6 @@
 """The gateway's ASGI application: what engines answer, and what it answers itself."""
 
 import logging
-import re
 import uuid
 from collections.abc import Callable
 
@@ -24,11 +23,10 @@ from penstock.gateway.openai import CHAT_PATH, Refused, error_body, models
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.shared import Shared
 from penstock.gateway.upstream import Upstream
-from penstock_engine.wire import REQUEST_ID_HEADER
+from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 logger = logging.getLogger(__name__)
 
-REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
 # The feed is for the operator, which comes straight to the pod. What came by a proxy is from outside.
 PROXIED = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})

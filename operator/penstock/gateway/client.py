@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.guard import Receive
 from penstock.gateway.openai import Refused
 from penstock_engine.wire import REQUEST_ID_HEADER
@@ -24,7 +25,9 @@ def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, byt
     """By name, of a request whose body can be read. Raises Refused."""
     if sum(len(name) + len(value) for name, value in headers) > limit_bytes:
         raise Refused(431, f"the headers are larger than {limit_bytes} bytes")
-    named = dict(headers)
+    named: dict[bytes, bytes] = {}
+    for name, value in headers:  # RFC 9110, 5.3: one that is repeated has its values as a list
+        named[name] = named[name] + b", " + value if name in named else value
     content_type = named.get(b"content-type", b"application/json").split(b";")[0].strip()
     if content_type.lower() != b"application/json":
         raise Refused(415, "the content type must be application/json")
@@ -34,23 +37,33 @@ def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, byt
 
 
 async def read_body(
-    receive: Receive, declared: bytes, *, limit_bytes: int, timeout_s: float
+    receive: Receive,
+    declared: bytes,
+    memory: BodyReservation,
+    *,
+    limit_bytes: int,
+    timeout_s: float,
 ) -> bytes:
-    """The whole body. declared: its Content-Length, or nothing. Raises Refused, ClientLeft."""
+    """The whole body. declared: its Content-Length, or nothing. memory: grows with what came. Raises
+    Refused, ClientLeft."""
     if declared.isdigit() and int(declared[:20]) > limit_bytes:
         raise _too_large(limit_bytes)
-    body = bytearray()
+    chunks: list[bytes] = []
+    num_bytes = 0
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientLeft
-                body += message.get("body", b"")
-                if len(body) > limit_bytes:
+                chunk = message.get("body", b"")
+                num_bytes += len(chunk)
+                if num_bytes > limit_bytes:
                     raise _too_large(limit_bytes)
+                memory.grow(len(chunk))
+                chunks.append(chunk)
                 if not message.get("more_body", False):
-                    return bytes(body)
+                    return b"".join(chunks)
     except TimeoutError:
         raise Refused(408, f"the request was not complete after {timeout_s:g} s") from None
 
@@ -67,7 +80,7 @@ class Reply:
         self._request_id = (REQUEST_ID_HEADER.encode(), request_id.encode())
         self._closing = closing
         self.status = CLIENT_LEFT_STATUS
-        self.has_begun = False
+        self.has_begun = self.has_whole_request = False
 
     async def begin(self, status: int, headers: RawHeaders) -> None:
         headers = [*headers, self._request_id]
@@ -90,7 +103,7 @@ class Reply:
         headers = [(b"content-type", b"application/json")]
         if refused.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % refused.retry_after_s))
-        if refused.status in (408, 413):  # the rest of the body is not read
+        if not self.has_whole_request:  # the rest of it is not read
             self._closing = True
         await self.whole(refused.status, headers, refused.body())
 

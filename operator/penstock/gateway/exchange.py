@@ -15,9 +15,11 @@ import contextlib
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
+from multidict import CIMultiDict
+
 from penstock.core.canary.tenants import name_of
 from penstock.core.routing import Endpoint
-from penstock.core.stickiness import sticky_key
+from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive
 from penstock.gateway.openai import CHAT_PATH, Call, Refused, cut_event, parse
@@ -34,6 +36,7 @@ from penstock.gateway.upstream import (
     Cut,
     Failure,
     forwarded,
+    header_text,
 )
 from penstock_engine.wire import REQUEST_ID_HEADER, TPOT_HEADER
 
@@ -50,6 +53,7 @@ class Exchange:
         self._scope = scope
         self._reply = reply
         self._request_id = request_id
+        self._memory = BodyReservation(shared.bodies)
         self._came_s = shared.now()
         self._service = ""
         self._revision = ""
@@ -62,16 +66,22 @@ class Exchange:
         headers = checked_headers(
             self._scope["headers"], limit_bytes=self._settings.max_header_bytes
         )
-        body = await read_body(
-            receive,
-            headers.get(b"content-length", b""),
-            limit_bytes=self._settings.max_body_bytes,
-            timeout_s=self._settings.request_timeout_s,
-        )
-        call = parse(body)
-        with Guard(receive, self._settings.total_timeout_s, self._shared.guards) as guard:
-            guard.allow(Phase.WAITING, self._settings.total_timeout_s)
-            await self._serve(call, headers, guard)
+        with self._memory:
+            body = await read_body(
+                receive,
+                headers.get(b"content-length", b""),
+                self._memory,
+                limit_bytes=self._settings.max_body_bytes,
+                timeout_s=self._settings.request_timeout_s,
+            )
+            self._reply.has_whole_request = True
+            call = parse(body)
+            del body
+            with Guard(receive, self._settings.total_timeout_s, self._shared.guards) as guard:
+                guard.allow(Phase.WAITING, self._settings.total_timeout_s)
+                serving = self._serve(call, headers, guard)
+                del call  # streams that have begun hold no body
+                await serving
 
     async def _serve(self, call: Call, given: Mapping[bytes, bytes], guard: Guard) -> None:
         target = await self._resolve(call, given)
@@ -86,9 +96,10 @@ class Exchange:
             is_chat=self._scope["path"] == CHAT_PATH,
             tenant=_tenant(service, given),
         )
-        body = call.body_for(service.served_name)
+        self._memory.assign(service.key)
+        call = call.renamed(service.served_name)
         headers = self._upstream_headers(service)
-        key = sticky_key(service.sticky_by, call.fields)
+        key = call.sticky_key(service.sticky_by)
         search = Search(self._shared, service.key, ticket, guard, key=key, tokens=call.tokens)
         failure: Failure | None = None
         attempts = 0
@@ -100,10 +111,12 @@ class Exchange:
                 self._metrics.retries.labels(service.key, failure.value).inc()
             with self._working_on(endpoint, call.tokens), ticket.sent(endpoint.pod, found.seat):
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
-                    answer = await self._attempt(endpoint, headers, body, guard)
+                    answer = await self._attempt(endpoint, headers, call.body, guard)
                 if isinstance(answer, Answer):
                     if target.shadows or target.copies:
                         self._copy(call, target, headers)
+                    del call
+                    self._memory.release()
                     await self._pass_on(answer, guard, ticket)
                     return
             failure = answer
@@ -226,12 +239,12 @@ class Exchange:
         path, query = self._scope["path"], self._scope.get("query_string", b"")
         return f"{path}?{query.decode('latin-1')}" if query else path
 
-    def _upstream_headers(self, service: Service) -> dict[str, str]:
-        """The client's, and what only the gateway may say."""
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1")
+    def _upstream_headers(self, service: Service) -> CIMultiDict[str]:
+        """The client's, each as often as it came, and what only the gateway may say."""
+        headers = CIMultiDict(
+            (name.decode("latin-1"), header_text(value))
             for name, value in forwarded(self._scope["headers"], NOT_FOR_ENGINES)
-        }
+        )
         headers[REQUEST_ID_HEADER] = self._request_id
         if service.objectives is not None:
             headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"

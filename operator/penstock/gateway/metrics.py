@@ -75,6 +75,11 @@ class Metrics:
             buckets=SECONDS,
             registry=registry,
         )
+        self.held_body_bytes = Gauge(
+            "penstock_gateway_held_body_bytes",
+            "Bodies of requests that have no answer yet.",
+            registry=registry,
+        )
         self.loop_lag_s = Gauge(
             "penstock_gateway_loop_lag_seconds",
             "How late the event loop is.",

@@ -1,15 +1,24 @@
 """OpenAI's wire format, as far as a gateway must understand it: one name, and errors."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic_core import ValidationError, from_json, to_json
+
+from penstock.core.stickiness import StickyBy, sticky_key
+from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Snapshot
 
 # Tokens are estimated, not counted: about four bytes of JSON each, and an answer of some length.
 BYTES_PER_TOKEN = 4
 ANSWER_TOKENS = 256
 CHAT_PATH = "/v1/chat/completions"
+# Lists and objects in one body. Each costs the parser about 0.1 us and 60 bytes: 4 MiB of `[],` have
+# 1.4 million, while 4 MiB of JSON text, pasted into a prompt, have about 80,000.
+MAX_CONTAINERS = 250_000
+# A `user` is an identifier: a longer one is nobody that a ModelRoute names.
+MAX_USER_CHARACTERS = 512
 
 
 class Refused(Exception):
@@ -37,40 +46,60 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request, understood as little as needed. fields: the whole body, parsed."""
+    """An OpenAI request: its body as bytes, and the few values of it that routing needs.
+
+    The parsed body is not kept: it may be 30 times as large as its bytes. user: None when absent.
+    user_key, conversation_key: sticky keys.
+    """
 
     model: str
     body: bytes
-    fields: dict[str, Any]
+    is_stream: bool
+    user: str | None
+    user_key: bytes | None
+    conversation_key: bytes | None
 
     @property
     def tokens(self) -> int:
         """An estimate of the KV tokens that it will hold."""
         return len(self.body) // BYTES_PER_TOKEN + ANSWER_TOKENS
 
-    @property
-    def is_stream(self) -> bool:
-        return self.fields.get("stream") is True
+    def sticky_key(self, by: StickyBy) -> bytes | None:
+        match by:
+            case "None":
+                return None
+            case "User":
+                return self.user_key
+            case "Conversation":
+                return self.conversation_key
 
-    def body_for(self, served_name: str) -> bytes:
-        """The client's own bytes, unless the engine knows the model by another name."""
+    def renamed(self, served_name: str) -> "Call":
+        """The call for an engine that knows the model as `served_name`: the same bytes if it is so
+        called already."""
         if served_name == self.model:
-            return self.body
-        return json.dumps(self.fields | {"model": served_name}).encode()
+            return self
+        body = to_json(from_json(self.body) | {"model": served_name})
+        return replace(self, model=served_name, body=body)
 
 
 def parse(body: bytes) -> Call:
-    """Raises Refused."""
+    """Read what routing needs from a request body. Raises Refused."""
+    # Text counts too: telling it apart would cost more than parsing does.
+    if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
+        message = f"the request body has more than {MAX_CONTAINERS} lists and objects"
+        raise Refused(400, message)
     try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        raise Refused(400, "the request body is not valid JSON") from None
-    if not isinstance(fields, dict):
-        raise Refused(400, "the request body must be a JSON object")
-    model = fields.get("model")
-    if not isinstance(model, str) or not model:
+        fields = REQUEST.validate_json(body)
+    except ValidationError as error:
+        message = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise Refused(400, f"the request body cannot be read: {message}") from None
+    model, user = fields.get("model"), fields.get("user")
+    if not model:
         raise Refused(400, "you must provide a model, as a string", param="model")
-    return Call(model, body, fields)
+    if user is not None and len(user) > MAX_USER_CHARACTERS:
+        user = None
+    user_key, conversation_key = sticky_key("User", fields), sticky_key("Conversation", fields)
+    return Call(model, body, fields.get("stream", False), user, user_key, conversation_key)
 
 
 def error_body(

@@ -32,6 +32,8 @@ class GatewaySettings:
     min_retries: int = 10
 
     max_body_bytes: int = 4 << 20
+    # Bodies of all requests that have no answer yet. Reading one holds it twice for a moment.
+    max_held_body_bytes: int = 256 << 20
     max_header_bytes: int = 32 << 10
     # An answer that is no stream is held back until it is whole, so that it can be retried; a larger
     # one is passed on as it comes.

@@ -9,25 +9,31 @@ a time, it begins after the original was answered, and whatever comes of it is c
 
 import asyncio
 import random
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import aiohttp
+from multidict import CIMultiDict
 
 from penstock.core.rollout.shares import Copies
 from penstock.core.route import Shadow
 from penstock.core.routing import Endpoint, NoEndpoint, Side, pick
 from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
+from penstock.gateway.body_memory import BodyMemory, BodyReservation
 from penstock.gateway.events import MAX_HELD_BYTES, EventStream
 from penstock.gateway.metrics import Metrics
 from penstock.gateway.openai import CHAT_PATH, Call
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
-from penstock.gateway.upstream import IDLE_CONNECTION_S
+from penstock.gateway.upstream import IDLE_CONNECTION_S, body_payload
+from penstock_engine.wire import REQUEST_ID_HEADER
 
 # What a copy without a whole answer is counted as.
 BROKE_OFF = 502
+# What is added to it fits into the 128 characters that engines accept.
+MAX_ORIGINAL_ID_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,14 @@ class Shadows:
     """Of one gateway. now: the monotonic clock."""
 
     def __init__(
-        self, settings: GatewaySettings, metrics: Metrics, now: Callable[[], float]
+        self,
+        settings: GatewaySettings,
+        metrics: Metrics,
+        bodies: BodyMemory,
+        now: Callable[[], float],
     ) -> None:
         self._settings = settings
+        self._bodies = bodies
         self._metrics = metrics
         self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,13 +99,18 @@ class Shadows:
         """If there is room, and somebody to take it."""
         draw = random.random()  # noqa: S311 - spreads load
         choice = pick(service.endpoints, weights, draw, load={})
-        if isinstance(choice, NoEndpoint) or self.open >= self._settings.max_shadows:
+        body_bytes = len(copy.call.body)
+        has_room = self.open < self._settings.max_shadows and self._bodies.has_room(body_bytes)
+        if isinstance(choice, NoEndpoint) or not has_room:
             self._count(service.key, revision, "dropped")
             return
+        memory = BodyReservation(self._bodies)
+        memory.grow(body_bytes)
         run = self._run(copy, service, choice.endpoint, account)
         task = asyncio.get_running_loop().create_task(run)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: memory.release())
 
     async def close(self) -> None:
         """End all that are under way."""
@@ -130,8 +146,8 @@ class Shadows:
         began_s = self._now()
         async with self._connections().post(
             f"http://{endpoint.address}{copy.path}",
-            data=copy.call.body_for(service.served_name),
-            headers=copy.headers,
+            data=body_payload(copy.call.renamed(service.served_name).body),
+            headers=_with_own_id(copy.headers),
             allow_redirects=False,
         ) as response:
             has_begun = False
@@ -164,3 +180,11 @@ class Shadows:
 
     def _count(self, service: str, revision: str, outcome: str) -> None:
         self._metrics.shadows.labels(service, revision, outcome).inc()
+
+
+def _with_own_id(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """The original's headers, with an id that tells the copy from it in logs and traces."""
+    copied = CIMultiDict(headers)
+    original = copied[REQUEST_ID_HEADER][:MAX_ORIGINAL_ID_CHARACTERS]
+    copied[REQUEST_ID_HEADER] = f"{original}.copy-{uuid.uuid4().hex[:8]}"
+    return copied

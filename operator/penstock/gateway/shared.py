@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.gateway.accounts import Accounts
+from penstock.gateway.body_memory import BodyMemory
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Guard
 from penstock.gateway.lines import Lines
@@ -29,11 +30,14 @@ class Shared:
     accounts: Accounts = field(init=False)
     lines: Lines = field(init=False)
     shadows: Shadows = field(init=False)
+    bodies: BodyMemory = field(init=False)
     waiting: int = 0
     is_draining: bool = False
 
     def __post_init__(self) -> None:
-        self.shadows = Shadows(self.settings, self.metrics, self.now)
+        self.bodies = BodyMemory(self.settings.max_held_body_bytes)
+        self.shadows = Shadows(self.settings, self.metrics, self.bodies, self.now)
         self.accounts = Accounts(self.now)
+        self.metrics.held_body_bytes.set_function(lambda: self.bodies.held_bytes)
         self.lines = Lines(self.settings, self.loads.ejected, self.now)
         self.fleet.listeners.append(self.lines.follow)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from penstock.core.rollout.shares import Copies
 from penstock.core.route import RouteRule, Shadow, matching
-from penstock.core.stickiness import sticky_key
 from penstock.gateway.openai import Call, Refused
 from penstock.gateway.search import RETRY_AFTER_S
 from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unknown
@@ -42,8 +41,7 @@ def resolve(snapshot: Snapshot, call: Call, headers: Mapping[bytes, bytes]) -> T
 
 def _routed(snapshot: Snapshot, route: Route, call: Call, headers: Mapping[bytes, bytes]) -> Target:
     texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
-    user = call.fields.get("user")
-    rule = matching(route.rules, texts, user if isinstance(user, str) else None)
+    rule = matching(route.rules, texts, call.user)
     if rule is None:
         message = (
             f"no rule of the ModelRoute {route.key} matches this request: send the headers or the "
@@ -71,6 +69,6 @@ def _drawn(service: Service) -> Copies | None:
 
 def _key(rule: RouteRule, call: Call, headers: Mapping[str, str]) -> bytes | None:
     if rule.sticky_header is None:
-        return sticky_key(rule.sticky_by, call.fields)
+        return call.sticky_key(rule.sticky_by)
     value = headers.get(rule.sticky_header)
     return None if value is None else value.encode()

@@ -1,5 +1,6 @@
 """Requests to engines: one pool of connections, and what an engine can answer or fail to."""
 
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,10 +12,11 @@ import aiohttp
 from penstock.gateway.events import EventStream
 from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.settings import GatewaySettings
-from penstock_engine.wire import TPOT_HEADER
 
 # Engines close an idle connection after 5 s (uvicorn's default): ours must be older sooner.
 IDLE_CONNECTION_S = 4.0
+# Below it one write is cheaper, and what an engine does not take at once is a small copy.
+PIECES_FROM_BYTES = 64 << 10
 
 HOP_BY_HOP = frozenset(
     {
@@ -26,8 +28,9 @@ HOP_BY_HOP = frozenset(
 NOT_FOR_ENGINES = HOP_BY_HOP | {
     b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
     b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
-    TPOT_HEADER.encode(),
 }  # fmt: skip
+# Headers between the gateway and its engines.
+INTERNAL_PREFIX = b"x-penstock-"
 NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -122,7 +125,10 @@ class Upstream:
         guard.allow(Phase.FIRST_BYTE, self._settings.first_byte_timeout_s)
         try:
             response = await self._session.post(
-                f"http://{address}{path}", data=body, headers=headers, allow_redirects=False
+                f"http://{address}{path}",
+                data=body_payload(body),
+                headers=headers,
+                allow_redirects=False,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise AttemptFailed(Failure.CONNECT) from error
@@ -157,7 +163,7 @@ class Upstream:
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
-    """Headers that may pass: not those dropped, and none that `Connection` names."""
+    """Headers that may pass: not those dropped, no internal ones, and none that `Connection` names."""
     kept = [(name.lower(), value) for name, value in headers]
     named = {
         token.strip().lower()
@@ -165,4 +171,21 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes])
         if name == b"connection"
         for token in value.split(b",")
     }
-    return [(name, value) for name, value in kept if name not in dropped and name not in named]
+    return [
+        (name, value)
+        for name, value in kept
+        if name not in dropped and name not in named and not name.startswith(INTERNAL_PREFIX)
+    ]
+
+
+def header_text(value: bytes) -> str:
+    """A header's value for aiohttp, which writes UTF-8: the same bytes, unless they are not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def body_payload(body: bytes) -> bytes | io.BytesIO:
+    """What aiohttp sends: a large body in pieces, as fast as the engine reads, without a copy."""
+    return body if len(body) <= PIECES_FROM_BYTES else io.BytesIO(body)

@@ -1,0 +1,83 @@
+"""Bounds the memory that request bodies take, of all requests together."""
+
+from types import TracebackType
+from typing import Self
+
+from penstock.gateway.openai import Refused
+
+RETRY_AFTER_S = 5
+# Of the limit; so the requests of one service that has no engine leave room for the others.
+SERVICE_SHARE = 0.5
+
+
+class BodyMemory:
+    """The bytes of all bodies that are held, and of those how many each service holds."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._by_service: dict[str, int] = {}
+        self.held_bytes = 0
+
+    def has_room(self, num_bytes: int) -> bool:
+        return self.held_bytes + num_bytes <= self._limit_bytes
+
+    def add(self, num_bytes: int) -> None:
+        """Raises Refused."""
+        if not self.has_room(num_bytes):
+            message = (
+                "the requests in this gateway hold too much memory: try again later, with less"
+            )
+            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
+        self.held_bytes += num_bytes
+
+    def add_to_service(self, service: str, num_bytes: int) -> None:
+        """Raises Refused."""
+        held_bytes = self._by_service.get(service, 0) + num_bytes
+        if held_bytes > SERVICE_SHARE * self._limit_bytes:
+            message = "the waiting requests for this model hold too much memory: try again later"
+            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
+        self._by_service[service] = held_bytes
+
+    def free(self, num_bytes: int) -> None:
+        self.held_bytes -= num_bytes
+
+    def free_from_service(self, service: str, num_bytes: int) -> None:
+        self._by_service[service] -= num_bytes
+        if not self._by_service[service]:
+            del self._by_service[service]
+
+
+class BodyReservation:
+    """The memory of one request's body, until the block ends or `release` is called."""
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self._memory = memory
+        self._num_bytes = 0
+        self._service: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def grow(self, num_bytes: int) -> None:
+        """Raises Refused."""
+        self._memory.add(num_bytes)
+        self._num_bytes += num_bytes
+
+    def assign(self, service: str) -> None:
+        """Count the body to its service. Raises Refused."""
+        self._memory.add_to_service(service, self._num_bytes)
+        self._service = service
+
+    def release(self) -> None:
+        self._memory.free(self._num_bytes)
+        if self._service is not None:
+            self._memory.free_from_service(self._service, self._num_bytes)
+        self._num_bytes, self._service = 0, None

@@ -1,0 +1,206 @@
+"""Request bodies: what is read of them, and how much memory they may take."""
+
+import asyncio
+import json
+import tracemalloc
+
+import pytest
+
+from penstock.core.route import Match, RouteRule, Shadow
+from penstock.gateway.openai import MAX_CONTAINERS
+from penstock.gateway.snapshot import Route, Snapshot
+
+JSON = {"content-type": "application/json"}
+MIB = 1 << 20
+
+
+async def post(front, body: bytes) -> tuple[int, dict]:
+    url = front.url + "/v1/chat/completions"
+    async with front.client.post(url, data=body, headers=JSON) as got:
+        return got.status, await got.json(content_type=None)
+
+
+def nested(depth: int, model: str) -> bytes:
+    return b'{"model": "%s", "x": %s1%s}' % (model.encode(), b'{"a":' * depth, b"}" * depth)
+
+
+async def test_a_body_of_many_lists_is_refused_before_it_is_parsed(start_engine, start_gateway):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    body = b'{"model": "chat", "x": [' + b"[]," * MAX_CONTAINERS + b"[]]}"
+    assert len(body) < front.gateway.shared.settings.max_body_bytes
+
+    tracemalloc.start()
+    status, answer = await post(front, body)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert status == 400
+    assert str(MAX_CONTAINERS) in answer["error"]["message"]
+    assert peak_bytes < 8 * len(body)
+    assert engine.requests == []
+
+
+async def test_members_that_routing_does_not_need_become_no_objects(start_engine, start_gateway):
+    front = await start_gateway(await start_engine(lambda request: request.whole(b"{}")))
+    body = b'{"model": "chat", "x": [' + b"[]," * (MAX_CONTAINERS // 2) + b"[]]}"
+
+    tracemalloc.start()
+    status, _ = await post(front, body)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert status == 200
+    assert peak_bytes < 12 * len(body)  # an empty list of Python's is 56 bytes, here it was 3
+
+
+@pytest.mark.parametrize("model", ["chat", "default/chat"])
+async def test_nested_as_deep_as_the_parser_goes(start_engine, start_gateway, model):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    answers = {depth: (await post(front, nested(depth, model)))[0] for depth in range(150, 230)}
+    assert set(answers.values()) == {200, 400}
+    for request in engine.requests:
+        assert json.loads(request.body)["model"] == "chat"
+
+
+async def test_a_half_character_in_the_user(start_engine, start_gateway, make_service):
+    engine = await start_engine()
+    front = await start_gateway(synced=False)
+    rule = RouteRule(Match(), (("chat", 1),), sticky_by="User")
+    routes = (Route("default", "route", "routed", 0, (rule,)),)
+    front.fleet.publish(Snapshot((make_service(engine),), routes))
+    status, answer = await post(front, b'{"model": "routed", "user": "\\ud800"}')
+    assert status == 400
+    assert "hex escape" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("stream", "is_stream"),
+    [("true", 1), ("1", 1), ('"true"', 1), ("false", 0), ("0", 0), ("null", 0), ('"maybe"', 0)],
+)
+async def test_a_stream_is_asked_for_as_engines_read_it(
+    start_engine, start_gateway, stream, is_stream
+):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+
+    async def whole_or_stream(request):
+        if not is_stream:
+            await request.whole(b"{}")
+            return
+        await request.head()
+        await request.chunk(b'data: {"n": 1}\n\ndata: [DONE]\n\n')
+        await request.end()
+
+    engine.behaviour = whole_or_stream
+    assert (await post_raw(front, b'{"model": "chat", "stream": %s}' % stream.encode())) == 200
+    await front.idle()
+    account = front.gateway.shared.accounts.of("default/chat")
+    assert account.ended == 1
+    assert sum(account.ttft_s.histogram().counts) == is_stream
+
+
+async def post_raw(front, body: bytes) -> int:
+    async with front.client.post(
+        front.url + "/v1/chat/completions", data=body, headers=JSON
+    ) as got:
+        await got.read()
+        return got.status
+
+
+async def test_bodies_of_all_requests_have_one_limit(start_gateway, make_service, until):
+    front = await start_gateway(max_held_body_bytes=2_000_000, synced=False)
+    front.show(make_service(), make_service(name="other"))
+    padding = "x" * 800_000
+    bodies = front.gateway.shared.bodies
+
+    waiting = [asyncio.create_task(front.ask(model=m, padding=padding)) for m in ("chat", "other")]
+    await until(lambda: front.gateway.shared.waiting == 2)
+    assert 1_600_000 < bodies.held_bytes < 2_000_000
+    status, answer = await front.ask(padding=padding)
+
+    assert status == 503
+    assert b"memory" in answer
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await until(lambda: bodies.held_bytes == 0)
+
+
+async def test_one_service_leaves_memory_to_the_others(
+    start_engine, start_gateway, make_service, until
+):
+    engine = await start_engine()
+    front = await start_gateway(max_held_body_bytes=4 * MIB, synced=False)
+    front.show(make_service(name="dead"), make_service(engine))
+    padding = "x" * (MIB - 1000)
+    waiting = [asyncio.create_task(front.ask(model="dead", padding=padding)) for _ in range(2)]
+    await until(lambda: front.gateway.shared.waiting == 2)
+
+    assert (await front.ask(model="dead", padding=padding))[0] == 503
+    assert (await front.ask(padding=padding))[0] == 200
+
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await until(lambda: front.gateway.shared.bodies.held_bytes == 0)
+
+
+async def test_a_stream_that_has_begun_holds_no_body(start_engine, start_gateway, until):
+    go = asyncio.Event()
+
+    async def begins(request):
+        request.body = b""
+        await request.head()
+        await request.chunk(b'data: {"n": 1}\n\n')
+        await go.wait()
+        await request.chunk(b"data: [DONE]\n\n")
+        await request.end()
+
+    front = await start_gateway(await start_engine(begins))
+    body = json.dumps({"model": "default/chat", "stream": True, "x": "y" * 2 * MIB}).encode()
+
+    async def stream() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+        writer.writelines([head % len(body), body])
+        await reader.readuntil(b'"n": 1')
+        begun.append(writer)
+        await go.wait()
+        await reader.readuntil(b"[DONE]")
+        writer.close()
+
+    begun: list[asyncio.StreamWriter] = []
+    tracemalloc.start()
+    tasks = [asyncio.create_task(stream()) for _ in range(8)]
+    await until(lambda: len(begun) == 8)
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert front.gateway.shared.bodies.held_bytes == 0
+    assert held_bytes < 3 * MIB  # of 16 MiB that were sent
+    go.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_copy_counts_until_it_is_answered(start_engine, start_gateway, make_service, until):
+    go = asyncio.Event()
+
+    async def late(request):
+        await go.wait()
+        await request.whole(b"{}")
+
+    main, other = await start_engine(), await start_engine(late)
+    front = await start_gateway(synced=False, max_held_body_bytes=2 * MIB)
+    shadows = (Shadow("new", None, 100),)
+    rule = RouteRule(Match(), (("old", 1),), shadows=shadows)
+    services = make_service(main, name="old"), make_service(other, name="new")
+    front.fleet.publish(Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),)))
+
+    assert (await front.ask(stream=False, x="y" * 800_000))[0] == 200
+    await until(lambda: other.requests)
+    assert front.gateway.shared.bodies.held_bytes > 800_000
+    assert (await front.ask(stream=False, x="y" * 800_000))[0] == 200
+    assert front.gateway.shared.bodies.held_bytes < 2 * MIB
+    go.set()
+    await until(lambda: front.gateway.shared.bodies.held_bytes == 0)
