@@ -33,6 +33,10 @@ JUNK: st.SearchStrategy[Json] = st.one_of(
     st.sampled_from(["5", "1.0", "true", "512Mi ", "60", "pvc://", "file:///../x", "a\n"]),
 )
 OBJECTS = st.dictionaries(st.text(max_size=5), JUNK, max_size=2)
+KEYS = st.text(max_size=5) | st.sampled_from(
+    ["app.kubernetes.io/managed-by", "app.kubernetes.io/name", "serving.penstock.dev/cohort"]
+)
+MAPS = st.dictionaries(KEYS, st.text(max_size=6), max_size=2)
 
 
 def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
@@ -47,6 +51,8 @@ def values(node: dict[str, Json]) -> st.SearchStrategy[Json]:
                 {name: fields[name] for name in fields if name in required},
                 optional={name: fields[name] for name in fields if name not in required},
             )
+        case "object" if "additionalProperties" in node:
+            return MAPS | OBJECTS
         case "object":
             return OBJECTS
         case "array":

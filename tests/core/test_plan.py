@@ -18,7 +18,7 @@ from penstock.core.rollout.spec import RolloutSpec
 from penstock.core.rollout.state import Rejection, RolloutState
 from penstock.core.routing import Side
 from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import ScalingSpec, ServiceSpec
+from penstock.core.service import COHORT_LABEL, CONTROL, ScalingSpec, ServiceSpec
 from penstock.core.status import render, traffic_of
 from penstock.core.strategic_merge import covers, merge
 from penstock.core.timestamps import timestamp
@@ -467,3 +467,24 @@ def test_null_and_patch_directives_remove() -> None:
 )
 def test_live_objects_cover_what_was_wanted(live: Any, wanted: Any, expected: bool) -> None:
     assert covers(live, wanted) is expected
+
+
+def test_labels_that_pods_are_known_by_outlast_the_users_template() -> None:
+    theirs = {"app.kubernetes.io/managed-by": "Helm", COHORT_LABEL: "mine", "team": "a"}
+    spec = replace(SPEC, template={"metadata": {"labels": theirs, "annotations": {"b": "c"}}})
+    made = manifests.deployment(spec, REVISION, "image", CONTROL)["spec"]
+    pod = made["template"]["metadata"]
+    assert made["selector"]["matchLabels"].items() <= pod["labels"].items()
+    assert (
+        pod["labels"].items()
+        >= (
+            manifests.labels(spec, REVISION, "serve") | {COHORT_LABEL: CONTROL, "team": "a"}
+        ).items()
+    )
+    assert pod["annotations"].items() >= {"b": "c"}.items()
+
+
+def test_a_preflight_runs_once_whatever_the_template_says() -> None:
+    """Deployments take only Always, with which a preflight would never end."""
+    spec = replace(SPEC, template={"spec": {"restartPolicy": "Always"}})
+    assert manifests.preflight(spec, REVISION, "image")["spec"]["restartPolicy"] == "Never"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.rules import Model, Obeys, Rule, matches, positive_duration
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 
 _NAME = Obeys(
@@ -147,10 +147,12 @@ class Evaluation(Model):
         ),
         max_length=32,
     )
-    timeout: Annotated[str, _DURATION] = Field(
-        default="10m",
-        description="How long it may take. One that takes longer has failed.",
-        max_length=20,
+    timeout: Annotated[str, positive_duration("spec.rollout.canary.evaluation.timeout", "10m")] = (
+        Field(
+            default="10m",
+            description="How long it may take. One that takes longer has failed.",
+            max_length=20,
+        )
     )
     cpu: Annotated[str, _QUANTITY] = Field(
         default="100m", description="CPU cores that it asks for.", max_length=20

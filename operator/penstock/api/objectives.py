@@ -1,33 +1,19 @@
 """spec.objectives: how soon answers must come."""
 
-import re
 from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.rules import Model, Obeys, Rule, matches
-from penstock.core.quantity import DURATION_PATTERN
-
-
-def _duration(field: str, example: str) -> Obeys:
-    """Of a field that is a time, and not zero."""
-    return Obeys(
-        matches(DURATION_PATTERN, f"{field} must be a duration such as {example}"),
-        Rule(
-            "self.matches('[1-9]')",
-            lambda text: bool(re.search("[1-9]", text)),
-            f"{field} must not be zero; such as {example}",
-        ),
-    )
+from penstock.api.rules import Model, Obeys, Rule, positive_duration
 
 
 class Objectives(Model):
     """How soon answers must come. With it the number of engines is sized for these times."""
 
-    ttft: Annotated[str, _duration("spec.objectives.ttft", "2s or 500ms")] = Field(
+    ttft: Annotated[str, positive_duration("spec.objectives.ttft", "2s or 500ms")] = Field(
         description="How long a request may take to its first token, such as 2s.", max_length=20
     )
-    tpot: Annotated[str, _duration("spec.objectives.tpot", "100ms")] = Field(
+    tpot: Annotated[str, positive_duration("spec.objectives.tpot", "100ms")] = Field(
         description="How long each further token may take on average, such as 100ms.",
         max_length=20,
     )

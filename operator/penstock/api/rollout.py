@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.gates import Evaluation, Metric
-from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.api.rules import Model, Obeys, Rule, matches, positive_duration
 from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.quantity import DURATION_PATTERN
 from penstock.core.rollout.spec import RolloutSpec
@@ -46,10 +46,12 @@ class Shadow(Model):
         ge=0.001,
         le=1.0,
     )
-    duration: Annotated[str, _duration("spec.rollout.canary.shadow.duration", "5m")] = Field(
-        default=_seconds(_SHADOW.duration_s),
-        description="For how long. Time without copies is added.",
-        max_length=20,
+    duration: Annotated[str, positive_duration("spec.rollout.canary.shadow.duration", "5m")] = (
+        Field(
+            default=_seconds(_SHADOW.duration_s),
+            description="For how long. Time without copies is added.",
+            max_length=20,
+        )
     )
 
 
@@ -100,7 +102,9 @@ class Canary(Model):
         ge=0.01,
         le=0.5,
     )
-    max_duration: Annotated[str, _duration("spec.rollout.canary.maxDuration", "1h or 90m")] = Field(
+    max_duration: Annotated[
+        str, positive_duration("spec.rollout.canary.maxDuration", "1h or 90m")
+    ] = Field(
         default=_seconds(_CANARY.max_duration_s),
         description="How long it may stay undecided. Time without requests on both sides is added.",
         max_length=20,
@@ -234,13 +238,15 @@ class Rollout(Model):
         default=BlueGreen(), description="When it switches, and what then."
     )
     rolling: Rolling = Field(default=Rolling(), description="How pods are replaced.")
-    progress_deadline: Annotated[str, _duration("spec.rollout.progressDeadline", "10m")] = Field(
-        default=_seconds(_ROLLOUT.progress_deadline_s),
-        description=(
-            "How long pods of a new revision may take until the next of them is ready. Later than "
-            "that the revision is rejected."
-        ),
-        max_length=20,
+    progress_deadline: Annotated[str, positive_duration("spec.rollout.progressDeadline", "10m")] = (
+        Field(
+            default=_seconds(_ROLLOUT.progress_deadline_s),
+            description=(
+                "How long pods of a new revision may take until the next of them is ready. Later than "
+                "that the revision is rejected."
+            ),
+            max_length=20,
+        )
     )
     revision_history_limit: int = Field(
         default=_ROLLOUT.history,

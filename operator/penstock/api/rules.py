@@ -18,6 +18,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from penstock.core.quantity import DURATION_PATTERN
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -66,6 +68,18 @@ class Obeys:
         if value is not None:  # absent, to the API server
             _check(self._rules, value)
         return value
+
+
+def positive_duration(field: str, example: str) -> Obeys:
+    """Of a field that is a time, and not zero."""
+    return Obeys(
+        matches(DURATION_PATTERN, f"{field} must be a duration such as {example}"),
+        Rule(
+            "self.matches('[1-9]')",
+            lambda text: bool(re.search("[1-9]", text)),
+            f"{field} must not be zero; such as {example}",
+        ),
+    )
 
 
 class Model(BaseModel):

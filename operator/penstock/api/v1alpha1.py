@@ -19,6 +19,7 @@ from penstock.api.status import InferenceServiceStatus
 from penstock.api.variants import RULES as VARIANTS_RULES
 from penstock.api.variants import Variant
 from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from penstock.core.service import MANAGED_LABEL
 
 GROUP = "serving.penstock.dev"
 VERSION = "v1alpha1"
@@ -252,13 +253,33 @@ class Drain(Model):
     )
 
 
+def _not_reserved(field: str) -> Obeys:
+    return Obeys(
+        Rule(
+            f"self.all(key, !key.startsWith('{GROUP}/') && key != '{MANAGED_LABEL}')",
+            lambda keys: not any(k.startswith(f"{GROUP}/") or k == MANAGED_LABEL for k in keys),
+            f"spec.template.metadata.{field} must not have {MANAGED_LABEL} or keys that begin with "
+            f"{GROUP}/: Penstock knows its pods by them; remove those",
+        )
+    )
+
+
+class PodMetadata(Model):
+    """Labels and annotations of engine pods, beside those that Penstock gives them."""
+
+    labels: Annotated[dict[str, str], _not_reserved("labels")] = Field(
+        default={}, description="Labels to add.", max_length=64
+    )
+    annotations: Annotated[dict[str, str], _not_reserved("annotations")] = Field(
+        default={}, description="Annotations to add.", max_length=64
+    )
+
+
 class PodTemplate(Model):
     """A strategic-merge patch of a pod template."""
 
-    metadata: dict[str, Any] = Field(
-        default={},
-        description="Labels and annotations to add.",
-        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    metadata: PodMetadata = Field(
+        default=PodMetadata(), description="Labels and annotations to add."
     )
     spec: dict[str, Any] = Field(
         default={},

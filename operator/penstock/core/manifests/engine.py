@@ -68,7 +68,9 @@ def deployment(
         own[COHORT_LABEL] = selector[COHORT_LABEL] = cohort
     if variant:
         own[VARIANT_LABEL] = selector[VARIANT_LABEL] = variant
-    pod = {"metadata": {"labels": own}, "spec": _serve_pod(spec, image)}
+    pod = merge({"metadata": {}, "spec": _serve_pod(spec, image)}, spec.template)
+    # After the merge: operator, gateway and Deployment know pods by these.
+    pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | own
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -85,7 +87,7 @@ def deployment(
                 "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             },
             "progressDeadlineSeconds": 600,
-            "template": merge(pod, spec.template),
+            "template": pod,
         },
     }
 
@@ -93,7 +95,6 @@ def deployment(
 def preflight(spec: ServiceSpec, revision: str, image: str) -> Object:
     """A pod that looks at the model once and says in its termination message what it found."""
     pod = _pod(spec, image, "preflight")
-    pod["restartPolicy"] = "Never"
     container = pod["containers"][0]
     container["args"] += ["--termination-log", "/dev/termination-log"]
     # Reading headers takes little; the engine's own size is judged, not used.
@@ -113,7 +114,7 @@ def preflight(spec: ServiceSpec, revision: str, image: str) -> Object:
             "labels": labels(spec, revision, PREFLIGHT),
             "ownerReferences": [owner(spec)],
         },
-        "spec": merge(pod, template),
+        "spec": merge(pod, template) | {"restartPolicy": "Never"},
     }
 
 

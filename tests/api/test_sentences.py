@@ -1,0 +1,61 @@
+"""What a user reads of a spec that is refused: the same from pydantic and from a real API server."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from penstock.adapters.kube import Kube
+from penstock.adapters.resources import INFERENCE_SERVICES
+from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
+from penstock.errors import Rejected
+
+EVALUATION = {"image": "x", "timeout": "0s"}
+CASES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"template": {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}},
+        "spec.template.metadata.labels must not have app.kubernetes.io/managed-by",
+    ),
+    (
+        {"template": {"metadata": {"labels": {"serving.penstock.dev/cohort": "mine"}}}},
+        "keys that begin with serving.penstock.dev/",
+    ),
+    (
+        {"template": {"metadata": {"annotations": {"serving.penstock.dev/x": "y"}}}},
+        "spec.template.metadata.annotations must not have",
+    ),
+    ({"rollout": {"progressDeadline": "0s"}}, "spec.rollout.progressDeadline must not be zero"),
+    ({"rollout": {"canary": {"maxDuration": "0h0m"}}}, "canary.maxDuration must not be zero"),
+    ({"rollout": {"canary": {"shadow": {"duration": "0s"}}}}, "shadow.duration must not be zero"),
+    ({"rollout": {"canary": {"evaluation": EVALUATION}}}, "evaluation.timeout must not be zero"),
+]
+
+
+def spec_with(more: dict[str, Any]) -> dict[str, Any]:
+    return {"model": {"uri": "pvc://models"}, **more}
+
+
+@pytest.mark.parametrize(("more", "sentence"), CASES)
+def test_pydantic(more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        InferenceServiceSpec.model_validate(spec_with(more))
+    assert sentence in str(error.value)
+
+
+@pytest.mark.cluster
+async def test_the_api_server(kube: Kube, namespace: str) -> None:
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "x"}}
+    for more, sentence in CASES:
+        with pytest.raises(Rejected) as error:
+            await kube.create(INFERENCE_SERVICES, namespace, body | {"spec": spec_with(more)})
+        assert sentence in str(error.value)
+
+
+@pytest.mark.cluster
+async def test_labels_of_the_users_own_are_taken(kube: Kube, namespace: str) -> None:
+    template = {"metadata": {"labels": {"team": "a"}, "annotations": {"b": "c"}}}
+    body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "x"}}
+    made = await kube.create(
+        INFERENCE_SERVICES, namespace, body | {"spec": spec_with({"template": template})}
+    )
+    assert made["spec"]["template"]["metadata"] == template["metadata"]
