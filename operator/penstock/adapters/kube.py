@@ -39,17 +39,18 @@ WATCH_TIMEOUT_S = 240
 
 
 async def load_configuration(kubeconfig: Path | None = None) -> client.Configuration:
-    """Credentials: the given kubeconfig, else the pod's own, else KUBECONFIG. Raises KubeError.
+    """Credentials: the given kubeconfig, else KUBECONFIG, else the pod's own, else ~/.kube/config.
 
-    In a pod the token is read anew every minute, so a rotated one is picked up.
+    In a pod the token is read anew every minute, so a rotated one is picked up. Raises KubeError.
     """
     configuration = client.Configuration()
-    folder = os.environ.get("PENSTOCK_SERVICE_ACCOUNT_DIR", STANDARD_SERVICE_ACCOUNT_DIR)
+    account = None if kubeconfig else _pod_account()
     try:
-        if kubeconfig is None and os.path.isfile(f"{folder}/token"):  # noqa: ASYNC240 - once, at start
-            InClusterConfigLoader(f"{folder}/token", f"{folder}/ca.crt").load_and_set(configuration)
+        if account is not None:
+            loader = InClusterConfigLoader(f"{account}/token", f"{account}/ca.crt")
+            loader.load_and_set(configuration)
         else:
-            path = str(kubeconfig) if kubeconfig else None
+            path = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or None
             await config.load_kube_config(path, client_configuration=configuration)
     except config.ConfigException as error:
         raise KubeError(f"no credentials for a cluster: {error}; set KUBECONFIG") from error
@@ -67,12 +68,25 @@ async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock
 
 
 def current_namespace() -> str:
-    """That of the kubeconfig's context, as kubectl has it."""
+    """The namespace that goes with the credentials of `load_configuration`, as kubectl has it."""
+    account = _pod_account()
+    if account is not None:
+        with contextlib.suppress(OSError):
+            return (account / "namespace").read_text().strip() or "default"
+        return "default"
     try:
-        _, context = config.list_kube_config_contexts()
+        _, context = config.list_kube_config_contexts(os.environ.get("KUBECONFIG") or None)
     except config.ConfigException:
         return "default"
-    return str(context["context"].get("namespace", "default"))
+    return str(context["context"].get("namespace") or "default")
+
+
+def _pod_account() -> Path | None:
+    """The folder of the pod's own credentials; None outside of a pod, and where KUBECONFIG is set."""
+    if os.environ.get("KUBECONFIG"):
+        return None
+    folder = Path(os.environ.get("PENSTOCK_SERVICE_ACCOUNT_DIR", STANDARD_SERVICE_ACCOUNT_DIR))
+    return folder if (folder / "token").is_file() else None
 
 
 class Kube:

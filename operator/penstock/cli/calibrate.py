@@ -15,6 +15,7 @@ from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, fit
 from penstock.calibration.probe import ProbeFailed, Prober
 from penstock.calibration.sweep import Limits, sweep
+from penstock.cli.output_file import writable
 from penstock.sim.profile import Profile, write
 
 DEFAULTS = Engine()
@@ -22,9 +23,9 @@ DEFAULTS = Engine()
 
 def command(
     url: Annotated[str, typer.Argument(help="Of one engine, such as http://127.0.0.1:8000.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The profile to write.")] = Path(
-        "profile.yaml"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The profile to write.", callback=writable)
+    ] = Path("profile.yaml"),
     name: Annotated[str | None, typer.Option(help="Of the profile; the model's otherwise.")] = None,
     gpu: Annotated[str, typer.Option(help="What it runs on, for quotas and prices.")] = "cpu",
     gpus: Annotated[int, typer.Option(min=1, help="How many of it one engine has.")] = 1,
@@ -39,7 +40,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Of the random prompts.")] = 0,
 ) -> None:
     """A short sweep of prompts and batches against an idle engine; writes a simulator's profile."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     try:
         with console.status("asking the engine what it is") as status:
             said, fitted = asyncio.run(

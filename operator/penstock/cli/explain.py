@@ -12,7 +12,8 @@ from rich.table import Table
 from penstock.adapters.kube import connect
 from penstock.adapters.leader import recording
 from penstock.adapters.resources import INFERENCE_SERVICES
-from penstock.cli.record import LEASE, MARGIN_S, Namespace, OperatorNamespace
+from penstock.cli.namespaces import Namespace, OperatorNamespace
+from penstock.cli.record import LEASE, MARGIN_S
 from penstock.core.recording import Recording, Tick
 from penstock.core.rule import Decision
 from penstock.core.what_if import (
@@ -22,15 +23,16 @@ from penstock.core.what_if import (
 )
 from penstock.errors import KubeError
 
-console = Console(highlight=False)
+# Without markup: reasons and notes may hold brackets.
+console = Console(highlight=False, markup=False)
 
 
 def command(
     service: Annotated[str, typer.Argument(help="An InferenceService.")],
+    namespace: Namespace,
     changed: Annotated[
         list[str] | None, typer.Option("--set", help="A setting to try: maxReplicas=8, ttft=1s.")
     ] = None,
-    namespace: Namespace = "default",
     operator_namespace: OperatorNamespace = "penstock-system",
 ) -> None:
     """What the status says; and of a service with objectives, the next decision taken apart."""
@@ -79,8 +81,7 @@ def _say_status(service: str, body: dict[str, Any]) -> None:
         console.print(f"No decision on {service} has been made yet.")
         return
     console.print(
-        f"[bold]{service}[/] has {scaling['desired']} replicas since {scaling['at']}: "
-        f"{scaling['reason']}"
+        f"{service} has {scaling['desired']} replicas since {scaling['at']}: {scaling['reason']}"
     )
     _table((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", []))
 

@@ -1,7 +1,7 @@
 """`penstock record`: what a service's scaler sees and decides, written down to be replayed."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,24 +10,24 @@ import typer
 from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import connect
 from penstock.adapters.leader import recording
+from penstock.cli.namespaces import Namespace, OperatorNamespace
+from penstock.cli.output_file import writable
 from penstock.core.quantity import parse_duration_s
 from penstock.errors import KubeError
 
 # For the first decision, and for what is slow on the way.
 MARGIN_S = 30.0
 
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="The service's namespace.")]
-OperatorNamespace = Annotated[str, typer.Option(help="Where the operator runs.")]
 LEASE = "penstock-operator"
 
 
 def command(
     service: Annotated[str, typer.Argument(help="An InferenceService with objectives.")],
+    namespace: Namespace,
     duration: Annotated[str, typer.Option("--for", help="How long, such as 10m.")] = "10m",
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path(
-        "recording.jsonl"
-    ),
-    namespace: Namespace = "default",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file to write.", callback=writable)
+    ] = Path("recording.jsonl"),
     operator_namespace: OperatorNamespace = "penstock-system",
 ) -> None:
     """One line of JSON for each decision, after a header; `penstock replay` reads it."""
@@ -49,8 +49,11 @@ async def _write(operator_namespace: str, name: str, wanted_s: float, output: Pa
         await connect(user_agent="penstock-record") as kube,
         aclosing(recording(kube, operator_namespace, LEASE, name, timeout_s=timeout_s)) as lines,
     ):
-        with output.open("wb") as file:
+        with ExitStack() as files:
+            file = None
             async for line in lines:
+                # Not before: without an operator an earlier recording stays as it is.
+                file = file or files.enter_context(output.open("wb"))
                 file.write(line + b"\n")
                 written += 1
                 if monotonic() - began_s >= wanted_s and written > 1:

@@ -68,7 +68,7 @@ def _compare(recording: Recording, policy: str, knobs: dict[str, Any]) -> None:
     table.add_section()
     table.add_row("mean", "", *(f"{total / count:.2f}" for total in sums), "")
     table.add_row("changes", "", *map(str, changes), "")
-    Console().print(table)
+    Console(markup=False).print(table)
     typer.echo(
         "The engines are those that were there: another number would have changed their load."
     )

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from penstock.adapters.kube import Kube, Object, connect, current_namespace
+from penstock.adapters.kube import Kube, Object, connect
 from penstock.adapters.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.api.convert import SHAPING
+from penstock.cli.namespaces import Namespace
 from penstock.cli.rollout_evidence import kept_trial, print_by_bin, print_by_tenant
 from penstock.cli.rollout_status import console, follow
 from penstock.core import history
@@ -18,24 +19,20 @@ from penstock.core.history import Revision
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
 from penstock.core.service import SERVICE_LABEL
-from penstock.errors import KubeError
+from penstock.errors import Forbidden, KubeError, Transient
 
 app = typer.Typer(no_args_is_help=True)
 
 MANAGER = "penstock-cli"
 
 Service = Annotated[str, typer.Argument(help="An InferenceService.")]
-Namespace = Annotated[
-    str,
-    typer.Option(
-        "--namespace", "-n", default_factory=current_namespace, show_default="the context's",
-        help="Its namespace.",
-    ),
-]  # fmt: skip
 Watch = Annotated[
     bool,
     typer.Option(
-        "--watch", "-w", help="Follow it to its end; exit 1 when it is another one than asked for."
+        "--watch",
+        "-w",
+        help="Follow it to its end; exit 1 when it is another one than asked for, "
+        "2 when the API server does not answer for a minute.",
     ),
 ]
 
@@ -123,7 +120,8 @@ def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
             raise typer.Exit(1)
     except (KubeError, Refused) as error:
         typer.echo(f"penstock rollout: {error}", err=True)
-        raise typer.Exit(1) from error
+        is_unknown = isinstance(error, Transient) and not isinstance(error, Forbidden)
+        raise typer.Exit(2 if is_unknown else 1) from error
 
 
 async def _evidence(kube: Kube, namespace: str, service: str, by: Literal["bin", "tenant"]) -> bool:

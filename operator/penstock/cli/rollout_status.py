@@ -2,18 +2,24 @@
 
 import asyncio
 
+import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from penstock.adapters.clock import wall
+from penstock.adapters.clock import monotonic, wall
 from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.core.rollout import commands
 from penstock.core.timestamps import parse_timestamp
+from penstock.errors import Forbidden, Transient
 
-console = Console(highlight=False)
+# Without markup: reasons and messages may hold brackets.
+console = Console(highlight=False, markup=False)
 
 POLL_S = 1.0
+# For how long a watch outlasts an API server that does not answer: the restart of one takes less.
+RETRY_FOR_S = 60.0
 CALM = ("Stable", "Rejected")
 
 
@@ -26,7 +32,7 @@ async def follow(
     gates: list[Object] = []
     had_ended = False
     while True:
-        body = await kube.get(INFERENCE_SERVICES, namespace, service)
+        body = await _read(kube, namespace, service, retry_for_s=RETRY_FOR_S if watch else 0)
         said = body.get("status", {})
         rollout = said.get("rollout") or {}
         telling = [rollout, said.get("traffic"), _awaited(said)]
@@ -45,6 +51,22 @@ async def follow(
             return bool(rollout["phase"] == good)
         had_ended = has_ended
         await asyncio.sleep(POLL_S)
+
+
+async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float) -> Object:
+    """The service, as soon as the API server answers. Raises KubeError."""
+    deadline_s = monotonic() + retry_for_s
+    has_failed = False
+    while True:
+        try:
+            return await kube.get(INFERENCE_SERVICES, namespace, service)
+        except Transient as error:
+            if isinstance(error, Forbidden) or monotonic() >= deadline_s:
+                raise
+            if not has_failed:
+                typer.echo(f"penstock rollout: {error}; trying again", err=True)
+            has_failed = True
+            await asyncio.sleep(error.delay_s or POLL_S)
 
 
 def _has_ended(body: Object) -> bool:
@@ -77,9 +99,11 @@ def _print(service: str, said: Object) -> None:
     age_s = max(0.0, wall() - parse_timestamp(rollout["since"]))
     under_way = "" if rollout["phase"] in CALM else f"{rollout['strategy']} of "
     console.print(
-        f"[bold]{service}[/]: {under_way}revision {revision}: "
-        f"[bold]{rollout['phase']}[/] for {age_s:.0f} s: {rollout['reason']}"
-    )
+        Text.assemble(
+            (service, "bold"), f": {under_way}revision {revision}: ", (rollout["phase"], "bold"),
+            f" for {age_s:.0f} s: {rollout['reason']}",
+        )
+    )  # fmt: skip
     if awaited := _awaited(said):
         console.print(f"  waits: {awaited}")
     if rejected := rollout.get("rejected"):

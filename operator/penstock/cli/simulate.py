@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from penstock.cli.output_file import writable
 from penstock.core.admission import Policy
 from penstock.sim import campaign, compiled, policies, scenario
 from penstock.sim.campaign import Campaign
@@ -58,8 +59,13 @@ def command(
     min_replicas: Annotated[int | None, typer.Option(min=0)] = None,
     max_replicas: Annotated[int | None, typer.Option(min=1)] = None,
     admission: Annotated[Policy | None, typer.Option(help="What the gateway does.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the first seed.")] = None,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Write all numbers.", callback=writable),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the first seed.", callback=writable)
+    ] = None,
     capacity: Annotated[
         bool, typer.Option(help="Measure what one replica sustains, with the scenario's requests.")
     ] = False,
@@ -84,6 +90,8 @@ def command(
         knobs = dict(_knob(text) for text in param or [])
         began = time.perf_counter()
         outcome = campaign.hold(world, policy, knobs, seeds, jobs, plot)
+        if not any(outcome.total["arrivals"].per_seed):
+            raise ValueError("no request arrived, so there is nothing to judge the policy by")
     except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
         typer.echo(f"penstock simulate: {error}", err=True)
         raise typer.Exit(2) from error
@@ -146,7 +154,7 @@ def _print(outcome: Campaign, wall_s: float) -> None:
             f"{form.format(e[figure].mean)} ± {form.format(e[figure].ci95)}" for e in parts.values()
         ]
         table.add_row(figure, *cells)
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     requests = sum(outcome.total["arrivals"].per_seed)
     how = "interpreted" if compiled.used() is None else "compiled"
@@ -179,7 +187,7 @@ def _list() -> None:
         table = Table(title=title, show_header=False, title_justify="left")
         for name, text in rows.items():
             table.add_row(name, text)
-        Console().print(table)
+        Console(markup=False).print(table)
 
 
 def _knobs_of(policy: str) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.output_file import writable
 from penstock.sim.rollout.campaign import simulate, summary
 from penstock.sim.rollout.judges import JudgeName
 from penstock.sim.rollout.scenario import Effect, Latency, Scenario
@@ -54,7 +55,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
     jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Where to write the figures.")
+        Path | None, typer.Option("--json", help="Where to write the figures.", callback=writable)
     ] = None,
 ) -> None:
     """How often a judge aborts a canary that is as good as stable, and how fast it finds one that

@@ -1,0 +1,16 @@
+"""The options that say where a service and the operator are."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.adapters.kube import current_namespace
+
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace", "-n", default_factory=current_namespace, show_default="the context's",
+        help="The service's namespace.",
+    ),
+]  # fmt: skip
+OperatorNamespace = Annotated[str, typer.Option(help="Where the operator runs.")]

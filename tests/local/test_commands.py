@@ -1,0 +1,262 @@
+"""Commands against an API server: which one they ask, for which namespace, and what outages do."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from penstock.adapters.kube import current_namespace, load_configuration
+from penstock.cli import rollout_status
+from penstock.cli.main import build
+
+STABLE = {
+    "metadata": {"name": "chat", "uid": "u", "generation": 1},
+    "spec": {},
+    "status": {
+        "observedGeneration": 1,
+        "stableRevision": "aaa",
+        "rollout": {
+            "phase": "Stable", "strategy": "Canary", "revision": "aaa",
+            "since": "2026-01-01T00:00:00Z", "reason": "all [/good] and [well]",
+        },
+    },
+}  # fmt: skip
+
+Answer = tuple[int, dict[str, Any]]
+
+
+class ApiServer:
+    """Answers with `answers` in turn, and with the last of them from then on."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = [(200, STABLE)]
+        self.paths: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.paths.append(self.path)
+                code, body = outer.answers.pop(0) if len(outer.answers) > 1 else outer.answers[0]
+                text = json.dumps(body).encode()
+                self.send_response(code)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def kubeconfig(self, path: Path, context: dict[str, Any]) -> Path:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "one",
+            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"} | context}],
+            "clusters": [{"name": "one", "cluster": {"server": self.url}}],
+            "users": [{"name": "one", "user": {"token": "x"}}],
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[], ApiServer]]:
+    started: list[tuple[ApiServer, threading.Thread]] = []
+
+    def start() -> ApiServer:
+        api = ApiServer()
+        thread = threading.Thread(target=api.server.serve_forever, args=(0.05,))
+        thread.start()
+        started.append((api, thread))
+        return api
+
+    yield start
+    for api, thread in started:
+        api.server.shutdown()
+        api.server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def api(
+    start: Callable[[], ApiServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ApiServer:
+    """The server of a context with the namespace `team`."""
+    made = start()
+    path = made.kubeconfig(tmp_path / "kubeconfig", {"namespace": "team"})
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setattr(rollout_status, "POLL_S", 0.01)
+    return made
+
+
+def penstock(*words: str) -> Result:
+    return CliRunner().invoke(build(words[0]), list(words))
+
+
+@pytest.fixture
+def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The credentials that a pod has of its own cluster."""
+    folder = tmp_path / "account"
+    folder.mkdir()
+    (folder / "token").write_text("pod")
+    (folder / "ca.crt").write_text("a certificate")
+    (folder / "namespace").write_text("pods-own\n")
+    monkeypatch.setenv("PENSTOCK_SERVICE_ACCOUNT_DIR", str(folder))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    return folder
+
+
+@pytest.mark.usefixtures("account")
+def test_in_a_pod_a_given_kubeconfig_says_which_cluster(api: ApiServer) -> None:
+    outcome = penstock("rollout", "status", "chat")
+    assert outcome.exit_code == 0, outcome.output
+    assert [path.split("/namespaces/")[1] for path in api.paths] == ["team/inferenceservices/chat"]
+
+
+@pytest.mark.usefixtures("account")
+async def test_in_a_pod_without_one_server_and_namespace_are_the_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for value in (None, ""):
+        if value is None:
+            monkeypatch.delenv("KUBECONFIG", raising=False)
+        else:
+            monkeypatch.setenv("KUBECONFIG", value)
+        assert (await load_configuration()).host == "https://10.96.0.1:443"
+        assert current_namespace() == "pods-own"
+
+
+def test_a_pods_account_without_a_namespace(account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (account / "namespace").unlink()
+    assert current_namespace() == "default"
+
+
+@pytest.mark.parametrize("context", [{}, {"namespace": None}, {"namespace": ""}])
+def test_a_context_without_a_namespace_means_default(
+    context: dict[str, Any], api: ApiServer, tmp_path: Path
+) -> None:
+    api.kubeconfig(tmp_path / "kubeconfig", context)
+    assert penstock("rollout", "status", "chat").exit_code == 0
+    assert "/namespaces/default/" in api.paths[0]
+
+
+@pytest.mark.parametrize("words", [["rollout", "status"], ["explain"], ["record"]])
+def test_every_command_takes_the_contexts_namespace(
+    words: list[str], api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recording is asked for by the operator's pod: of it the Lease is read first."""
+    monkeypatch.chdir(tmp_path)
+    asked: list[str] = []
+    monkeypatch.setattr(
+        "penstock.cli.record.recording",
+        lambda _kube, _namespace, _lease, name, **_: _nothing(asked, name),
+    )
+    penstock(*words, "chat")
+    penstock(*words, "chat", "-n", "given")
+    found = asked or [path.split("/namespaces/")[1].split("/")[0] for path in api.paths]
+    assert [each.removesuffix("/chat") for each in found] == ["team", "given"]
+
+
+async def _nothing(asked: list[str], name: str) -> Any:
+    asked.append(name)
+    for line in ():
+        yield line
+
+
+UNAVAILABLE: Answer = (503, {"message": "etcd is away"})
+
+
+def test_a_watch_outlasts_what_passes(api: ApiServer) -> None:
+    api.answers = [
+        UNAVAILABLE,
+        (200, STABLE),
+        (429, {"message": "slow"}),
+        UNAVAILABLE,
+        (200, STABLE),
+    ]
+    outcome = penstock("rollout", "status", "chat", "--watch")
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.stderr.count("trying again") == 2  # once for each outage
+    assert len(api.paths) == 5
+    assert "all [/good] and [well]" in outcome.stdout
+
+
+def test_an_outage_is_no_failed_rollout(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CI tells the two apart by the exit code."""
+    monkeypatch.setattr(rollout_status, "RETRY_FOR_S", 0.05)
+    api.answers = [(200, STABLE), UNAVAILABLE]
+    assert penstock("rollout", "status", "chat", "--watch").exit_code == 2
+    rejected = json.loads(json.dumps(STABLE))
+    rejected["status"]["rollout"]["phase"] = "Rejected"
+    api.answers = [(200, rejected)]
+    assert penstock("rollout", "status", "chat", "--watch").exit_code == 1
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(403, 1), (404, 1), (503, 2)])
+def test_without_watch_nothing_is_asked_twice(code: int, exit_code: int, api: ApiServer) -> None:
+    api.answers = [(code, {"message": "no"})]
+    assert penstock("rollout", "status", "chat").exit_code == exit_code
+    assert len(api.paths) == 1
+
+
+def test_a_watch_that_is_not_allowed_ends_at_once(api: ApiServer) -> None:
+    api.answers = [(403, {"message": "no"})]
+    assert penstock("rollout", "status", "chat", "--watch").exit_code == 1
+    assert len(api.paths) == 1
+
+
+def test_an_earlier_recording_outlives_one_that_does_not_begin(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    earlier = tmp_path / "recording.jsonl"
+    earlier.write_text("a week's work\n")
+    api.answers = [(404, {"message": "no Lease"})]
+    outcome = penstock("record", "chat", "-o", str(earlier))
+    assert outcome.exit_code == 1
+    assert earlier.read_text() == "a week's work\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["calibrate", "http://127.0.0.1:1", "-o"],
+        ["record", "chat", "-o"],
+        ["simulate", "--json"],
+        ["simulate", "--plot"],
+        ["simulate-rollout", "--rate=1", "--runs=1", "--hours=0.02", "--json"],
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(
+    words: list[str], api: ApiServer, tmp_path: Path
+) -> None:
+    for path, said in ((tmp_path / "missing" / "out", "missing"), (tmp_path, "folder")):
+        outcome = penstock(*words, str(path))
+        assert outcome.exit_code == 2
+        assert said in outcome.output
+    assert api.paths == []
+
+
+@pytest.mark.parametrize("text", ["TIMESTAMP,ContextTokens,GeneratedTokens\n"])
+def test_an_empty_trace_is_no_success(text: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(text)
+    outcome = penstock("simulate", "--trace", str(trace), "--duration-s", "10", "--interpreted")
+    assert outcome.exit_code == 2
+    assert "no request" in outcome.output
