@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import zip_longest
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ from penstock_engine.layers.attention import Span, StepAttention
 from penstock_engine.layers.drawn import put_drawn
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.group import ALONE, Group
+from penstock_engine.layers.host_blocks import HostBlocks
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.paged_attention import PagedAttention
 from penstock_engine.loading import load_weights
@@ -65,17 +65,19 @@ class PagedModel:
         kv_dtype: torch.dtype = getattr(torch, config.kv_dtype or config.dtype)
         self._is_rounded = kv_dtype != self._dtype
         shard = model.shard
-        self._caches, self._host_caches = (
-            [
-                KVCache.zeros(
-                    (2, num_blocks, config.block_size, len(shard.kv_heads), self.config.head_dim),
-                    kv_dtype, is_scaled=self._is_rounded, device=place,
-                    pin_memory=place != device,
-                )
-                for _ in range(len(shard.layers) if num_blocks else 0)
-            ]
-            for num_blocks, place in ((config.num_blocks, device), (config.num_host_blocks, "cpu"))
-        )  # fmt: skip
+        self._caches = [
+            KVCache.zeros(
+                # One block more than are given to sequences: what padding reads.
+                (2, config.num_blocks + 1, config.block_size, len(shard.kv_heads),
+                 self.config.head_dim),
+                kv_dtype, is_scaled=self._is_rounded, device=device,
+            )
+            for _ in shard.layers
+        ]  # fmt: skip
+        self._parts = [part for cache in self._caches for part in cache.parts]
+        self._host_blocks = None
+        if config.num_host_blocks and self._parts:
+            self._host_blocks = HostBlocks(self._parts, config.num_host_blocks)
         max_adapters = config.max_adapters
         self.adapters = Adapters(model, shard, device, max_adapters) if max_adapters else None
         self._graphs = self._make_graphs(config)
@@ -123,13 +125,14 @@ class PagedModel:
 
     def move(self, moves: Moves) -> None:
         """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
-        for cache, host in zip_longest(_parts(self._caches), _parts(self._host_caches)):
+        if self._host_blocks is not None:
             for block, slot in moves.saves:
-                host[:, slot].copy_(cache[:, block], non_blocking=True)
+                self._host_blocks.save(block, slot)
             for slot, block in moves.restores:
-                cache[:, block].copy_(host[:, slot], non_blocking=True)
-            for source, target in moves.forks:
-                cache[:, target].copy_(cache[:, source])
+                self._host_blocks.restore(slot, block)
+        for source, target in moves.forks:
+            for part in self._parts:
+                part[:, target].copy_(part[:, source])
 
     def forward(
         self,
@@ -213,10 +216,6 @@ class PagedModel:
                 staged[2] = np.array(sequence.block_table)[blocks] * self._block_size + offsets
             row += sequence.num_tokens
         return send(torch.from_numpy(self._staging[:, :row]), self.device)
-
-
-def _parts(caches: Sequence[KVCache]) -> list[torch.Tensor]:
-    return [part for cache in caches for part in cache.parts]
 
 
 def row_order(sequence: ScheduledSequence) -> tuple[bool, int]:

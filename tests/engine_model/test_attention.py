@@ -12,7 +12,7 @@ SHAPE = torch.Size((2, NUM_BLOCKS, BLOCK_SIZE, KV_HEADS, HEAD_DIM))
 
 
 def random_spans(ranges: list[tuple[int, int]]) -> list[Span]:
-    blocks = iter(torch.randperm(NUM_BLOCKS).tolist())
+    blocks = iter(torch.randperm(NUM_BLOCKS - 1).tolist())
     return [
         # One block more than needed: a prompt has all its blocks before its last chunk.
         Span(start, end, tuple(next(blocks) for _ in range(-(-end // BLOCK_SIZE) + 1)))
@@ -114,9 +114,54 @@ def test_a_softcapped_chunk_is_cut_to_bounded_scores(monkeypatch: pytest.MonkeyP
         ([5], [(0, 1)]),
         ([1, 200, 256], [(0, 3)]),
         ([1, 257, 500, 514, 515], [(0, 1), (1, 4), (4, 5)]),
+        ([500, 500, 500, 500, 500], [(0, 4), (4, 5)]),
+        ([1800, 2001, 2002], [(0, 1), (1, 2), (2, 3)]),
     ],
 )
 def test_nobody_is_padded_to_more_than_twice_its_length(
     lengths: list[int], expected: list[tuple[int, int]]
 ) -> None:
-    assert [(rows.start, rows.stop) for rows in buckets(lengths)] == expected
+    """Nor all together to more than 2,000, unless one alone is longer."""
+    assert [(rows.start, rows.stop) for rows in buckets(lengths, 2000)] == expected
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("kv_dtype", [torch.float32, torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_what_a_row_does_not_see_may_be_no_number(
+    shape: AttentionShape, kv_dtype: torch.dtype, number: float
+) -> None:
+    """In slots of nobody, in those that its sequence has still to fill, and later in its chunk."""
+    torch.manual_seed(0)
+    ranges = [(2, 3), (9, 10), (300, 301), (0, 9), (4, 30)]
+    spans = random_spans(ranges)
+    num_tokens = sum(span.num_tokens for span in spans)
+    slots = torch.tensor([slot(s, p) for s in spans for p in range(s.start, s.end)])
+    used = torch.tensor([slot(s, p) for s in spans for p in range(s.end)])
+    q = torch.randn(num_tokens, KV_HEADS * GROUP, HEAD_DIM)
+    k, v = torch.randn(2, num_tokens, KV_HEADS, HEAD_DIM)
+    full = torch.randn(SHAPE)
+    full[:, -1] = 0  # that block is read by padding, and written by nobody
+
+    def attended() -> torch.Tensor:
+        is_rounded = kv_dtype != torch.float32
+        cache = KVCache(*quantize_kv(full, kv_dtype)) if is_rounded else KVCache(full, None)
+        attend = GatheredAttention(
+            spans, slots, cache_shape=SHAPE, dtype=torch.float32, is_rounded=is_rounded
+        )
+        return attend(Heads(q, k, v), cache, shape)
+
+    expected = attended()
+    foreign = torch.ones(NUM_BLOCKS * BLOCK_SIZE, dtype=torch.bool)
+    foreign[used] = False
+    foreign[-BLOCK_SIZE:] = False
+    full.flatten(1, 2)[:, foreign] = number
+    later = {num_tokens - 7: 7, 3 + 5: 9 - 5}  # rows of the chunks, and how many see them
+    for index, row in enumerate(later):
+        (k, v)[index][row] = number
+    actual = attended()
+    sees = torch.zeros(num_tokens, dtype=torch.bool)
+    for row, num_rows in later.items():
+        sees[row : row + num_rows] = True
+    torch.testing.assert_close(actual[~sees], expected[~sees])
+    assert not actual[list(later)].isfinite().any()

@@ -89,6 +89,14 @@ class BlockPool:
         if self._block_of.setdefault(block_hash, block) == block:
             self._hash_of[block] = block_hash
 
+    def unpublish(self, block_hash: bytes) -> None:
+        """The block with these contents, if there is one, is not found any more."""
+        block = self._block_of.pop(block_hash, None)
+        if block is not None:
+            self._hash_of[block] = None
+            if self._num_holders[block] == 0:
+                self._free.move_to_end(block, last=False)
+
     def forget(self) -> None:
         """Nothing that was published is found any more; who holds a block keeps it."""
         self._block_of.clear()

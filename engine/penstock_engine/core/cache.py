@@ -140,6 +140,17 @@ class KVCache:
         for index in range(first, end):
             self.pool.publish(sequence.block_table[index], sequence.block_hashes[index])
 
+    def discard(self, sequence: Sequence) -> None:
+        """Makes sure that nobody finds the blocks of a sequence any more.
+
+        Of one whose logits were not numbers, any block may hold what made them so, also one that
+        another sequence has published; else each request with that prefix would fail until the
+        block is evicted. They cost one computation more where they were right.
+        """
+        for block_hash in sequence.block_hashes:
+            self.pool.unpublish(block_hash)
+            self._host.drop(block_hash)
+
     def release_unseen(self, sequence: Sequence) -> None:
         """Gives back the blocks that the next token to be computed does not see any more."""
         first = self._first_seen_block(sequence.num_computed_tokens)

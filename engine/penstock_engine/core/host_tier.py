@@ -40,6 +40,13 @@ class HostTier:
         slot = self._slot_of[block_hash] = self._free.pop()
         return slot
 
+    def drop(self, block_hash: bytes) -> None:
+        """Frees the slot with these contents, if there is one."""
+        slot = self._slot_of.pop(block_hash, None)
+        if slot is not None:
+            self._pinned.discard(block_hash)
+            self._free.append(slot)
+
     def clear(self) -> None:
         self._free += self._slot_of.values()
         self._slot_of.clear()

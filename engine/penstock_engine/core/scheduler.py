@@ -179,6 +179,8 @@ class Scheduler:
                 events.append(self._append(sequence, scheduled, result, now))
             else:
                 failure: Failure = "not_numbers" if result.is_corrupt else "nothing_to_draw"
+                if result.is_corrupt:
+                    self._cache.discard(sequence)
                 events.append(self._finish(sequence, "error", now, failure))
         return events
 

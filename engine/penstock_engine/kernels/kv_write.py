@@ -41,6 +41,10 @@ def kv_write(
 ) -> None:
     """As kv_write_reference, but skips slots below 0: the padding of a CUDA graph.
 
+    A head of a token whose key or value is not finite gets NaN as its key and zeros as its value.
+    paged_attention gives hidden keys a weight of 0, which would leave a NaN in a value as it is;
+    so only rows that see the token become NaN. (Where there are scales, that of the key is NaN.)
+
     The last two dimensions of keys and values must be dense.
     """
     num_tokens, num_kv_heads, head_dim = keys.shape
@@ -97,22 +101,27 @@ def _kv_write_kernel(
     is_head = head < NUM_KV_HEADS
     mask = is_head[:, None] & (dim < HEAD_DIM)[None, :]
     offset = head[:, None] * HEAD_DIM + dim[None, :]
-    key = tl.load(keys + token * key_stride + offset, mask=mask, other=0.0)
-    value = tl.load(values + token * value_stride + offset, mask=mask, other=0.0)
+    key = tl.load(keys + token * key_stride + offset, mask=mask, other=0.0).to(tl.float32)
+    value = tl.load(values + token * value_stride + offset, mask=mask, other=0.0).to(tl.float32)
+    is_number = (tl.abs(key) < float("inf")) & (tl.abs(value) < float("inf"))  # False for NaN
+    is_broken = tl.max(tl.where(is_number, 0, 1), 1) > 0
+    value = tl.where(is_broken[:, None], 0.0, value)
     if LARGEST > 0:
-        key, key_scale = _quantize(key, LARGEST)
+        key, key_scale = _quantize(tl.where(is_broken[:, None], 0.0, key), LARGEST)
         value, value_scale = _quantize(value, LARGEST)
+        key_scale = tl.where(is_broken, float("nan"), key_scale)
         tl.store(key_scales + slot * NUM_KV_HEADS + head, key_scale, mask=is_head)
         tl.store(value_scales + slot * NUM_KV_HEADS + head, value_scale, mask=is_head)
+    else:
+        key = tl.where(is_broken[:, None], float("nan"), key)
     row = slot * (NUM_KV_HEADS * HEAD_DIM) + offset
-    tl.store(key_pool + row, key, mask=mask)
-    tl.store(value_pool + row, value, mask=mask)
+    tl.store(key_pool + row, key.to(key_pool.dtype.element_ty), mask=mask)
+    tl.store(value_pool + row, value.to(value_pool.dtype.element_ty), mask=mask)
 
 
 @jit
 def _quantize(x, LARGEST: tl.constexpr):
-    """x: [heads, dim] -> int8 or the bits of e4m3 [heads, dim], float32 scales [heads]."""
-    x = x.to(tl.float32)
+    """x: float32 [heads, dim] -> int8 or the bits of e4m3 [heads, dim], float32 scales [heads]."""
     scale = tl.maximum(tl.max(tl.abs(x), 1) * (1 / LARGEST), 1e-30)
     steps = tl.div_rn(x, tl.broadcast_to(scale[:, None], x.shape))
     return encode_int8(steps) if LARGEST == 127.0 else encode_e4m3(steps), scale

@@ -4,7 +4,12 @@ What is computed next on the device has what was sent before. What was fetched i
 that was set afterwards is reached. On the CPU both are the same memory, and nothing is copied.
 """
 
+import logging
+import weakref
+
 import torch
+
+logger = logging.getLogger(__name__)
 
 
 def send(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
@@ -20,6 +25,24 @@ def fetch(tensor: torch.Tensor) -> torch.Tensor:
         return tensor
     fetched = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return fetched.copy_(tensor, non_blocking=True)
+
+
+def page_locked(num_bytes: int, device: torch.device) -> torch.Tensor:
+    """uint8 zeros in the host's memory, which a CUDA device copies from and to by itself.
+
+    torch's own allocator of such memory rounds up to a power of two, twice as much at worst.
+    """
+    tensor = torch.zeros(num_bytes, dtype=torch.uint8, device="cpu")
+    if device.type == "cuda" and num_bytes:
+        cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        address = tensor.data_ptr()
+        error = cudart.cudaHostRegister(address, num_bytes, 0)
+        if int(error) == 0:
+            storage = tensor.untyped_storage()  # lives as long as any view of it
+            weakref.finalize(storage, cudart.cudaHostUnregister, address).atexit = False
+        else:
+            logger.warning("host memory could not be page-locked (CUDA error %s)", int(error))
+    return tensor
 
 
 class Mark:

@@ -78,9 +78,14 @@ class StepAttention(Protocol):
 
 def pad_tables(
     tables: Sequence[tuple[int, ...]],
+    padding: int = 0,
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """int64 [tables, longest], padded with block 0, whose contents get no weight."""
-    padded = np.zeros((len(tables), max(map(len, tables))), dtype=np.int64)
+    """int64 [tables, longest], padded with a block whose contents get no weight.
+
+    The kernels do not read it. What does read it needs one without NaN, which a weight of 0 leaves
+    a NaN.
+    """
+    padded = np.full((len(tables), max(map(len, tables))), padding, dtype=np.int64)
     for row, table in enumerate(tables):
         padded[row, : len(table)] = table
     return padded

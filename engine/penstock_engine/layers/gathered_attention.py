@@ -1,4 +1,9 @@
-"""Attention in torch: keys and values are gathered from the cache, and SDPA does the rest."""
+"""Attention in torch: keys and values are gathered from the cache, and SDPA does the rest.
+
+A key or value that is not a number makes no row wrong that does not see it, although SDPA
+multiplies hidden ones by a weight of 0, which a NaN survives: hidden positions are zeros in what is
+gathered, and rows before such a token are never given its key.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,6 +17,11 @@ from penstock_engine.layers.softcap import softcapped, softcapped_chunk
 
 # Below this length, padding costs less than one more call.
 MIN_BUCKET_TOKENS = 256
+# Keys and values of single tokens that are gathered at once, unless one sequence has more. sizing
+# counts them.
+MAX_GATHERED_BYTES = 32 * 2**20
+# Numbers in the mask of a chunk's rows: 8 MiB in float32.
+MAX_MASK_NUMBERS = 1 << 21
 
 
 class GatheredAttention:
@@ -28,7 +38,8 @@ class GatheredAttention:
     ) -> None:
         """spans: single tokens by rising end, then chunks. slots: int64 [tokens].
 
-        cache_shape: of one layer's cache, [2, blocks, block_size, kv_heads, head_dim].
+        cache_shape: of one layer's cache, [2, blocks, block_size, kv_heads, head_dim]; the last
+        block holds zeros and belongs to nobody.
         is_rounded: by the cache, keys and values are. Each token then sees them as the cache has
         them, its own too, so that nothing depends on how a prompt is cut into chunks.
         """
@@ -39,6 +50,8 @@ class GatheredAttention:
         self._is_rounded = is_rounded
         self._longest = max(span.end for span in spans)
         self._plans: dict[int | None, list[tuple[slice, Part]]] = {}
+        # One buffer for all parts and layers: its pages are touched for the first time once a step.
+        self._buffer = torch.empty(0, dtype=dtype)
 
     def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
         kv_write_reference(heads.k, heads.v, cache.numbers, self._slots, cache.scales)
@@ -49,35 +62,44 @@ class GatheredAttention:
             self._plans[window_tokens] = self._plan(window_tokens)
         output = torch.empty(heads.q.shape, dtype=heads.q.dtype, device=heads.q.device)
         for rows, attend in self._plans[window_tokens]:
-            output[rows] = attend(heads.of(rows), cache, shape)
+            gathered = None if attend.blocks is None else self._gather(cache, attend.blocks)
+            output[rows] = attend(heads.of(rows), gathered, shape)
         return output
+
+    def _gather(self, cache: KVCache, blocks: torch.Tensor) -> torch.Tensor:
+        shape = (2, len(blocks), *self._cache_shape[2:])
+        gathered = self._buffer[: torch.Size(shape).numel()].view(shape)
+        cache.gather(blocks, gathered)
+        return gathered
 
     def _plan(self, window_tokens: int | None) -> "list[tuple[slice, Part]]":
         parts: list[tuple[slice, Part]] = []
         num_singles = sum(1 for span in self._spans if span.num_tokens == 1)
         singles = self._spans[:num_singles]
+        _, _, block_size, num_kv_heads, head_dim = self._cache_shape
+        token_numbers = 2 * num_kv_heads * head_dim
         if singles:
-            for rows in buckets([span.end - span.first_visible(window_tokens) for span in singles]):
+            max_tokens = MAX_GATHERED_BYTES // (token_numbers * self._dtype.itemsize)
+            lengths = [span.end - span.first_visible(window_tokens) for span in singles]
+            for rows in buckets(lengths, max_tokens):
                 padded = PaddedDecode(singles[rows], window_tokens, self._cache_shape, self._dtype)
                 parts.append((rows, padded))
         row = num_singles
         for span in self._spans[num_singles:]:
             rows = slice(row, row + span.num_tokens)
-            chunk = ChunkAttention(
-                span,
-                window_tokens,
-                self._cache_shape,
-                self._dtype,
-                self._slots.device,
-                is_rounded=self._is_rounded,
-            )
+            chunk = ChunkAttention(span, window_tokens, block_size, is_rounded=self._is_rounded)
             parts.append((rows, chunk))
             row = rows.stop
+        most_blocks = max(0 if part.blocks is None else len(part.blocks) for _, part in parts)
+        num_numbers = most_blocks * block_size * token_numbers
+        if num_numbers > len(self._buffer):
+            self._buffer = torch.empty(num_numbers, dtype=self._dtype)
         return parts
 
 
 class PaddedDecode:
-    """Gathers whole blocks, then one SDPA in which the heads of a group are its queries."""
+    """One SDPA over whole blocks of several sequences, in which the heads of a group are its
+    queries."""
 
     def __init__(
         self,
@@ -86,29 +108,29 @@ class PaddedDecode:
         cache_shape: torch.Size,
         dtype: torch.dtype,
     ) -> None:
-        _, _, block_size, num_kv_heads, head_dim = cache_shape
+        _, num_blocks, block_size, num_kv_heads, head_dim = cache_shape
         firsts = [span.first_visible(window_tokens) for span in spans]
-        tables = pad_tables(
-            [span.blocks(first, block_size) for span, first in zip(spans, firsts, strict=True)]
-        )
-        self._blocks = torch.from_numpy(tables.ravel())
+        blocks = [span.blocks(first, block_size) for span, first in zip(spans, firsts, strict=True)]
+        tables = pad_tables(blocks, padding=num_blocks - 1)
+        self.blocks = torch.from_numpy(tables.ravel())
         self._shape = (len(spans), -1, num_kv_heads, head_dim)
         # Places in what is gathered: it begins with the block that holds the first position.
         places = torch.arange(tables.shape[1] * block_size)
         skipped = torch.tensor([first % block_size for first in firsts])[:, None]
         counts = torch.tensor([s.end - f for s, f in zip(spans, firsts, strict=True)])[:, None]
-        is_hidden = places >= skipped + counts
-        if window_tokens is not None:
-            is_hidden |= places < skipped
+        ends = torch.tensor([len(own) * block_size for own in blocks])[:, None]
+        is_hidden = (places < skipped) | (places >= skipped + counts)
         self._mask = torch.zeros(is_hidden.shape, dtype=dtype).masked_fill_(is_hidden, -torch.inf)
-        # One buffer for all layers: its pages are touched for the first time once a step.
-        width = block_size * num_kv_heads * head_dim
-        self._gathered = torch.empty(2, self._blocks.numel(), width, dtype=dtype)
+        # In the sequences' own blocks: the padding behind them is zeros already.
+        self._hidden = (is_hidden & (places < ends)).ravel().nonzero()[:, 0]
 
-    def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
+    def __call__(
+        self, heads: Heads, gathered: torch.Tensor | None, shape: AttentionShape
+    ) -> torch.Tensor:
+        assert gathered is not None
         num_rows, _, num_kv_heads, head_dim = self._shape
-        cache.gather(self._blocks, self._gathered)
-        k, v = (gathered.view(self._shape).transpose(1, 2) for gathered in self._gathered)
+        gathered.flatten(1, 2).index_fill_(1, self._hidden, 0)
+        k, v = (part.view(self._shape).transpose(1, 2) for part in gathered)
         grouped = heads.q.view(num_rows, num_kv_heads, -1, head_dim)
         mask = self._mask[:, None, None]
         if shape.softcap is not None:
@@ -123,61 +145,92 @@ class ChunkAttention:
     """Several new tokens of one sequence, after those it has in the cache."""
 
     def __init__(
-        self,
-        span: Span,
-        window_tokens: int | None,
-        cache_shape: torch.Size,
-        dtype: torch.dtype,
-        device: torch.device,
-        *,
-        is_rounded: bool,
+        self, span: Span, window_tokens: int | None, block_size: int, *, is_rounded: bool
     ) -> None:
-        block_size = cache_shape[2]
-        self._is_first = span.start == 0 and not is_rounded
-        self._mask: torch.Tensor | None = None
-        if self._is_first and (window_tokens is None or span.num_tokens <= window_tokens):
-            return
-        first = span.first_visible(window_tokens)
-        first -= first % block_size
-        self._num_keys = span.end - first
-        mask = torch.ones(span.num_tokens, self._num_keys, dtype=torch.bool, device=device)
-        self._mask = mask.tril_(span.start - first)
-        if window_tokens is not None:
-            self._mask.triu_(span.start - first - window_tokens + 1)
-        if not self._is_first:
-            blocks = span.blocks(first, block_size)
-            self._blocks = torch.tensor(blocks).to(device)
-            self._gathered = torch.empty(
-                2, len(blocks), *cache_shape[2:], dtype=dtype, device=device
-            )
+        self._span = span
+        self._window_tokens = window_tokens
+        self._first = 0
+        self.blocks: torch.Tensor | None = None
+        if span.start > 0 or is_rounded:
+            first = span.first_visible(window_tokens)
+            self._first = first - first % block_size
+            self.blocks = torch.tensor(span.blocks(self._first, block_size))
 
-    def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
-        q, k, v = heads.q, heads.k, heads.v
-        if not self._is_first:
-            cache.gather(self._blocks, self._gathered)
-            k, v = self._gathered.flatten(1, 2)[:, : self._num_keys]
+    def __call__(
+        self, heads: Heads, gathered: torch.Tensor | None, shape: AttentionShape
+    ) -> torch.Tensor:
+        k, v = (heads.k, heads.v) if gathered is None else gathered.flatten(1, 2)
+        output = torch.empty_like(heads.q)
+        for rows in self._pieces(num_rows_of_numbers(heads.k, heads.v)):
+            output[rows] = self._attend(heads.q[rows], k, v, rows, shape)
+        return output
+
+    def _pieces(self, num_clean: int) -> Iterator[slice]:
+        """Rows that are computed at once. None sees a key behind its piece's last row."""
+        ends = sorted({num_clean, self._span.num_tokens} - {0})
+        first = 0
+        for end in ends:
+            while first < end:
+                num_rows = end - first
+                if not self._is_causal(first, end):
+                    num_keys = self._span.start + end - self._first
+                    num_rows = min(num_rows, max(1, MAX_MASK_NUMBERS // num_keys))
+                yield slice(first, first + num_rows)
+                first += num_rows
+
+    def _is_causal(self, first: int, end: int) -> bool:
+        """Whether row i of a piece sees the keys up to the i-th, and there are no others."""
+        window_tokens = self._window_tokens
+        return self._span.start + first == 0 and (window_tokens is None or end <= window_tokens)
+
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: slice, shape: AttentionShape
+    ) -> torch.Tensor:
+        """q: [rows, heads, head_dim]; k, v: [keys, kv_heads, head_dim], from self._first on."""
+        num_keys = self._span.start + rows.stop - self._first
+        k, v = k[:num_keys], v[:num_keys]
+        mask = None if self._is_causal(rows.start, rows.stop) else self._mask(rows, num_keys)
         if shape.softcap is not None:
-            return softcapped_chunk(q, k, v, self._mask, shape.scale, shape.softcap)
+            return softcapped_chunk(q, k, v, mask, shape.scale, shape.softcap)
         mixed = F.scaled_dot_product_attention(
             q.transpose(0, 1)[None],
             k.transpose(0, 1)[None],
             v.transpose(0, 1)[None],
-            attn_mask=self._mask,
-            is_causal=self._mask is None,
+            attn_mask=mask,
+            is_causal=mask is None,
             scale=shape.scale,
             enable_gqa=q.shape[1] != k.shape[1],
         )
         return mixed[0].transpose(0, 1)
 
+    def _mask(self, rows: slice, num_keys: int) -> torch.Tensor:
+        """bool [rows, keys]: whether a row sees a key."""
+        num_rows = rows.stop - rows.start
+        last = num_keys - num_rows  # the key of the first row's own token
+        mask = torch.ones(num_rows, num_keys, dtype=torch.bool).tril_(last)
+        return mask if self._window_tokens is None else mask.triu_(last - self._window_tokens + 1)
+
 
 Part = PaddedDecode | ChunkAttention
 
 
-def buckets(lengths: Sequence[int]) -> Iterator[slice]:
-    """Cuts rising lengths so that, in each range, none is padded to more than twice itself."""
+def num_rows_of_numbers(k: torch.Tensor, v: torch.Tensor) -> int:
+    """Rows before the first with a key or value that is not a finite number, or all of them."""
+    # A sum is such a number only if all of it is, but for sums that overflow.
+    total = k.sum(dtype=torch.float32) + v.sum(dtype=torch.float32)
+    if total.isfinite():
+        return len(k)
+    is_number = (k.isfinite() & v.isfinite()).flatten(1).all(1)
+    return int(is_number.long().cumprod(0).sum())
+
+
+def buckets(lengths: Sequence[int], max_tokens: int) -> Iterator[slice]:
+    """Cuts rising lengths so that, in each range, none is padded to more than twice itself, and
+    that all together are padded to at most max_tokens, if there are several."""
     first = 0
     for index, length in enumerate(lengths):
-        if length > max(2 * lengths[first], MIN_BUCKET_TOKENS):
+        is_padded = length > max(2 * lengths[first], MIN_BUCKET_TOKENS)
+        if is_padded or (index > first and (index + 1 - first) * length > max_tokens):
             yield slice(first, index)
             first = index
     yield slice(first, len(lengths))

@@ -6,6 +6,10 @@ import torch
 
 from penstock_engine.quantization.float8 import FACTOR, small_float16
 
+# Rounded numbers that are brought back into the model's type at once: what that needs beside the
+# result stays in a processor's cache.
+DECODE_NUMBERS = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
@@ -20,12 +24,11 @@ class KVCache:
     @classmethod
     def zeros(
         cls, shape: tuple[int, int, int, int, int], dtype: torch.dtype, *, is_scaled: bool,
-        device: str, pin_memory: bool = False,
+        device: str,
     ) -> "KVCache":  # fmt: skip
-        """Zeros: padding reads blocks never written, and even a weight of 0 does not undo a NaN."""
-        numbers = torch.zeros(shape, dtype=dtype, device=device, pin_memory=pin_memory)
-        scales = torch.zeros(shape[:-1], device=device, pin_memory=pin_memory)
-        return cls(numbers, scales if is_scaled else None)
+        """A cache of zeros: padding reads blocks that nobody writes."""
+        numbers = torch.zeros(shape, dtype=dtype, device=device)
+        return cls(numbers, torch.zeros(shape[:-1], device=device) if is_scaled else None)
 
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:
@@ -38,10 +41,13 @@ class KVCache:
             if self.scales is None:
                 torch.index_select(pool.flatten(1), 0, blocks, out=target.view(len(blocks), -1))
                 continue
-            codes = pool.view(torch.int8).index_select(0, blocks)
-            scales = self.scales[index].index_select(0, blocks)
-            if pool.dtype == torch.float8_e4m3fn:
-                values = small_float16(codes).float().mul_((scales * FACTOR)[..., None])
-            else:
-                values = codes.float().mul_(scales[..., None])
-            target.copy_(values.view(target.shape))
+            num_blocks = max(1, DECODE_NUMBERS // pool[0].numel())
+            pieces = (torch.split(of, num_blocks) for of in (blocks, target))
+            for piece, values in zip(*pieces, strict=True):
+                codes = pool.view(torch.int8).index_select(0, piece)
+                scales = self.scales[index].index_select(0, piece)
+                if pool.dtype == torch.float8_e4m3fn:
+                    numbers = small_float16(codes).float().mul_((scales * FACTOR)[..., None])
+                else:
+                    numbers = codes.float().mul_(scales[..., None])
+                values.copy_(numbers.view(values.shape))

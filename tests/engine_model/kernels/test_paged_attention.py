@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from penstock_engine.kernels.attention_tile import Tile, choose_num_splits, choose_tile
+from penstock_engine.kernels.kv_write import kv_write
 from penstock_engine.kernels.paged_attention import paged_attention
 from penstock_engine.kernels.paged_batch import PagedBatch, paged_attention_reference
 
@@ -34,6 +35,39 @@ def test_a_mixed_batch(options: dict[str, float], device: str) -> None:
     for max_queries, max_length in ((40, 90), (1, 1), (1000, 100_000)):
         actual = attend_all(paged_attention, device, max_queries, max_length, **options)
         torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 9}, {"softcap": 2.0}])
+@pytest.mark.parametrize("cache_dtype", [torch.float32, torch.int8, torch.float8_e4m3fn])
+@pytest.mark.parametrize("broken", [(0, torch.nan), (1, torch.nan), (1, torch.inf)])
+def test_a_token_that_is_not_a_number_harms_no_row_that_does_not_see_it(
+    broken: tuple[int, float],
+    cache_dtype: torch.dtype,
+    options: dict[str, float],
+    device: str,
+) -> None:
+    """Token 20 of a chunk of 30, in one of two heads; its keys are in a tile with those of others."""
+    torch.manual_seed(0)
+    heads = torch.randn(2, 30, 2, 16, device=device)
+    query = torch.randn(30, 4, 16, device=device)
+    table = integers([2, 0, 3, 1], device)[None]
+    batch = PagedBatch(table, integers([0, 30], device), integers([30], device), 30, 30)
+    slots = (table[0].long()[:, None] * 8 + torch.arange(8, device=device)).flatten()[:30]
+
+    def attended() -> torch.Tensor:
+        cache = torch.zeros(2, 4, 8, 2, 16, device=device).to(cache_dtype)
+        scales = None if cache_dtype == torch.float32 else torch.zeros(2, 4, 8, 2, device=device)
+        kv_write(heads[0], heads[1], cache, slots, scales)
+        return paged_attention(query, cache, batch, 0.3, kv_scales=scales, **options)
+
+    expected = attended()
+    heads[broken[0], 20, 1, 5] = broken[1]
+    actual = attended()
+    window = int(options.get("window", 30))
+    sees = torch.tensor([20 <= row < 20 + window for row in range(30)], device=device)
+    assert actual[sees, 2:].isnan().all()
+    actual[sees, 2:] = expected[sees, 2:]
+    torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("window", [0, 5])

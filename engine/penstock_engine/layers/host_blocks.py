@@ -1,0 +1,39 @@
+"""Blocks of a paged cache that are kept in the host's memory."""
+
+from collections.abc import Sequence
+
+import torch
+
+from penstock_engine.kernels.transfer import page_locked
+
+# Of each part of a block, so that it may be read as any number type.
+ALIGNMENT_BYTES = 16
+
+
+class HostBlocks:
+    """One buffer of slots; a slot has the keys and values of one block in all layers.
+
+    So all copies are of contiguous memory, which a device reads and writes by itself.
+    """
+
+    def __init__(self, parts: Sequence[torch.Tensor], num_slots: int) -> None:
+        """parts: of the caches of all layers, [2, blocks, ...] each, on one device."""
+        self._parts = parts
+        widths = [2 * part[0, 0].nbytes for part in parts]
+        padded = [-(-width // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for width in widths]
+        slots = page_locked(num_slots * sum(padded), parts[0].device).view(num_slots, -1)
+        starts = [sum(padded[:index]) for index in range(len(padded))]
+        self._slots = [
+            slots[:, start : start + width].view(part.dtype).view(num_slots, 2, *part.shape[2:])
+            for part, start, width in zip(parts, starts, widths, strict=True)
+        ]
+
+    def save(self, block: int, slot: int) -> None:
+        for part, slots in zip(self._parts, self._slots, strict=True):
+            for index in range(2):
+                slots[slot, index].copy_(part[index, block], non_blocking=True)
+
+    def restore(self, slot: int, block: int) -> None:
+        for part, slots in zip(self._parts, self._slots, strict=True):
+            for index in range(2):
+                part[index, block].copy_(slots[slot, index], non_blocking=True)
