@@ -181,11 +181,13 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.open) < 2)
     def schedule(self, end_at: int | None, num_guessed: int) -> None:
         self.now += 1
+        running = {s.request_id for s in self.accepted.values() if s.status is Status.RUNNING}
         step = self.scheduler.schedule(self.now)
         if not self.open:
             assert (step is None) == (not self.accepted), "work is waiting and nothing is done"
         if step is not None:
             self.check_step(step)
+            self.check_order(step, running)
             self.memory.compute(step, self.tokens(), num_guessed, end_at)
             results = {s.request_id: sampled(s, num_guessed, end_at) for s in step.sequences}
             self.open.append((step, results))
@@ -264,6 +266,35 @@ class EngineMachine(RuleBasedStateMachine):
                 slot = (s.block_table[block], offset)
                 assert slot not in written, "two tokens are written to one slot"
                 written.add(slot)
+
+    def check_order(self, step: Step, running: set[str]) -> None:
+        """Streams come first, then prefills by priority; who is preempted comes after who is not.
+
+        running: the ids that ran before the step was scheduled.
+        """
+        was_running = [self.accepted[request_id] for request_id in running]
+        kept = [s for s in was_running if s.status is Status.RUNNING]
+        preempted = [s.order for s in was_running if s.status is Status.WAITING]
+        assert not preempted or max((s.order for s in kept), default=()) < min(preempted), (
+            "a sequence was preempted for one of lower priority"
+        )
+        opened = {s.request_id: s for step, _ in self.open for s in step.sequences}
+        chunks = {s.request_id: s for s in step.sequences}
+        for sequence in kept:
+            before = opened.get(sequence.request_id)
+            if before is not None and before.is_sampled:
+                continue  # it may have its last token already
+            start = sequence.num_computed_tokens if before is None else before.end
+            chunk = chunks.get(sequence.request_id)
+            if chunk is not None and chunk.is_sampled:
+                continue
+            later = [c for c in step.sequences if self.is_prefill(c) and c is not chunk]
+            if sequence.num_tokens - start > 1:
+                later = [c for c in later if self.accepted[c.request_id].order > sequence.order]
+            assert not later, "a prefill had tokens of the budget that somebody before it lacked"
+
+    def is_prefill(self, s: ScheduledSequence) -> bool:
+        return len(s.token_ids) - s.num_drafts > 1
 
     num_checks = 0
 

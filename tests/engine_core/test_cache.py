@@ -75,6 +75,53 @@ def test_what_the_device_has_lost_is_taken_from_the_host_between_what_it_has() -
     assert [block for _, block in moves.restores] == lost
 
 
+def test_a_restore_is_counted_when_it_is_made_and_not_when_it_fails() -> None:
+    """A sequence that waits for blocks asks in every step."""
+    cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=6), num_host_blocks=5)
+    blocker = Sequence("b", [7] * 24, SamplingParams(max_tokens=9), frozenset(), 0.0)
+    assert cache.admit(blocker) is not None
+    cache.take_moves()
+    counted = dict(cache.copy_choices)
+    for _ in range(3):
+        assert cache.admit(sequence()) is None
+    assert cache.copy_choices == counted == {("save", "unmeasured"): 5}
+    cache.release(blocker)
+    assert cache.admit(sequence()) is not None
+    assert cache.copy_choices == counted | {("restore", "unmeasured"): 1}
+
+
+@pytest.mark.parametrize("num_host_blocks", [0, 3])
+def test_each_eviction_is_counted_once(num_host_blocks: int) -> None:
+    """Five blocks with contents, evicted one after another."""
+    cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=5), num_host_blocks)
+    evicted, saved, moved = [], [], []
+    for number in range(5):
+        one = Sequence(str(number), [7], SamplingParams(max_tokens=9), frozenset(), 0.0)
+        assert cache.admit(one) is not None
+        evicted.append(cache.num_evicted_blocks)
+        saved.append(cache.num_saved_blocks)
+        moved.append(len(cache.take_moves().saves))
+    assert evicted == [1, 2, 3, 4, 5]
+    assert saved == (evicted if num_host_blocks else [0] * 5)
+    assert moved == [1 if num_host_blocks else 0] * 5
+
+
+def test_contents_that_the_host_has_already_are_kept_without_a_copy() -> None:
+    cache = KVCache(holding({0}, num_blocks=2), num_host_blocks=3)
+    taker = Sequence("b", [7] * 8, SamplingParams(max_tokens=9), frozenset(), 0.0)
+    owner = Sequence("a", PROMPT[:5], SamplingParams(max_tokens=9), frozenset(), 0.0)
+    saves = []
+    for _ in range(2):
+        assert cache.admit(taker) is not None
+        saves.append(len(cache.take_moves().saves))
+        cache.release(taker)
+        assert cache.admit(owner) is not None
+        assert len(cache.take_moves().restores) == 1
+        cache.release(owner)
+    assert saves == [1, 0]
+    assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (2, 2)
+
+
 def run(scheduler: Scheduler, one: Sequence) -> list[int]:
     """How many blocks are held after each step."""
     assert scheduler.add(one) is None

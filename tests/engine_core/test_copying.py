@@ -41,7 +41,12 @@ def test_what_is_too_dear_is_tried_again_now_and_then() -> None:
         copying.timed(num_tokens, 0, 0.01 + 0.001 * num_tokens)
     copying.timed(1, 5, 0.011 + 5 * 0.1)
     assert copying.prices == Prices(pytest.approx(0.001), pytest.approx(0.1))
-    restored = [copying.restores() for _ in range(2 * PROBE_CHOICES)]
+    restored = []
+    for _ in range(2 * PROBE_CHOICES):
+        choice = copying.choose_restore()
+        assert copying.choose_restore() == choice, "only what is counted brings a probe nearer"
+        copying.count(choice)
+        restored.append(choice.action == "restore")
     assert [index for index, is_restored in enumerate(restored) if is_restored] == [49, 99]
     assert copying.choices == {("compute", "cheaper"): 98, ("restore", "probe"): 2}
 

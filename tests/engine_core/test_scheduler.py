@@ -25,12 +25,13 @@ def make_scheduler(**changes: int) -> Scheduler:
 
 
 def make_sequence(
-    name: str, num_prompt_tokens: int, max_tokens: int = 4, *, first: int = 0, **sampling: object
-) -> Sequence:
+    name: str, num_prompt_tokens: int, max_tokens: int = 4, *, first: int = 0, priority: int = 0,
+    adapter: str = "", **sampling: object,
+) -> Sequence:  # fmt: skip
     """Prompts with the same `first` share their prefix."""
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, **sampling)  # type: ignore[arg-type]
     prompt = list(range(first, first + num_prompt_tokens))
-    return Sequence(name, prompt, params, frozenset({EOS}), 0.0)
+    return Sequence(name, prompt, params, frozenset({EOS}), 0.0, priority=priority, adapter=adapter)
 
 
 def step_of(scheduler: Scheduler, now: float = 0.0) -> Step:
@@ -72,6 +73,66 @@ def test_decodes_and_chunks_share_a_step() -> None:
     advance(scheduler)
     scheduler.add(make_sequence("b", 30))
     assert ranges(step_of(scheduler)) == {"a": (4, 5), "b": (0, 15)}
+
+
+@pytest.mark.parametrize("kind", ["fcfs", "priority", "adapter"])
+def test_no_stream_misses_a_step_while_a_long_prompt_is_computed(kind: str) -> None:
+    """Whether the prompt sorts behind the streams or before them."""
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=4, max_num_batched_tokens=16, max_model_len=128, block_size=4,
+            num_blocks=100, max_adapters=1, adapter_patience_s=99,
+            policy="priority" if kind == "priority" else "fcfs",
+        )
+    )  # fmt: skip
+    if kind == "adapter":
+        scheduler.add(make_sequence("other", 4, max_tokens=3, first=50, adapter="y"))
+        advance(scheduler)
+    long = make_sequence(
+        "long", 60, priority=-1 if kind == "priority" else 0,
+        adapter="x" if kind == "adapter" else "",
+    )  # fmt: skip
+    streams = [make_sequence(name, 4, max_tokens=40, first=100) for name in ("a", "b")]
+    for sequence in [long, *streams] if kind == "adapter" else streams:
+        scheduler.add(sequence)
+    for _ in range(2):
+        advance(scheduler)
+    if kind != "adapter":
+        scheduler.add(long)
+    steps = []
+    while not long.num_output_tokens:
+        step = step_of(scheduler)
+        steps.append({s.request_id: s.num_tokens for s in step.sequences})
+        scheduler.complete(step, {s.request_id: Sampled((7,)) for s in step.sequences}, 0.0)
+    assert (long.order < streams[0].order) == (kind != "fcfs")
+    assert [step["long"] for step in steps] == [14, 14, 14, 14, 4]
+    assert all(step["a"] == step["b"] == 1 for step in steps)
+
+
+def test_an_urgent_prompt_takes_blocks_of_the_least_urgent_stream(drain: Drain) -> None:
+    """Streams go first within a step; who is preempted goes by priority."""
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=4, max_num_batched_tokens=8, max_model_len=40, block_size=4,
+            num_blocks=11, policy="priority", prefix_caching=False,
+        )
+    )  # fmt: skip
+    streams = {
+        name: make_sequence(name, 3, max_tokens=20, first=50, priority=priority)
+        for name, priority in (("patient", 2), ("normal", 1))
+    }
+    for sequence in streams.values():
+        scheduler.add(sequence)
+    advance(scheduler)
+    urgent = make_sequence("urgent", 30, max_tokens=10)
+    scheduler.add(urgent)
+    while streams["patient"].status is Status.RUNNING:
+        assert urgent.num_computed_tokens < 30 or urgent.num_output_tokens
+        advance(scheduler)
+    assert urgent.status is streams["normal"].status is Status.RUNNING
+    finished = [e.request_id for e in drain(scheduler) if e.finish_reason]
+    assert finished == ["urgent", "normal", "patient"]
+    assert urgent.num_preemptions == 0
 
 
 def test_a_head_that_does_not_fit_is_not_overtaken() -> None:
@@ -228,11 +289,39 @@ def test_a_prompt_that_can_never_fit_is_refused(limits: dict[str, int]) -> None:
 
 
 def test_the_queue_is_bounded() -> None:
-    scheduler = make_scheduler(max_num_queued_seqs=1)
+    scheduler = make_scheduler(max_num_seqs=1, max_num_queued_seqs=2)
+    scheduler.add(make_sequence("runs", 1))
+    advance(scheduler)
     assert scheduler.add(make_sequence("a", 1)) is None
-    event = scheduler.add(make_sequence("b", 1))
+    assert scheduler.add(make_sequence("b", 1)) is None
+    event = scheduler.add(make_sequence("c", 1))
     assert event is not None
     assert event.failure == "queue_full"
+
+
+def test_a_free_slot_is_room_in_the_queue() -> None:
+    """As many as run and wait at once can arrive at once: the choices of one request do."""
+    scheduler = make_scheduler(max_num_seqs=3, max_num_queued_seqs=1)
+    refused = [scheduler.add(make_sequence(name, 1)) is not None for name in "abcde"]
+    assert refused == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("limits", "num_prompt_tokens", "rejections"),
+    [
+        ({"num_blocks": 3}, 12, 1),
+        ({"max_model_len": 12}, 12, 0),
+        ({"max_num_queued_seqs": 1}, 1, 0),
+    ],
+    ids=["larger-than-the-pool", "larger-than-the-model", "queue-full"],
+)
+def test_a_rejection_for_want_of_blocks_is_one(
+    limits: dict[str, int], num_prompt_tokens: int, rejections: int
+) -> None:
+    scheduler = make_scheduler(max_num_seqs=1, **limits)
+    events = [scheduler.add(make_sequence(name, num_prompt_tokens)) for name in "abc"]
+    assert events[-1] is not None
+    assert scheduler.stats().rejections == rejections * 3
 
 
 def test_a_request_id_is_used_once_at_a_time() -> None:

@@ -1,5 +1,8 @@
 """A seeded part of benchmarks/scheduler_steps.py, and what follows from the same input."""
 
+from math import ceil
+from typing import Literal
+
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from scheduler_steps import EngineMachine, configs, next_token, sampled
@@ -7,7 +10,7 @@ from scheduler_steps import EngineMachine, configs, next_token, sampled
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
-from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.step import Step
 
 TestEngineMachine = EngineMachine.TestCase
@@ -58,3 +61,55 @@ def run(config: SchedulerConfig, workload: list[tuple[int, int, int]]) -> list[S
         steps.append(step)
         scheduler.complete(step, {s.request_id: sampled(s, 2) for s in step.sequences}, 0.0)
     return steps
+
+
+@given(
+    policy=st.sampled_from(["fcfs", "priority"]),
+    long_priority=st.integers(-1, 1),
+    num_prompt_tokens=st.integers(2, 120),
+    max_num_seqs=st.integers(1, 5),
+    spare_tokens=st.integers(0, 8),
+    arrivals=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9), st.integers(-1, 1))),
+)
+@settings(deadline=None)
+def test_neither_streams_nor_a_prefill_starve(
+    policy: Literal["fcfs", "priority"], long_priority: int, num_prompt_tokens: int,
+    max_num_seqs: int, spare_tokens: int, arrivals: list[tuple[int, int, int]],
+) -> None:  # fmt: skip
+    """With a budget of at least a token for each sequence that may run, and blocks for all.
+
+    A prompt that has been admitted gets what streams leave, whoever arrives; each stream gets its
+    token in each step.
+    """
+    budget = max_num_seqs + spare_tokens
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=max_num_seqs, max_num_batched_tokens=budget, max_model_len=140,
+            block_size=4, num_blocks=400, policy=policy, prefix_caching=False,
+        )
+    )  # fmt: skip
+    sequences: dict[str, Sequence] = {}
+
+    def add(name: str, num_tokens: int, max_tokens: int, priority: int) -> None:
+        sampling = SamplingParams(max_tokens=max_tokens)
+        sequences[name] = Sequence(
+            name, [1] * num_tokens, sampling, frozenset(), 0.0, priority=priority
+        )
+        scheduler.add(sequences[name])
+
+    add("long", num_prompt_tokens, 3, long_priority)
+    queue = [*enumerate(arrivals)]
+    num_steps = 0
+    while scheduler.has_work:
+        for number, (num_tokens, max_tokens, priority) in queue[:2]:
+            add(str(number), num_tokens, max_tokens, priority)
+        del queue[:2]
+        running = [s for s in sequences.values() if s.status is Status.RUNNING]
+        streams = {s.request_id for s in running if s.num_tokens_behind == 1}
+        step = scheduler.schedule(0.0)
+        assert step is not None
+        assert streams <= {s.request_id for s in step.sequences}
+        long = sequences["long"]
+        num_steps += long.status is Status.RUNNING and not long.num_output_tokens
+        scheduler.complete(step, {s.request_id: sampled(s, 0) for s in step.sequences}, 0.0)
+    assert num_steps <= ceil(num_prompt_tokens / (budget - (max_num_seqs - 1))) + 1

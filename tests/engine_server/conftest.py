@@ -135,6 +135,7 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
                 block_size=16,
                 num_blocks=16,
                 policy=config.scheduling_policy,
+                max_num_queued_seqs=config.max_num_queued_reqs,
             )
         )
         bridges.append(

@@ -199,6 +199,13 @@ def test_the_chat_template_is_the_given_one(flagged: httpx.Client) -> None:
     assert chat["usage"] == plain["usage"]
 
 
+class EchoRunner:
+    """Draws the same token always."""
+
+    def run(self, step: Step) -> dict[str, Sampled]:
+        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+
+
 class HeldRunner:
     """Computes nothing until it is let go."""
 
@@ -234,6 +241,21 @@ async def test_queued_prompt_tokens_are_capped(around: Any) -> None:
     assert 'admission_rejections_total{model_name="small",reason="max_num_queued_tokens"} 1.0' in (
         metrics
     )
+
+
+@pytest.mark.parametrize(("n", "status"), [(5, 200), (6, 400)])
+async def test_as_many_choices_as_run_and_wait_fit_into_one_request(
+    around: Any, n: int, status: int
+) -> None:
+    """More could never be served, so the client is not told to try again."""
+    flags = {"max_num_seqs": 2, "max_num_queued_reqs": 3}
+    async with around(EchoRunner, **flags) as client:
+        for body in ({"prompt": [7], "n": n}, {"prompt": [[7]] * n}):
+            answer = await client.post("/v1/completions", json=body | {"max_tokens": 2})
+            assert answer.status_code == status, answer.text
+            if status == 400:
+                assert answer.json()["error"]["param"] == "n"
+                assert "--max-num-queued-reqs" in answer.json()["error"]["message"]
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:

@@ -48,6 +48,11 @@ def test_requests_without_a_seed_differ(client: httpx.Client) -> None:
     assert len(texts) > 1
 
 
+def test_equal_prompts_of_one_request_without_a_seed_differ(client: httpx.Client) -> None:
+    choices = complete(client, prompt=[PROMPT] * 4, temperature=1, max_tokens=12)["choices"]
+    assert len({choice["text"] for choice in choices}) == 4
+
+
 def test_a_bias_decides(client: httpx.Client, tokenizer: Tokenizer) -> None:
     body = {"logit_bias": {"77": 100}, "max_tokens": 3, "temperature": 0}
     assert complete(client, **body)["choices"][0]["text"] == tokenizer.decode([77] * 3)

@@ -72,13 +72,16 @@ class KVCache:
         """
         hashes = self._known_hashes(sequence)
         prefix = self._find(hashes, in_host=True)
-        if prefix.slots and not self._copying.restores():
+        choice = self._copying.choose_restore() if prefix.slots else None
+        if choice is not None and choice.action != "restore":
             prefix = self._find(hashes, in_host=False)
         shared = [block for block in prefix.blocks if block is not None]
         num_new = self._num_blocks_for(sequence.num_tokens) - prefix.first - len(shared)
         blocks = self.pool.reserve(num_new, shared)
         if blocks is None:
             return None
+        if choice is not None:
+            self._copying.count(choice)
         fresh = iter(blocks[len(shared) :])
         slots = iter(prefix.slots)
         table = [UNSEEN] * prefix.first
@@ -196,6 +199,9 @@ class KVCache:
     def _save_evicted(self) -> None:
         for block, block_hash in self.pool.take_evicted():
             self.num_evicted_blocks += 1
+            if self._host.refresh(block_hash):
+                self.num_saved_blocks += 1  # by an earlier copy
+                continue
             if not self._num_host_blocks or not self._copying.saves():
                 continue
             slot = self._host.keep(block_hash)

@@ -83,18 +83,17 @@ class Copying:
     def saves(self) -> bool:
         """Whether contents that are given up on the device go to the host."""
         choice = on_eviction(self.prices, self._block_tokens, is_probe=self._is_probe)
-        return self._count(choice).action == "save"
+        self.count(choice)
+        return choice.action == "save"
 
-    def restores(self) -> bool:
-        """Whether a prefix found in the host is copied back."""
-        choice = on_find(self.prices, self._block_tokens, is_probe=self._is_probe)
-        return self._count(choice).action == "restore"
+    def choose_restore(self) -> Choice:
+        """Whether a prefix found in the host is copied back. To be counted once it is acted on."""
+        return on_find(self.prices, self._block_tokens, is_probe=self._is_probe)
+
+    def count(self, choice: Choice) -> None:
+        self._num_dear += choice.action in ("drop", "compute") or choice.reason == "probe"
+        self.choices[choice] = self.choices.get(choice, 0) + 1
 
     @property
     def _is_probe(self) -> bool:
         return self._num_dear % PROBE_CHOICES == PROBE_CHOICES - 1
-
-    def _count(self, choice: Choice) -> Choice:
-        self._num_dear += choice.action in ("drop", "compute") or choice.reason == "probe"
-        self.choices[choice] = self.choices.get(choice, 0) + 1
-        return choice

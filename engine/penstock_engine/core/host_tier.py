@@ -27,11 +27,15 @@ class HostTier:
     def unpin(self) -> None:
         self._pinned.clear()
 
+    def refresh(self, block_hash: bytes) -> bool:
+        """Marks contents as used just now; False when they are not here."""
+        if block_hash not in self._slot_of:
+            return False
+        self._slot_of.move_to_end(block_hash)
+        return True
+
     def keep(self, block_hash: bytes) -> int | None:
-        """A slot to copy a block to; None when it is here already or all others are pinned."""
-        if block_hash in self._slot_of:
-            self._slot_of.move_to_end(block_hash)
-            return None
+        """A slot to copy contents to that are not here yet; None when all slots are pinned."""
         if not self._free:
             oldest = next((h for h in self._slot_of if h not in self._pinned), None)
             if oldest is None:

@@ -2,8 +2,12 @@
 
 Every sequence catches num_computed_tokens up with num_tokens. A decode is a sequence one token
 behind, a prefill one that is many behind, a chunk what the budget leaves of it, a preempted
-sequence one that starts over, and a draft a token that may have to be taken back. Running sequences
-come first, in their order; then waiting ones, without overtaking.
+sequence one that starts over, and a draft a token that may have to be taken back.
+
+The budget goes to running sequences that decode, one token each, then to running prefills in their
+order, then to waiting sequences without overtaking. So a prefill delays no stream by more than the
+duration of a step, whatever its priority. Priority decides which prefill comes first, who is
+admitted first and who is preempted last.
 
 No sequence starves while none of higher priority comes. The first running one can take the blocks
 of all others, and alone it always fits: a prompt larger than the pool is refused, and a sequence
@@ -97,11 +101,12 @@ class Scheduler:
         refusal: Failure | None = None
         if sequence.num_prompt_tokens >= self._max_num_tokens:
             refusal = "prompt_too_long"
-        elif len(self._waiting) >= self.config.max_num_queued_seqs:
+        elif len(self._sequences) >= self.config.max_num_open_seqs:
             refusal = "queue_full"
         if refusal is not None:
             sequence.status = Status.FINISHED
-            self._counters.rejections += 1
+            is_for_blocks = sequence.num_prompt_tokens < self.config.max_model_len
+            self._counters.rejections += refusal == "prompt_too_long" and is_for_blocks
             return TokenEvent.of(
                 sequence, sequence.arrival_s, finish_reason="error", failure=refusal
             )
@@ -244,8 +249,12 @@ class Scheduler:
     def _running_chunks(
         self, ahead_of: Mapping[str, ScheduledSequence]
     ) -> tuple[list[Chunk], int] | None:
-        """Of the running sequences, as many as the budget allows, with blocks for all their tokens;
-        and what is left of the budget.
+        """Chunks of the running sequences within the budget, and what is left of it.
+
+        Decoding sequences come first, each with its one token; prefills share the rest in their
+        order. Every chunk has blocks for all tokens of its sequence. Only decoding sequences need
+        new blocks, as a prefill was admitted with all of its own, so no sequence that already has
+        a chunk is preempted.
 
         ahead_of: what the open step has of them. None: it may set free the blocks that are missing;
         without an open step, the last sequences give theirs.
@@ -253,6 +262,7 @@ class Scheduler:
         budget = self.token_budget
         block_size = self.config.block_size
         chunks: list[Chunk] = []
+        prefills: list[Chunk] = []
         index = 0
         while index < len(self._running) and budget > 0:
             sequence = self._running[index]
@@ -269,7 +279,14 @@ class Scheduler:
                     return None
                 if not self._make_room(sequence):
                     continue
-            num_behind = length - start
+            if length - start > 1:
+                prefills.append((sequence, start, length - start))
+            else:
+                chunks.append((sequence, start, 1))
+                budget -= 1
+        for sequence, start, num_behind in prefills:
+            if budget <= 0:
+                break
             num_tokens = num_behind if num_behind < budget else budget
             chunks.append((sequence, start, num_tokens))
             budget -= num_tokens

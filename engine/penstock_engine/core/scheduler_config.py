@@ -39,3 +39,9 @@ class SchedulerConfig:
     def max_num_tokens(self) -> int:
         """Prompt and output of one sequence together: the model's limit, or the pool's."""
         return min(self.max_model_len, self.num_blocks * self.block_size)
+
+    @property
+    def max_num_open_seqs(self) -> int:
+        """Sequences that run or wait at once. A free slot is room for one more, so that a request
+        whose choices all fit into an idle engine is not refused for the length of the queue."""
+        return self.max_num_seqs + self.max_num_queued_seqs

@@ -60,7 +60,7 @@ class Bridge:
         self._is_asleep = False
         self._live: dict[str, _Live] = {}
         self._num_queued_tokens = 0
-        self._max_queued = scheduler.config.max_num_queued_seqs
+        self._max_open = scheduler.config.max_num_open_seqs
         self._engine = EngineLoop(scheduler, runner, clock=now_s, on_step=self._on_step)
         self._engine.start()
         self._watching = asyncio.create_task(self._watch())
@@ -71,8 +71,9 @@ class Bridge:
 
     @property
     def is_full(self) -> bool:
-        """Whether the queue has no room, as of the last step."""
-        return self._engine.stats().waiting >= self._max_queued
+        """Whether neither a slot nor the queue has room, as of the last step."""
+        stats = self._engine.stats()
+        return stats.running + stats.waiting >= self._max_open
 
     @property
     def num_queued_tokens(self) -> int:

@@ -69,9 +69,17 @@ def take_in(
     prompts = encode(served, request)
     if len(prompts) * request.n > MAX_CHOICES:
         raise RequestError(400, f"prompts times n must not be more than {MAX_CHOICES}", param="n")
-    seed = served.seeds.getrandbits(63) if request.seed is None else request.seed
+    if len(prompts) * request.n > served.max_open_choices:
+        raise RequestError(
+            400,
+            f"prompts times n must not be more than {served.max_open_choices}, which is what this "
+            "engine runs (--max-num-seqs) and queues (--max-num-queued-reqs) at once",
+            param="n",
+        )
     choices: list[Choice] = []
     for prompt in prompts:
+        # Without a seed, equal prompts of one request are to have different answers.
+        seed = served.seeds.getrandbits(63) if request.seed is None else request.seed
         if not prompt:
             raise RequestError(400, f"{param} must not be empty", param=param)
         if max(prompt) >= vocab_size:

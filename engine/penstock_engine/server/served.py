@@ -64,6 +64,11 @@ class Served:
             return "draining"
         return "asleep" if self.bridge.is_asleep else "ready"
 
+    @property
+    def max_open_choices(self) -> int:
+        """Choices that run or wait at once."""
+        return self.config.max_num_seqs + self.config.max_num_queued_reqs
+
     def admit(self) -> None:
         """Raises RequestError when no request can be taken now.
 
@@ -72,8 +77,7 @@ class Served:
         if not self.is_ready:
             told = "asleep" if self.bridge.is_asleep else "stopping"
             raise RequestError(503, f"the engine is {told}: try again")
-        most = self.config.max_num_seqs + self.config.max_num_queued_reqs
-        if self.bridge.is_full or self.in_flight > most:
+        if self.bridge.is_full or self.in_flight > self.max_open_choices:
             self._refuse("max_num_queued_reqs")
 
     def admit_tokens(self, num_tokens: int) -> None:
