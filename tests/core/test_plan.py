@@ -154,7 +154,7 @@ NAME = f"chat-{REVISION}"
         ),
         pytest.param(
             look(deployment(replicas=7), pod("a"), phase="Stable", stable=REVISION),
-            {"scale": [(NAME, 3)]},
+            {"scale": [(NAME, 3)], "apply": ["chat-engines"]},
             id="bounds-hold",
         ),
         pytest.param(
@@ -189,7 +189,10 @@ NAME = f"chat-{REVISION}"
                 deployment("old", 7), pod("b", "old"), phase="Starting", strategy="BlueGreen",
                 stable="old", refusals={REVISION: ("PodForbidden", "no")},
             ),
-            {"scale": [("chat-old", 3)], "stable": "old", "shares": [("old", 100)]},
+            {
+                "scale": [("chat-old", 3)], "stable": "old", "shares": [("old", 100)],
+                "apply": ["chat-engines"],
+            },
             id="what-serves-is-scaled-on",
         ),
     ],

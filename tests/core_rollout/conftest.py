@@ -7,7 +7,13 @@ import pytest
 
 from penstock.core.history import Revision
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
+from penstock.core.observed import (
+    Observed,
+    ObservedBudget,
+    ObservedDeployment,
+    ObservedJob,
+    ObservedPod,
+)
 from penstock.core.plan import Told, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
@@ -74,6 +80,7 @@ class World:
     history: dict[str, Revision] = field(default_factory=dict)
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
     specs: dict[str, ServiceSpec] = field(default_factory=dict)
+    budget: ObservedBudget = field(default_factory=ObservedBudget)
     rollout: object = None
     traffic: tuple = ()
     copies: object = None
@@ -102,6 +109,7 @@ class World:
             traffic_generation=self.generation,
             stable_spec=self._spec_of(stable) if stable in self.specs else None,
             jobs=tuple(self.jobs.values()),
+            budget=self.budget,
         )
 
     def _spec_of(self, revision):
@@ -208,6 +216,10 @@ class World:
         return sum(p.is_ready for p in self.pods.values() if p.revision == revision)
 
     def _apply(self, body):
+        if body["kind"] == "PodDisruptionBudget":
+            metadata = body["metadata"] | {"uid": "budget"}
+            self.budget = ObservedBudget(ours=body | {"metadata": metadata})
+            return
         labels = body["metadata"]["labels"]
         revision = labels[REVISION_LABEL]
         if body["kind"] == "ControllerRevision":
@@ -236,6 +248,8 @@ class World:
             self.deployments = {
                 s: n for s, n in self.deployments.items() if name_of(s) != doomed.name
             }
+        elif doomed.kind == "PodDisruptionBudget":
+            self.budget = ObservedBudget()
         elif doomed.kind == "Job":
             self.jobs.pop(doomed.name, None)
         elif doomed.kind == "Pod":

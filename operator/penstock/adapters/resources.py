@@ -34,6 +34,7 @@ LEASES = Resource("coordination.k8s.io/v1", "leases")
 DEPLOYMENTS = Resource("apps/v1", "deployments")
 CONTROLLER_REVISIONS = Resource("apps/v1", "controllerrevisions")
 JOBS = Resource("batch/v1", "jobs")
+DISRUPTION_BUDGETS = Resource("policy/v1", "poddisruptionbudgets")
 REPLICA_SETS = Resource("apps/v1", "replicasets")
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io/v1", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDINGS = Resource(
@@ -56,6 +57,7 @@ KINDS = {
     "ControllerRevision": CONTROLLER_REVISIONS,
     "Deployment": DEPLOYMENTS,
     "Job": JOBS,
+    "PodDisruptionBudget": DISRUPTION_BUDGETS,
     "ClusterRole": CLUSTER_ROLES,
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
     "Role": ROLES,

@@ -11,6 +11,7 @@ from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     INFERENCE_SERVICES,
     JOBS,
     KINDS,
@@ -24,7 +25,14 @@ from penstock.core import conditions
 from penstock.core import status as statuses
 from penstock.core.claim_order import claim_order
 from penstock.core.history import Revision
-from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
+from penstock.core.manifests.disruption import engines_budget_name
+from penstock.core.observed import (
+    Observed,
+    ObservedBudget,
+    ObservedDeployment,
+    ObservedJob,
+    ObservedPod,
+)
 from penstock.core.plan import Plan, Told, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
@@ -32,7 +40,13 @@ from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.wake import sooner
 from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, ServiceSpec
+from penstock.core.service import (
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    SERVICE_LABEL,
+    ServiceSpec,
+)
 from penstock.core.timestamps import timestamp
 from penstock.errors import (
     AlreadyExists,
@@ -157,6 +171,7 @@ class Reconciler:
         history = tuple(Revision.of(r) for r in await self._owned(CONTROLLER_REVISIONS, spec))
         deployments = await self._owned(DEPLOYMENTS, spec)
         pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
+        budgets, _ = await self._kube.list(DISRUPTION_BUDGETS, spec.namespace)
         is_tried = rollout is not None and rollout.strategy == "Canary" and not rollout.is_calm
         jobs = await self._owned(JOBS, spec) if is_tried else []
         return Observed(
@@ -170,6 +185,12 @@ class Reconciler:
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(body, spec),
             jobs=tuple(ObservedJob.of(job) for job in jobs),
+            budget=ObservedBudget.of(
+                budgets,
+                engines_budget_name(spec.name),
+                spec.uid,
+                [pod for pod in pods if pod["metadata"]["labels"].get(ROLE_LABEL) == SERVE],
+            ),
         )
 
     async def _owned(self, resource: Resource, spec: ServiceSpec) -> list[Object]:

@@ -1,11 +1,12 @@
 """The children of a service, reduced to what decisions need."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock.core.history import Revision
+from penstock.core.label_selector import selects
 from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.routing import Side
@@ -165,6 +166,31 @@ class ObservedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedBudget:
+    """The PodDisruptionBudget of a service's engines. foreign: the name of somebody else's that covers
+    them, or has the name of ours; empty where there is none. A pod of two cannot be evicted at all."""
+
+    ours: Object | None = None
+    foreign: str = ""
+
+    @classmethod
+    def of(
+        cls, budgets: Iterable[Object], name: str, uid: str, pods: Collection[Object]
+    ) -> "ObservedBudget":
+        """budgets: all of the namespace. name, uid: of ours, and of the service. pods: its engines."""
+        ours, foreign = None, ""
+        for body in budgets:
+            metadata, selector = body["metadata"], body.get("spec", {}).get("selector")
+            if any(owner["uid"] == uid for owner in metadata.get("ownerReferences", [])):
+                ours = body
+            elif metadata["name"] == name or any(
+                selects(selector, pod["metadata"].get("labels", {})) for pod in pods
+            ):
+                foreign = metadata["name"]
+        return cls(ours, foreign)
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """A service's children and what its status said before.
 
@@ -185,6 +211,7 @@ class Observed:
     # (reason, message) by revision, when the API server refused a pod or a template of it.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
+    budget: ObservedBudget = field(default_factory=ObservedBudget)
 
     @property
     def stable(self) -> str | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from penstock.core import history
 from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests import engine as manifests
+from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
 from penstock.core.mix import Mix, divided, mix_of
@@ -48,7 +49,7 @@ class Scale:
 class Doomed:
     """An object to delete, told apart from a later one of the same name."""
 
-    kind: str  # ControllerRevision, Deployment, Job or Pod
+    kind: str  # ControllerRevision, Deployment, Job, Pod or PodDisruptionBudget
     name: str
     uid: str
 
@@ -110,6 +111,7 @@ def plan(
     if not is_new:
         steps.bring_up(state, aims.pods)
         steps.evaluate(state)
+        steps.protect(total)
         steps.set_replicas(aims.pods)
         steps.remove(state, aims.pods)
     return Plan(
@@ -236,6 +238,18 @@ class _Steps:
             stable = state.stable or ""
             self.apply.append(evaluation_job(self._spec, wanted, revision, stable, ready[0]))
             self.details.append(f"evaluate revision {revision}")
+
+    def protect(self, total: int) -> None:
+        """From drains that evict all engines at once, unless somebody else does."""
+        known, wanted = self._observed.budget, engines_budget(self._spec)
+        name = wanted["metadata"]["name"]
+        if total > 1 and self._observed.deployments and not known.foreign:
+            if known.ours is None or not covers(known.ours["spec"], wanted["spec"]):
+                self.apply.append(wanted)
+                self.details.append(f"allow one disruption at a time: {name}")
+        elif known.ours is not None and "deletionTimestamp" not in known.ours["metadata"]:
+            self.delete.append(Doomed("PodDisruptionBudget", name, known.ours["metadata"]["uid"]))
+            self.details.append(f"remove {name}")
 
     @property
     def _is_empty(self) -> bool:

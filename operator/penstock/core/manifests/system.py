@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 from penstock.core.manifests import restricted
+from penstock.core.manifests.disruption import budget
 from penstock.core.service import GROUP, MANAGED_BY, Object
 
 NAMESPACE = "penstock-system"
@@ -26,6 +27,11 @@ OPERATOR_RULES: list[Object] = [
     {
         "apiGroups": ["apps"],
         "resources": ["controllerrevisions"],
+        "verbs": ["list", "create", "patch", "delete"],
+    },
+    {
+        "apiGroups": ["policy"],
+        "resources": ["poddisruptionbudgets"],
         "verbs": ["list", "create", "patch", "delete"],
     },
     # A canary's evaluation.
@@ -85,12 +91,13 @@ def system_manifests(
         *_lease_rights(),
         _operator(image, replicas, operator_args),
         _gateway(image, gateway_port, host_network, replicas),
+        *(budget(name, NAMESPACE, _labels(name), _selector(name)) for name in (OPERATOR, GATEWAY)),
         {
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": {"name": GATEWAY, "namespace": NAMESPACE, "labels": _labels(GATEWAY)},
             "spec": {
-                "selector": {"app.kubernetes.io/name": GATEWAY},
+                "selector": _selector(GATEWAY),
                 "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP"}],
             },
         },
@@ -99,6 +106,20 @@ def system_manifests(
 
 def _labels(name: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": MANAGED_BY}
+
+
+def _selector(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": name}
+
+
+def _apart(name: str) -> Object:
+    """On other nodes than its like, where there are others: one that fails must not take all."""
+    term = {
+        "labelSelector": {"matchLabels": _selector(name)},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    preferred = {"weight": 100, "podAffinityTerm": term}
+    return {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}
 
 
 def _account(name: str, rules: list[Object]) -> list[Object]:
@@ -187,12 +208,13 @@ def _deployment(name: str, image: str, replicas: int, container: Object, *, grac
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": _labels(name)},
         "spec": {
             "replicas": replicas,
-            "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
+            "selector": {"matchLabels": _selector(name)},
             "template": {
                 "metadata": {"labels": _labels(name)},
                 "spec": {
                     "serviceAccountName": name,
                     "enableServiceLinks": False,
+                    "affinity": {"podAntiAffinity": _apart(name)},
                     "terminationGracePeriodSeconds": grace_s,
                     "securityContext": deepcopy(restricted.POD),
                     "containers": [_container(name, image) | container],

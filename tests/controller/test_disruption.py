@@ -1,0 +1,79 @@
+"""Node drains against a real API server: engines of a service go one at a time."""
+
+import pytest
+
+from penstock.adapters.resources import DISRUPTION_BUDGETS, PODS
+from penstock.core.manifests.disruption import budget
+from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.errors import Transient
+
+pytestmark = pytest.mark.cluster
+
+
+async def budgets(stand):
+    found, _ = await stand.kube.list(DISRUPTION_BUDGETS, stand.namespace)
+    return [each["metadata"]["name"] for each in found]
+
+
+async def begin(stand, replicas):
+    await stand.create(scaling={"mode": "External"}, replicas=replicas)
+    await until_ready(stand, replicas)
+
+
+async def until_ready(stand, replicas):
+    async def are_ready():
+        status = await stand.status()
+        return (status.get("replicas"), status.get("readyReplicas")) == (replicas, replicas)
+
+    await stand.until(are_ready)
+
+
+async def evict(stand, pod):
+    name = pod["metadata"]["name"]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    await stand.kube.create(PODS, stand.namespace, body, name=name, sub="eviction")
+
+
+async def test_a_drain_takes_one_of_two_engines(stand):
+    await begin(stand, 2)
+    assert await budgets(stand) == ["chat-engines"]
+
+    async def is_counted():
+        (found,), _ = await stand.kube.list(DISRUPTION_BUDGETS, stand.namespace)
+        return found.get("status", {}).get("disruptionsAllowed") == 1
+
+    await stand.until(is_counted)
+    one, two = [p for p in await stand.pods() if p["metadata"]["labels"][ROLE_LABEL] == SERVE]
+    await evict(stand, one)
+    with pytest.raises(Transient, match="disruption budget"):
+        await evict(stand, two)
+
+    await stand.change(replicas=1)
+    await until_ready(stand, 1)
+    assert await budgets(stand) == []
+
+
+async def test_one_that_was_changed_or_deleted_by_hand_is_as_it_was(stand):
+    await begin(stand, 2)
+    patch = {"spec": {"maxUnavailable": "100%"}}
+    await stand.kube.merge(
+        DISRUPTION_BUDGETS, stand.namespace, "chat-engines", patch, manager="test"
+    )
+    await stand.step()
+    body = await stand.kube.get(DISRUPTION_BUDGETS, stand.namespace, "chat-engines")
+    assert body["spec"]["maxUnavailable"] == 1
+    await stand.kube.delete(DISRUPTION_BUDGETS, stand.namespace, "chat-engines")
+    await stand.step()
+    assert await budgets(stand) == ["chat-engines"]
+
+
+async def test_a_budget_of_the_users_own_is_the_only_one(stand):
+    """Pods of two budgets cannot be evicted at all."""
+    await begin(stand, 2)
+    theirs = budget("mine", stand.namespace, {}, {SERVICE_LABEL: "chat"})
+    await stand.kube.create(DISRUPTION_BUDGETS, stand.namespace, theirs)
+    await stand.step()
+    assert await budgets(stand) == ["mine"]
+    await stand.kube.delete(DISRUPTION_BUDGETS, stand.namespace, "mine")
+    await stand.step()
+    assert await budgets(stand) == ["chat-engines"]

@@ -1,0 +1,80 @@
+"""PodDisruptionBudgets: who gets one, who has one already, and what runs Penstock itself."""
+
+from typing import Any
+
+import pytest
+
+from penstock.core.label_selector import selects
+from penstock.core.manifests.disruption import budget
+from penstock.core.manifests.system import GATEWAY, OPERATOR, system_manifests
+from penstock.core.observed import ObservedBudget
+
+LABELS = {"app": "chat", "tier": "gold"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        (None, False),
+        ({}, True),
+        ({"matchLabels": {"app": "chat"}}, True),
+        ({"matchLabels": {"app": "chat", "x": "y"}}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["gold"]}]}, False),
+        ({"matchExpressions": [{"key": "none", "operator": "NotIn", "values": ["gold"]}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "Gt", "values": ["1"]}]}, False),
+        (
+            {
+                "matchLabels": {"app": "chat"},
+                "matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}],
+            },
+            False,
+        ),
+    ],
+)
+def test_selectors(selector: Any, expected: bool) -> None:
+    assert selects(selector, LABELS) is expected
+
+
+def body(name: str, match_labels: Any, uid: str = "") -> Any:
+    made = budget(name, "n", {}, match_labels)
+    if uid:
+        made["metadata"]["ownerReferences"] = [{"uid": uid}]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("budgets", "has_ours", "foreign"),
+    [
+        ([], False, ""),
+        ([body("chat-engines", {}, "u")], True, ""),
+        ([body("mine", {"app": "other"})], False, ""),
+        ([body("mine", {"app": "chat"})], False, "mine"),
+        ([body("chat-engines", {}, "u"), body("mine", {"tier": "gold"})], True, "mine"),
+        # Of an earlier service of the name, which goes.
+        ([body("chat-engines", {"app": "other"}, "before")], False, "chat-engines"),
+    ],
+)
+def test_whose_they_are(budgets: Any, has_ours: bool, foreign: str) -> None:
+    found = ObservedBudget.of(budgets, "chat-engines", "u", [{"metadata": {"labels": LABELS}}])
+    assert (found.ours is not None, found.foreign) == (has_ours, foreign)
+
+
+def test_drains_take_one_gateway_and_one_operator_at_a_time() -> None:
+    made = system_manifests("image", gateway_port=80, host_network=False, replicas=2)
+    by_kind = {(each["kind"], each["metadata"]["name"]): each for each in made}
+    for name in (OPERATOR, GATEWAY):
+        template = by_kind["Deployment", name]["spec"]["template"]
+        guarded = by_kind["PodDisruptionBudget", name]["spec"]
+        assert guarded["maxUnavailable"] == 1
+        assert selects(guarded["selector"], template["metadata"]["labels"])
+        (term,) = template["spec"]["affinity"]["podAntiAffinity"][
+            "preferredDuringSchedulingIgnoredDuringExecution"
+        ]
+        assert term["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+        other = next(each for each in (OPERATOR, GATEWAY) if each != name)
+        others = by_kind["Deployment", other]["spec"]["template"]["metadata"]["labels"]
+        assert not selects(guarded["selector"], others)
+        assert not selects(term["podAffinityTerm"]["labelSelector"], others)
