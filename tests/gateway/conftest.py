@@ -18,7 +18,7 @@ from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
-from penstock.gateway.server import run, server_for
+from penstock.gateway.server import Server, run, server_for
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.upstream import Upstream
@@ -163,6 +163,12 @@ class Front:
     client: aiohttp.ClientSession
     stop: asyncio.Event
     task: asyncio.Task[None]
+    server: Server
+
+    @property
+    def num_connections(self) -> int:
+        """Those that the gateway has open."""
+        return len(self.server.server_state.connections)
 
     def show(self, *services: Service) -> None:
         self.fleet.publish(Snapshot(services))
@@ -312,7 +318,7 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
 
             stack.push_async_callback(end)
             url = f"http://127.0.0.1:{server.port}"
-            front = Front(url, server.port, gateway, fleet, client, stop, task)
+            front = Front(url, server.port, gateway, fleet, client, stop, task, server)
             if synced:
                 front.show(*([service(*engines)] if engines else []))
             return front

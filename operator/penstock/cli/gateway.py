@@ -29,9 +29,18 @@ def run(
     namespace: Annotated[
         str | None, typer.Option(help="Serve the services of this namespace only.")
     ] = DEFAULT.namespace,
+    max_connections: Annotated[
+        int, typer.Option(min=1, help="How many connections of clients may be open.")
+    ] = DEFAULT.max_connections,
+    head_timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="How long a client may take to send a request's head.")
+    ] = DEFAULT.head_timeout_s,
     request_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long a client may take to send its request.")
+        float, typer.Option(min=0.01, help="How long a client may take to send a request's body.")
     ] = DEFAULT.request_timeout_s,
+    client_stall_timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="How long a client may read nothing of its answer.")
+    ] = DEFAULT.client_stall_timeout_s,
     connect_timeout_s: Annotated[
         float, typer.Option(min=0.01, help="How long connecting to an engine may take.")
     ] = DEFAULT.connect_timeout_s,

@@ -5,13 +5,14 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.adapters.kube import connect
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
+from penstock.gateway.http_protocol import Connections, GatewayProtocol
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.upstream import Upstream
 
@@ -20,30 +21,8 @@ logger = logging.getLogger(__name__)
 BEAT_S = 0.5
 # For the error events of streams that are cut at the end of the drain.
 LAST_WORDS_S = 6
-# Bytes of a request's head that are read before they are refused.
-MAX_HEAD_BYTES = 64 << 10
-
-
-class BoundedHeadProtocol(HttpToolsProtocol):
-    """Refuses a head that does not end: the parser alone would keep all of it in memory."""
-
-    _head_bytes = 0
-    _in_head = True
-
-    def on_message_begin(self) -> None:
-        self._head_bytes, self._in_head = 0, True
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self.send_400_response("The head of the request is too large.")
+# How often connections are looked at whose client is slow.
+SLOW_CLIENTS_S = 1.0
 
 
 class Server(uvicorn.Server):
@@ -66,7 +45,7 @@ def server_for(gateway: Gateway) -> Server:
             gateway.app,
             host=settings.host,
             port=settings.port,
-            http=BoundedHeadProtocol,
+            http=partial(GatewayProtocol, shared=Connections(settings)),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -104,6 +83,7 @@ async def run(gateway: Gateway, stop: asyncio.Event, server: Server | None = Non
         async with asyncio.TaskGroup() as group:
             beside = [
                 group.create_task(_beat(gateway)),
+                group.create_task(_end_slow_clients(server, gateway.shared.settings)),
                 group.create_task(_drain(gateway, server, stop)),
             ]
             await server.serve()
@@ -133,3 +113,14 @@ async def _beat(gateway: Gateway) -> None:
         due_s = loop.time() + BEAT_S
         await asyncio.sleep(BEAT_S)
         gateway.note_loop_lag(max(0.0, loop.time() - due_s))
+
+
+async def _end_slow_clients(server: Server, settings: GatewaySettings) -> None:
+    loop = asyncio.get_running_loop()
+    shortest_s = min(settings.head_timeout_s, settings.client_stall_timeout_s)
+    while True:
+        await asyncio.sleep(min(SLOW_CLIENTS_S, shortest_s / 4))
+        now_s = loop.time()
+        for connection in list(server.server_state.connections):
+            assert isinstance(connection, GatewayProtocol)
+            connection.check(now_s)

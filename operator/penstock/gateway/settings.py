@@ -11,8 +11,13 @@ class GatewaySettings:
     # None: every namespace.
     namespace: str | None = None
 
-    # How long the client may take to send its request.
+    # Open connections. At the limit a new one takes the place of the oldest without a request.
+    max_connections: int = 4096
+    # How long the client may take to send the head of its request, and then the body.
+    head_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
+    # A client that reads nothing of its answer for so long has left.
+    client_stall_timeout_s: float = 60.0
     # An engine is near: one that is slow to connect to is broken.
     connect_timeout_s: float = 2.0
     # From the request's end to the first byte of the answer: queueing and prefill are in it.

@@ -1,0 +1,199 @@
+"""The gateway's HTTP/1.1 server protocol: uvicorn's on h11, with limits on what a client may hold.
+
+h11 rather than httptools: it reads the body of a request with an Upgrade header (httptools takes what
+follows the head for another protocol, uvicorn for the next request), keeps trailers out of the headers,
+and bounds both.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from penstock.gateway.openai import error_body
+from penstock.gateway.settings import GatewaySettings
+
+# Bytes of one read that are parsed at a time: h11 checks its limit only between two.
+PIECE_BYTES = 16 << 10
+# Beyond these a body may have a chunk for every so many bytes: h11 takes 15 us for each chunk, so a
+# read of 256 KiB in chunks of one byte would stop the event loop for half a second.
+FREE_CHUNKS = 1000
+MIN_CHUNK_BYTES = 256
+# What a client that reads at all takes within `client_stall_timeout_s`.
+MIN_READ_BYTES = 16 << 10
+
+
+class Framing(h11.Connection):
+    """Also refuses requests whose end a proxy before the gateway could see elsewhere (RFC 9112, 6.1),
+    and bodies in tiny chunks."""
+
+    def __init__(self, max_head_bytes: int) -> None:
+        super().__init__(h11.SERVER, max_incomplete_event_size=max_head_bytes)
+        self._num_chunks = self._body_bytes = 0
+        self.error: h11.RemoteProtocolError | None = None
+
+    def next_event(self) -> Any:
+        try:
+            return self._checked(super().next_event())
+        except h11.RemoteProtocolError as error:
+            self.error = error
+            raise
+
+    def _checked(self, event: Any) -> Any:
+        if type(event) is h11.Data:
+            self._num_chunks += 1
+            self._body_bytes += len(event.data)
+            if self._num_chunks > FREE_CHUNKS + self._body_bytes // MIN_CHUNK_BYTES:
+                raise h11.RemoteProtocolError("the chunks of the body are too small")
+        elif type(event) is h11.Request:
+            self._num_chunks = self._body_bytes = 0
+            names = {name for name, _ in event.headers}
+            if b"transfer-encoding" in names and (
+                b"content-length" in names or event.http_version == b"1.0"
+            ):
+                raise h11.RemoteProtocolError("the length of the body is ambiguous")
+        return event
+
+
+@dataclass(slots=True)
+class Connections:
+    """What the connections of one server share. idle: those without a request, oldest first."""
+
+    settings: GatewaySettings
+    idle: dict["GatewayProtocol", None] = field(default_factory=dict)
+
+
+class GatewayProtocol(H11Protocol):
+    """One connection of a client."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        shared: Connections,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._shared = shared
+        self._settings = shared.settings
+        self.conn: Framing = Framing(self._settings.max_header_bytes)
+        # When a head was begun that is not complete. A new connection owes one at once.
+        self._head_began_s: float | None = self.loop.time()
+        self._early_bytes = 0
+        self._unsent_bytes = 0
+        self._stalled_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._settings.max_connections:
+            oldest = next(iter(self._shared.idle), None)
+            if oldest is None:
+                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+                return
+            del self._shared.idle[oldest]
+            oldest.transport.abort()
+        self._shared.idle[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shared.idle.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        for start in range(0, len(data), PIECE_BYTES):
+            if self.transport.is_closing():
+                return
+            piece = data[start : start + PIECE_BYTES]
+            if self._is_answering and self.conn.their_state is not h11.SEND_BODY:
+                self._keep_for_later(piece)
+            else:
+                super().data_received(piece)
+        self._note_progress()
+
+    def on_response_complete(self) -> None:
+        if self.conn.their_state is h11.SEND_BODY:  # answered before it was all here
+            self.transport.close()
+        self._early_bytes = 0
+        super().on_response_complete()
+        self._note_progress()
+
+    def send_400_response(self, msg: str) -> None:
+        error = self.conn.error
+        if error is not None:
+            self._refuse(
+                HTTPStatus(error.error_status_hint), f"invalid HTTP request: {error}"[:200]
+            )
+        else:
+            self._refuse(HTTPStatus.BAD_REQUEST, msg)
+
+    def check(self, now_s: float) -> None:
+        """End the connection of a client that does not send or read in time. now_s: of the event loop."""
+        settings = self._settings
+        began_s = self._head_began_s
+        if began_s is not None and now_s - began_s > settings.head_timeout_s:
+            self._head_began_s = None
+            if self.conn.trailing_data[0]:
+                message = f"the head was not complete after {settings.head_timeout_s:g} s"
+                self._refuse(HTTPStatus.REQUEST_TIMEOUT, message)
+            else:  # an answer to no request would be taken for that of the next one
+                self.transport.close()
+        unsent_bytes = self.transport.get_write_buffer_size()
+        # Nothing is written meanwhile, so the client alone makes it less.
+        is_final = self.flow.write_paused or self.transport.is_closing() or not self._is_answering
+        is_read = self._unsent_bytes - unsent_bytes >= MIN_READ_BYTES
+        if not self._unsent_bytes or not unsent_bytes or not is_final or is_read:
+            self._unsent_bytes, self._stalled_since_s = unsent_bytes, now_s
+        elif now_s - self._stalled_since_s > settings.client_stall_timeout_s:
+            self.transport.abort()
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _keep_for_later(self, data: bytes) -> None:
+        """Keep a little of the next request until this one is answered.
+
+        Reading goes on all the while, or nobody would see that the client leaves.
+        """
+        self._early_bytes += len(data)
+        if self._early_bytes <= self._settings.max_header_bytes:
+            self.conn.receive_data(data)
+        else:
+            self.cycle.keep_alive = False  # the client has to send it again, on another connection
+
+    def _note_progress(self) -> None:
+        if self._is_answering:
+            self._head_began_s = None
+            self._shared.idle.pop(self, None)
+        elif not self.transport.is_closing():
+            self._shared.idle.setdefault(self, None)
+            if self._head_began_s is None and self.conn.trailing_data[0]:
+                self._head_began_s = self.loop.time()
+
+    def _should_upgrade(self) -> bool:
+        """No upgrade is offered; a client may ask all the same, and gets a plain answer."""
+        return False
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        """Answer, if no answer has begun, and close."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = error_body(status, message)
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(body)),
+                (b"connection", b"close"),
+            ]
+            reason = status.phrase.encode()
+            response = h11.Response(status_code=status, headers=headers, reason=reason)
+            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        if self._is_answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.close()

@@ -1,0 +1,277 @@
+"""What one connection may do: framing, pipelining, and clients that are slow on purpose."""
+
+import asyncio
+import contextlib
+import json
+import socket
+
+import pytest
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
+BODY = b'{"model": "chat"}'
+SMUGGLED = HEAD + b"x-tenant: mallory\r\ncontent-length: %d\r\n\r\n%s" % (len(BODY), BODY)
+
+
+class Client:
+    """A socket to the gateway, and what came back on it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> tuple[int, bytes]:
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        return int(head.split()[1]), await self.reader.readexactly(length)
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(20):
+            try:
+                return await self.reader.read()
+            except ConnectionError:
+                return b""
+
+
+@pytest.fixture
+async def connect():
+    clients: list[Client] = []
+
+    async def connect(front) -> Client:
+        clients.append(Client(*await asyncio.open_connection("127.0.0.1", front.port)))
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await client.writer.wait_closed()
+
+
+def sized(body: bytes, *lines: bytes) -> bytes:
+    length = b"content-length: %d\r\n\r\n" % len(body)
+    return HEAD + b"".join(line + b"\r\n" for line in lines) + length + body
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"TLS/1.0"])
+async def test_an_upgrade_is_not_offered_and_the_body_is_read(
+    start_engine, start_gateway, connect, protocol
+):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    client = await connect(front)
+    text = "x" * 300_000 + SMUGGLED.decode() + "x" * 300_000
+    body = json.dumps({"model": "chat", "prompt": text}).encode()
+    body += b" " * 100_000 + SMUGGLED + b" " * 100_000  # not JSON, but within its length
+    upgrade = b"connection: Upgrade, HTTP2-Settings", b"upgrade: " + protocol
+    request = sized(body, *upgrade)
+    for start in range(0, len(request), 50_000):
+        await client.send(request[start : start + 50_000])
+        await asyncio.sleep(0.001)
+    assert (await client.answer())[0] == 400
+    assert engine.requests == []
+
+    await client.send(sized(BODY, *upgrade))
+    assert (await client.answer())[0] == 200
+    assert len(engine.requests) == 1
+    assert not {"upgrade", "http2-settings", "x-tenant"} & set(engine.requests[0].headers)
+
+
+async def test_a_trailer_is_no_header(start_engine, start_gateway, connect):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    client = await connect(front)
+    chunked = b"x-tenant: alice\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (
+        len(BODY),
+        BODY,
+    )
+    await client.send(HEAD + chunked + b"0\r\nx-tenant: mallory\r\nx-penstock-tpot-s: 9\r\n\r\n")
+    assert (await client.answer())[0] == 200
+    (request,) = engine.requests
+    assert request.headers["x-tenant"] == "alice"
+    assert "x-penstock-tpot-s" not in request.headers
+
+
+async def test_trailers_end(start_engine, start_gateway, connect):
+    front = await start_gateway(await start_engine())
+    client = await connect(front)
+    chunked = b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
+    await client.send(HEAD + chunked)
+    sent_bytes = 0
+    with contextlib.suppress(ConnectionError):
+        while front.num_connections:
+            assert sent_bytes < 64 << 20
+            await client.send(b"x: %s\r\n" % (b"y" * 1000) * 100)
+            sent_bytes += 100_000
+
+
+async def test_requests_in_a_row_are_answered_in_order(start_engine, start_gateway, connect):
+    engine = await start_engine(lambda request: request.whole(request.body))
+    front = await start_gateway(engine)
+    client = await connect(front)
+    bodies = [json.dumps({"model": "chat", "n": n}).encode() for n in range(20)]
+    await client.send(b"".join(sized(body) for body in bodies))
+    assert [await client.answer() for _ in bodies] == [(200, body) for body in bodies]
+    assert len(engine.requests) == len(bodies)
+
+
+@pytest.mark.parametrize("more", [1, 100_000, 3_000_000])
+async def test_a_client_that_leaves_behind_a_further_request_is_noticed(
+    start_engine, start_gateway, connect, until, more
+):
+    async def hangs(request):
+        await asyncio.sleep(3600)
+
+    engine = await start_engine(hangs)
+    front = await start_gateway(engine)
+    client = await connect(front)
+    await client.send(sized(BODY))
+    await until(lambda: engine.active == 1)
+    body = b'{"model": "chat", "x": "%s"}' % (b"y" * more)
+    await client.send(sized(body))
+    await asyncio.sleep(0.05)
+    client.writer.close()
+    await until(lambda: engine.active == 0)
+    assert len(engine.requests) == 1
+
+
+async def test_a_large_further_request_is_not_held(start_engine, start_gateway, connect, until):
+    go = asyncio.Event()
+
+    async def late(request):
+        await go.wait()
+        await request.whole(b"{}")
+
+    engine = await start_engine(late)
+    front = await start_gateway(engine)
+    client = await connect(front)
+    await client.send(sized(BODY))
+    await until(lambda: engine.active == 1)
+    await client.send(sized(b'{"model": "chat", "x": "%s"}' % (b"y" * 300_000)))
+    await asyncio.sleep(0.05)
+    go.set()
+    assert (await client.answer())[0] == 200
+    assert await client.rest() == b""
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HT", HEAD])
+async def test_a_head_has_its_time(start_gateway, connect, sent):
+    front = await start_gateway(head_timeout_s=0.1)
+    client = await connect(front)
+    await client.send(sent)
+    answer = await client.rest()
+    assert answer.startswith(b"HTTP/1.1 408") if sent else answer == b""
+
+
+async def test_a_second_head_has_its_time_too(start_engine, start_gateway, connect):
+    front = await start_gateway(await start_engine(), head_timeout_s=0.2)
+    client = await connect(front)
+    await client.send(sized(BODY))
+    assert (await client.answer())[0] == 200
+    await asyncio.sleep(0.5)  # between requests it may be silent for longer
+    await client.send(HEAD)
+    assert (await client.rest()).startswith(b"HTTP/1.1 408")
+
+
+async def test_a_connection_too_many_takes_the_place_of_an_idle_one(
+    start_engine, start_gateway, connect
+):
+    front = await start_gateway(await start_engine(), max_connections=3)
+    first, second, third = [await connect(front) for _ in range(3)]
+    await second.send(sized(BODY))
+    assert (await second.answer())[0] == 200
+    fourth = await connect(front)
+    await fourth.send(sized(BODY))
+    assert (await fourth.answer())[0] == 200
+    assert await first.rest() == b""
+    for kept in (second, third):
+        await kept.send(sized(BODY))
+        assert (await kept.answer())[0] == 200
+
+
+async def test_connections_with_requests_keep_their_place(
+    start_engine, start_gateway, connect, until
+):
+    async def hangs(request):
+        await asyncio.sleep(3600)
+
+    engine = await start_engine(hangs)
+    front = await start_gateway(engine, max_connections=2)
+    for _ in range(2):
+        await (await connect(front)).send(sized(BODY))
+    await until(lambda: engine.active == 2)
+    status, answer = await (await connect(front)).answer()
+    assert (status, b"connections" in answer) == (503, True)
+    assert engine.active == 2
+
+
+async def test_a_client_of_http_1_0_gets_no_chunks(start_engine, start_gateway, connect):
+    front = await start_gateway(await start_engine())
+    client = await connect(front)
+    body = b'{"model": "chat", "stream": true}'
+    await client.send(sized(body).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    head, _, text = (await client.rest()).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert text.startswith(b"data: ")
+    assert text.endswith(b"data: [DONE]\n\n")
+
+
+async def test_an_answer_that_nobody_reads_is_dropped(start_engine, start_gateway, until):
+    engine = await start_engine(lambda request: request.whole(b'"%s"' % (b"x" * 7_000_000)))
+    front = await start_gateway(engine, client_stall_timeout_s=0.3)
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.connect(("127.0.0.1", front.port))
+    raw.sendall(sized(BODY))
+    await until(lambda: engine.requests)
+    await front.idle()
+    assert front.num_connections == 1
+    await until(lambda: front.num_connections == 0)
+    raw.close()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"content-length: 17\r\ntransfer-encoding: chunked",
+        b"transfer-encoding: chunked\r\ncontent-length: 17",
+        b"transfer-encoding: chunked\r\ntransfer-encoding: identity",
+        b"content-length: 17\r\ncontent-length: 18",
+    ],
+)
+async def test_a_body_of_two_lengths_is_refused(start_engine, start_gateway, connect, lines):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    client = await connect(front)
+    chunk = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+    await client.send(HEAD + lines + b"\r\n\r\n" + chunk + SMUGGLED)
+    answer = await client.rest()
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501"))
+    assert answer.count(b"HTTP/1.1") == 1
+    assert engine.requests == []
+
+
+async def test_a_body_in_tiny_chunks_is_refused(start_engine, start_gateway, connect):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    client = await connect(front)
+    body = b'{"model": "chat", "x": "%s"}' % (b"y" * 100_000)
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
+    with contextlib.suppress(ConnectionError):
+        await client.send(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
+    answer = await client.rest()
+    assert answer == b"" or b"too small" in answer
+    assert engine.requests == []
+
+
+@pytest.mark.parametrize("path", [b"/v1/completions", b"/nothing", b"/healthz"])
+async def test_an_answer_before_the_body_closes(start_gateway, connect, path):
+    front = await start_gateway()
+    client = await connect(front)
+    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\n" % path
+    await client.send(head + b"content-length: 1000\r\n\r\n" + SMUGGLED)
+    answer = await client.rest()
+    assert answer.count(b"HTTP/1.1 4") == 1
