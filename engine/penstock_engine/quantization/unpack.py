@@ -4,13 +4,27 @@ from collections.abc import Sequence
 
 import torch
 
+from penstock_engine.core.errors import ModelError
 
-def unpack(words: torch.Tensor, bits: int, *, dim: int, places: Sequence[int] = ()) -> torch.Tensor:
+
+def unpack(
+    words: torch.Tensor, bits: int, *, dim: int, length: int, places: Sequence[int] = ()
+) -> torch.Tensor:
     """words: int32, of which each holds 32 / bits numbers that stand one after another in dim.
 
+    length: numbers in dim; the last word may have room for more.
     places: where in a word each of them is, counted from its lowest bits; default: 0, 1, 2, ...
-    Returns int16 of 0 to 2**bits - 1.
+    Returns int16 of 0 to 2**bits - 1. Raises ModelError when there are not as many words.
     """
-    shifts = [bits * place for place in places or range(32 // bits)]
+    per_word = 32 // bits
+    num_words = -(-length // per_word)
+    if words.dtype != torch.int32 or words.dim() != 2 or words.shape[dim] != num_words:
+        raise ModelError(
+            "BadWeights",
+            f"{length} numbers of {bits} bits need {num_words} words of int32, but the checkpoint "
+            f"has {words.dtype} {list(words.shape)} for them",
+        )
+    shifts = [bits * place for place in places or range(per_word)]
     numbers = [words.bitwise_right_shift(shift).bitwise_and_(2**bits - 1) for shift in shifts]
-    return torch.stack([n.to(torch.int16) for n in numbers], dim + 1).flatten(dim, dim + 1)
+    unpacked = torch.stack([n.to(torch.int16) for n in numbers], dim + 1).flatten(dim, dim + 1)
+    return unpacked.narrow(dim, 0, length)

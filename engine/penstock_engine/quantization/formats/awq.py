@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
+    configured_group_size,
     count,
     even_groups,
     header,
@@ -31,6 +32,10 @@ PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 @dataclass(frozen=True, slots=True)
 class Awq:
+    """group_size: inputs that share a scale; None: as many as the tensors' shapes say."""
+
+    group_size: int | None
+
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "Awq":
         """Raises ModelError."""
@@ -42,7 +47,7 @@ class Awq:
             raise unsupported(
                 f"AWQ in {packing} packing is not supported: take a checkpoint in gemm packing"
             )
-        return cls()
+        return cls(configured_group_size(raw))
 
     def stored(self, headers: Headers) -> dict[str, Stored]:
         found = {}
@@ -59,8 +64,12 @@ class Awq:
         from penstock_engine.quantization.matrix import QuantizedMatrix
         from penstock_engine.quantization.unpack import unpack
 
-        codes = unpack(tensors.get(f"{module}.qweight"), 4, dim=1, places=PLACES).sub_(8)
-        zeros = unpack(tensors.get(f"{module}.qzeros"), 4, dim=1, places=PLACES).sub_(8)
         scales = tensors.get(f"{module}.scales")
-        group_size = even_groups(len(codes), len(scales))
+        codes, zeros = (
+            unpack(
+                tensors.get(f"{module}.{leaf}"), 4, dim=1, length=scales.shape[1], places=PLACES
+            ).sub_(8)
+            for leaf in ("qweight", "qzeros")
+        )
+        group_size = even_groups(len(codes), len(scales), self.group_size)
         return QuantizedMatrix(codes.char().t(), scales.t(), 4, group_size, zeros.t())

@@ -5,6 +5,7 @@
     weight_packed      int32  [outputs, inputs * bits / 32]   number + 2**(bits - 1), lowest first
     weight_scale       float  [outputs, groups]               one group: a scale for each row
     weight_zero_point  int32  [outputs * bits / 32, groups]   packed alike; absent: 0
+                       int8   [outputs, groups]               before version 0.9.4: not packed
     weight_shape       int64  [2]                             outputs, inputs
     weight_g_idx       int32  [inputs]                        as g_idx in GPTQ; seldom there
 
@@ -25,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     even_groups,
@@ -41,6 +43,8 @@ from penstock_engine.quantization.formats.gptq import input_order
 from penstock_engine.quantization.stored import Headers, Kind, Stored, Tensors, unsupported
 
 if TYPE_CHECKING:
+    import torch
+
     from penstock_engine.quantization.matrix import QuantizedMatrix
 
 DENSE = ("int-quantized", "float-quantized", "naive-quantized")
@@ -84,12 +88,15 @@ class CompressedTensors:
     def _packed(self, headers: Headers, module: str) -> Stored:
         num_outputs, num_words = header(headers, f"{module}.weight_packed", ("I32",), 2).shape
         _, num_groups = header(headers, f"{module}.weight_scale", FLOATS, 2).shape
+        has_zeros = (zeros := f"{module}.weight_zero_point") in headers
+        if has_zeros:
+            header(headers, zeros, ("I32", "I8"), 2)
         return Stored(
             self.kind,
             num_outputs,
             num_words * 32 // self.bits,
             num_groups,
-            has_zeros=f"{module}.weight_zero_point" in headers,
+            has_zeros=has_zeros,
             has_order=f"{module}.weight_g_idx" in headers,
         )
 
@@ -107,22 +114,36 @@ class CompressedTensors:
         )
 
     def _read_packed(self, tensors: Tensors, module: str) -> "QuantizedMatrix":
+        import torch
+
         from penstock_engine.quantization.matrix import QuantizedMatrix
         from penstock_engine.quantization.unpack import unpack
 
-        num_outputs, num_inputs = tensors.get(f"{module}.weight_shape").tolist()
+        num_outputs, num_inputs = _shape(tensors.get(f"{module}.weight_shape"))
         middle = 2 ** (self.bits - 1)
         scales = tensors.get(f"{module}.weight_scale")
-        codes = unpack(tensors.get(f"{module}.weight_packed"), self.bits, dim=1).sub_(middle)
-        codes = codes[:, :num_inputs].char()
+        words = tensors.get(f"{module}.weight_packed")
+        codes = unpack(words, self.bits, dim=1, length=num_inputs).sub_(middle).char()
         zeros = order = None
         if (name := f"{module}.weight_zero_point") in tensors:
-            zeros = unpack(tensors.get(name), self.bits, dim=0)[:num_outputs].sub_(middle)
+            zeros = tensors.get(name)
+            if zeros.dtype == torch.int8:
+                zeros = zeros.short()
+            else:
+                zeros = unpack(zeros, self.bits, dim=0, length=num_outputs).sub_(middle)
         group_size = even_groups(num_inputs, scales.shape[1])
         if (name := f"{module}.weight_g_idx") in tensors:
-            order = input_order(tensors.get(name), group_size)
+            order = input_order(tensors.get(name), num_inputs, group_size)
             codes = codes if order is None else codes[:, order]
         return QuantizedMatrix(codes, scales, self.bits, group_size, zeros, order)
+
+
+def _shape(tensor: "torch.Tensor") -> tuple[int, int]:
+    """Outputs and inputs, of weight_shape. Raises ModelError."""
+    match tensor.tolist():
+        case [int(num_outputs), int(num_inputs)] if num_outputs > 0 and num_inputs > 0:
+            return num_outputs, num_inputs
+    raise ModelError("BadWeights", "weight_shape is not two numbers, of outputs and of inputs")
 
 
 def _refuse_changed_weights(raw: Mapping[str, Any]) -> None:

@@ -39,10 +39,23 @@ def header(headers: Headers, name: str, dtypes: tuple[str, ...], num_dims: int) 
     return found
 
 
-def even_groups(num_inputs: int, num_groups: int) -> int:
-    """The size of a group. Raises ModelError when not all are of one size."""
+def configured_group_size(raw: Mapping[str, Any]) -> int | None:
+    """Inputs that share a scale; None: all of a product (-1), or unknown. Raises ModelError."""
+    return None if raw.get("group_size") in (None, -1) else count(raw, "group_size", 1)
+
+
+def even_groups(num_inputs: int, num_groups: int, configured: int | None = None) -> int:
+    """The size of a group. configured: what quantization_config says. Raises ModelError when not
+    all groups are of one size."""
     if num_groups == 0 or num_inputs % num_groups:
         raise ModelError(
             "BadWeights", f"{num_inputs} inputs cannot be {num_groups} groups of one size"
         )
-    return num_inputs // num_groups
+    size = num_inputs // num_groups
+    if configured is not None and size != min(configured, num_inputs):
+        raise ModelError(
+            "BadWeights",
+            f"{num_inputs} inputs with {num_groups} scales are not whole groups of {configured}: "
+            f"take a checkpoint whose group_size divides the inputs of every product",
+        )
+    return size

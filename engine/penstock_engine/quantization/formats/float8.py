@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock_engine.quantization.formats.fields import header, modules_with
+from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.formats.fields import even_groups, header, modules_with
 from penstock_engine.quantization.stored import Headers, Kind, Stored, Tensors, unsupported
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def stored_dense(
     num_outputs, num_inputs = header(headers, f"{module}.weight", (dtype,), 2).shape
     scale = headers[f"{module}.{leaf}"]
     num_groups = scale.shape[1] if len(scale.shape) == 2 else 1
-    if block is not None:
+    if block is None:
+        even_groups(num_inputs, num_groups)
+    else:
         num_groups = -(-num_inputs // block[1])
     has_zeros = f"{module}.weight_zero_point" in headers
     return Stored(kind, num_outputs, num_inputs, num_groups, has_zeros)
@@ -101,12 +104,18 @@ def dense_matrix(
     num_outputs, num_inputs = weight.shape
     if block is None:
         num_groups = scale.shape[1] if scale.dim() == 2 else 1
-        group_size = -(-num_inputs // num_groups)
+        group_size = even_groups(num_inputs, num_groups)
         by_row = [t.float().reshape(-1, num_groups) for t in (scale, zeros) if t is not None]
         widened = [t.expand(num_outputs, -1) if len(t) == 1 else t for t in by_row]
     else:
         group_size = block[1]
         by_block = [t.float() for t in (scale, zeros) if t is not None]
+        if any(len(t) != -(-num_outputs // block[0]) for t in by_block):
+            raise ModelError(
+                "BadWeights",
+                f"{len(scale)} rows of scales are not one for each {block[0]} of {num_outputs} "
+                f"outputs, as weight_block_size or block_structure says",
+            )
         widened = [t.repeat_interleave(block[0], 0)[:num_outputs] for t in by_block]
     scales, *rest = widened
     return QuantizedMatrix(

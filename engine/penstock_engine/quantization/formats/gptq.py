@@ -7,7 +7,8 @@
 
     weight[o, i] = (qweight[i, o] - zero[g, o]) * scales[g, o]        g = g_idx[i]
 
-zero is qzeros + 1 in the first version of the format, qzeros in the second (`gptq_v2`). With
+zero is qzeros in the second version of the format (`gptq_v2`). The first version has words that
+are less by 1 in each number: the zero point 0 borrows from the number above it in its word. With
 desc_act a group is of inputs of like importance, not of neighbours: the inputs are then sorted by
 group, those of the weights at load and those of x in each product.
 
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
+    configured_group_size,
     count,
     even_groups,
     header,
@@ -35,14 +37,19 @@ if TYPE_CHECKING:
     from penstock_engine.quantization.matrix import QuantizedMatrix
 
 PACKINGS = ("gptq", "gptq_v2")
+# 1 in each number of a word, by bits.
+ONES = {4: 0x11111111, 8: 0x01010101}
 
 
 @dataclass(frozen=True, slots=True)
 class Gptq:
+    """group_size: inputs that share a scale; None: as many as the tensors' shapes say."""
+
     bits: int
     is_first_version: bool
     is_symmetric: bool
     has_order: bool
+    group_size: int | None
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "Gptq":
@@ -68,6 +75,7 @@ class Gptq:
             is_first_version=packing == "gptq",
             is_symmetric=bool(raw.get("sym", True)),
             has_order=bool(raw.get("desc_act", False)),
+            group_size=configured_group_size(raw),
         )
 
     def stored(self, headers: Headers) -> dict[str, Stored]:
@@ -94,13 +102,17 @@ class Gptq:
 
         middle = 2 ** (self.bits - 1)
         scales = tensors.get(f"{module}.scales")
-        codes = unpack(tensors.get(f"{module}.qweight"), self.bits, dim=0).sub_(middle).char()
-        zeros = unpack(tensors.get(f"{module}.qzeros"), self.bits, dim=1)[:, : scales.shape[1]]
-        zeros = zeros + (int(self.is_first_version) - middle)
-        group_size = even_groups(len(codes), len(scales))
+        words = tensors.get(f"{module}.qweight")
+        num_inputs = len(words) * 32 // self.bits
+        codes = unpack(words, self.bits, dim=0, length=num_inputs).sub_(middle).char()
+        words = tensors.get(f"{module}.qzeros")
+        if self.is_first_version:
+            words = words + ONES[self.bits]  # modulo 2**32
+        zeros = unpack(words, self.bits, dim=1, length=scales.shape[1]).sub_(middle)
+        group_size = even_groups(num_inputs, len(scales), self.group_size)
         order = None
         if f"{module}.g_idx" in tensors:
-            order = input_order(tensors.get(f"{module}.g_idx"), group_size)
+            order = input_order(tensors.get(f"{module}.g_idx"), num_inputs, group_size)
         return QuantizedMatrix(
             codes.t() if order is None else codes[order].t(),
             scales.t(),
@@ -111,11 +123,13 @@ class Gptq:
         )
 
 
-def input_order(g_idx: "torch.Tensor", group_size: int) -> "torch.Tensor | None":
+def input_order(g_idx: "torch.Tensor", num_inputs: int, group_size: int) -> "torch.Tensor | None":
     """The inputs by group, int64 [inputs]; None where they stand so already. Raises ModelError."""
     import torch
 
-    expected = torch.arange(len(g_idx)) // group_size
+    if len(g_idx) != num_inputs:
+        raise ModelError("BadWeights", f"g_idx is of {len(g_idx)} inputs, not of {num_inputs}")
+    expected = torch.arange(num_inputs) // group_size
     if torch.equal(g_idx.long(), expected):
         return None
     order = g_idx.argsort(stable=True)

@@ -1,0 +1,141 @@
+"""Checkpoints packed by AutoAWQ, GPTQModel and compressed-tensors (benchmarks/packed_checkpoints.py)."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.quantization.formats.fields import even_groups
+from penstock_engine.quantization.formats.float8 import dense_matrix
+from penstock_engine.quantization.formats.parse import parse_format
+from penstock_engine.quantization.hold import hold
+from penstock_engine.quantization.matrix import QuantizedMatrix
+from penstock_engine.quantization.stored import Scheme
+from penstock_engine.quantization.weight import QuantizedWeight
+from penstock_engine.weights import SINGLE_NAME, Checkpoint, checkpoint_files, read_headers
+
+CHECKPOINTS = {path.stem: path for path in Path(__file__).with_name("checkpoints").iterdir()}
+
+
+def scheme_of(name: str, **changes: Any) -> Scheme:
+    with safe_open(CHECKPOINTS[name], framework="pt") as file:
+        config = json.loads(file.metadata()["quantization_config"])
+    scheme = parse_format({"quantization_config": config | changes})
+    assert scheme is not None
+    return scheme
+
+
+def read(scheme: Scheme, model_dir: Path) -> QuantizedMatrix:
+    """As an engine does: the headers are checked first."""
+    [file] = checkpoint_files(model_dir)
+    scheme.stored(read_headers(file))
+    with Checkpoint(model_dir) as checkpoint:
+        matrix = scheme.read(checkpoint, "layer")
+    assert matrix is not None
+    return matrix
+
+
+def read_changed(
+    name: str, model_dir: Path, changes: Mapping[str, torch.Tensor], **config: Any
+) -> QuantizedMatrix:
+    save_file(load_file(CHECKPOINTS[name]) | changes, model_dir / SINGLE_NAME)
+    return read(scheme_of(name, **config), model_dir)
+
+
+UNEVEN = "gptq-4-asymmetric-ragged"
+
+
+@pytest.mark.parametrize("name", sorted(CHECKPOINTS.keys() - {UNEVEN}))
+def test_weights_are_those_that_the_library_unpacks(name: str, tmp_path: Path) -> None:
+    shutil.copy(CHECKPOINTS[name], tmp_path / SINGLE_NAME)
+    scheme = scheme_of(name)
+    matrix = read(scheme, tmp_path)
+    expected = load_file(CHECKPOINTS[name])["expected"]
+    assert torch.equal(matrix.dequantized().to(expected.dtype), expected)
+
+    weight = hold([matrix], torch.float32, "cpu")
+    assert isinstance(weight, QuantizedWeight)
+    product = weight(torch.eye(expected.shape[1])).T
+    torch.testing.assert_close(product, matrix.dequantized(), rtol=1e-6, atol=1e-6)
+    stored = scheme.stored(read_headers(tmp_path / SINGLE_NAME))["layer"]
+    assert stored.num_outputs == expected.shape[0]
+    if expected.shape[1] == 36:  # headers do not say how full the last word of each row is
+        assert stored.num_inputs == 40
+        return
+    assert stored.num_inputs == expected.shape[1]
+    assert stored.held_bytes(4) == weight.held_bytes()
+
+
+@pytest.mark.parametrize("has_g_idx", [True, False])
+def test_a_shorter_last_group_is_refused(has_g_idx: bool, tmp_path: Path) -> None:
+    """48 inputs in groups of 32: two groups of 24 have the same shapes."""
+    tensors = load_file(CHECKPOINTS[UNEVEN])
+    if not has_g_idx:
+        del tensors["layer.g_idx"]
+    save_file(tensors, tmp_path / SINGLE_NAME)
+    with pytest.raises(ModelError, match="not whole groups of 32: take a checkpoint"):
+        read(scheme_of(UNEVEN), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["autoawq-4", "gptq-4-asymmetric", "gptq-8-symmetric"])
+@pytest.mark.parametrize(("group_size", "is_right"), [(16, True), (None, True), (8, False)])
+def test_scales_must_be_as_many_as_group_size_says(
+    name: str, group_size: int | None, is_right: bool, tmp_path: Path
+) -> None:
+    expected = load_file(CHECKPOINTS[name])["expected"]
+    if is_right:
+        matrix = read_changed(name, tmp_path, {}, group_size=group_size)
+        assert torch.equal(matrix.dequantized().half(), expected)
+        return
+    with pytest.raises(ModelError, match="not whole groups of 8"):
+        read_changed(name, tmp_path, {}, group_size=group_size)
+
+
+def test_one_scale_for_all_inputs_needs_no_group_size() -> None:
+    assert even_groups(96, 1, None) == 96
+    assert even_groups(96, 1, 128) == 96
+    for num_groups, configured in ((0, None), (5, None), (2, 64), (3, 128)):
+        with pytest.raises(ModelError, match="96 inputs"):
+            even_groups(96, num_groups, configured)
+
+
+@pytest.mark.parametrize(
+    ("name", "leaf", "tensor", "message"),
+    [
+        # Each is as the format's other version, or another format, would store it.
+        ("compressed-old-pack-4-asymmetric", "weight_zero_point",
+         torch.zeros(16, 2, dtype=torch.int32), "16 numbers of 4 bits need 2 words"),
+        ("compressed-new-pack-4-asymmetric", "weight_zero_point",
+         torch.zeros(2, 2, dtype=torch.int8), "do not belong"),
+        ("compressed-new-pack-4-asymmetric", "weight_zero_point",
+         torch.zeros(2, 2, dtype=torch.int64), "not what config"),
+        ("compressed-new-pack-4-asymmetric", "weight_shape",
+         torch.tensor([16, 40]), "40 numbers of 4 bits need 5 words"),
+        ("compressed-new-pack-4-asymmetric", "weight_shape", torch.tensor([16]), "weight_shape"),
+        ("compressed-old-pack-4-symmetric-order", "weight_g_idx",
+         torch.zeros(40, dtype=torch.int32), "g_idx is of 40 inputs"),
+        ("gptq-4-asymmetric", "qzeros", torch.zeros(2, 4, dtype=torch.int32),
+         "16 numbers of 4 bits need 2 words"),
+        ("autoawq-4", "qzeros", torch.zeros(2, 8, dtype=torch.int32),
+         "32 numbers of 4 bits need 4 words"),
+    ],
+)  # fmt: skip
+def test_tensors_of_other_shapes_are_refused(
+    name: str, leaf: str, tensor: torch.Tensor, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_changed(name, tmp_path, {f"layer.{leaf}": tensor})
+
+
+def test_rows_of_blocks_must_cover_the_outputs() -> None:
+    weight = torch.zeros(32, 32, dtype=torch.float8_e4m3fn)
+    for num_rows in (1, 3):
+        with pytest.raises(ModelError, match=f"{num_rows} rows of scales"):
+            dense_matrix(weight, torch.ones(num_rows, 2), (16, 16))
