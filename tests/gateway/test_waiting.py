@@ -3,8 +3,11 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import pytest
+
+from penstock.core.routing import Endpoint
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -38,6 +41,19 @@ async def test_a_request_waits_until_the_fleet_is_known(start_engine, start_gate
     assert (await asking)[0] == 200
     async with front.client.get(front.url + "/readyz") as got:
         assert got.status == 200
+
+
+async def test_connections_that_cannot_be_made_are_waiting_too(
+    start_gateway, make_service, stuck_address
+):
+    front = await start_gateway(connect_timeout_s=0.2, wait_for_endpoint_s=0.5)
+    nodes = tuple(Endpoint(f"default/lost-{n}", stuck_address, "r1") for n in range(30))
+    front.show(replace(make_service(), endpoints=nodes))
+
+    status, _ = await front.ask()
+
+    assert status == 503
+    assert await front.metric("penstock_gateway_retries_total", reason="connect") <= 4
 
 
 async def test_it_does_not_wait_for_ever(start_gateway, make_service):

@@ -28,7 +28,9 @@ from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 logger = logging.getLogger(__name__)
 
 ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
-# The feed is for the operator, which comes straight to the pod. What came by a proxy is from outside.
+# The feed is for the operator, which asks the pod itself, by its address. Who asks by another name, or
+# through a proxy, is from outside.
+HTTP_PORT = 80  # clients leave it out
 PROXIED = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
 
 
@@ -91,10 +93,12 @@ class Gateway:
         return JSONResponse({"status": "ok"})
 
     async def _metrics(self, _: Request) -> Response:
+        if self.shared.fleet.is_synced:
+            self.shared.metrics.keep_only(self.shared.fleet.snapshot.revisions())
         return Response(self.shared.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def _feed(self, request: Request) -> Response:
-        if PROXIED & set(request.headers):
+        if PROXIED & set(request.headers) or not _is_asked_by_address(request):
             raise HTTPException(404, "Not Found")
         feed = self.shared.accounts.feed(self.shared.fleet.snapshot.services)
         return Response(feeds.write(feed), media_type="application/json")
@@ -127,6 +131,17 @@ class EngineRoute:
                 await reply.refuse(Refused(500, "the gateway failed"))
         finally:
             exchange.account()
+
+
+def _is_asked_by_address(request: Request) -> bool:
+    """Whether the Host header is the address at which the connection came in."""
+    server = request.scope["server"]
+    if server is None:
+        return False
+    host, port = server
+    name = f"[{host}]" if ":" in host else host
+    asked = request.headers.get("host")
+    return asked == f"{name}:{port}" or (port == HTTP_PORT and asked == name)
 
 
 def _request_id(scope: Scope) -> str:

@@ -109,6 +109,7 @@ class Exchange:
             self._revision = endpoint.revision
             if failure is not None:
                 self._metrics.retries.labels(service.key, failure.value).inc()
+            began_s = self._shared.now()
             with self._working_on(endpoint, call.tokens), ticket.sent(endpoint.pod, found.seat):
                 with self._shared.budget.hold() if failure else contextlib.nullcontext():
                     answer = await self._attempt(endpoint, headers, call.body, guard)
@@ -120,9 +121,10 @@ class Exchange:
                     await self._pass_on(answer, guard, ticket)
                     return
             failure = answer
-            search.failed(endpoint.pod)
+            is_lost = failure is Failure.CONNECT
+            search.failed(endpoint.pod, self._shared.now() - began_s if is_lost else 0.0)
             # A connection that was refused cost no engine anything: only patience bounds those.
-            attempts += failure is not Failure.CONNECT
+            attempts += not is_lost
         if failure is Failure.UNAVAILABLE:
             raise Refused(503, "no engine takes requests", retry_after_s=RETRY_AFTER_S)
         raise Refused(502, "the engines that were tried did not answer")

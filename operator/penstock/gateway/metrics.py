@@ -1,5 +1,7 @@
 """What the gateway tells Prometheus. service: "namespace/name", empty while it is not known."""
 
+from collections.abc import Mapping, Set
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
@@ -86,5 +88,34 @@ class Metrics:
             registry=registry,
         )
 
+        by_service = self.requests, self.waiting, self.wait_s, self.retries, self.disconnects
+        self._by_service = by_service
+        self._by_revision = (
+            self.responses, self.in_flight, self.first_byte_s, self.cut, self.shadows,
+            self.shadow_first_byte_s,
+        )  # fmt: skip
+
+    def keep_only(self, revisions: Mapping[str, Set[str]]) -> None:
+        """Drop the series of all others: a client would keep those of every revision there ever was.
+
+        revisions: of each service that is there, "namespace/name".
+        """
+        # Those without a service are of requests that named none.
+        for metric in (self.requests, self.responses, self.shadows, self.in_flight, self.waiting):
+            for labels in _label_sets(metric):
+                service, revision = labels["service"], labels.get("revision", "")
+                if not service:
+                    continue
+                if service not in revisions:
+                    for each in (*self._by_service, *self._by_revision):
+                        each.remove_by_labels({"service": service})
+                elif revision and revision not in revisions[service]:
+                    for each in self._by_revision:
+                        each.remove_by_labels({"service": service, "revision": revision})
+
     def render(self) -> bytes:
         return generate_latest(self._registry)
+
+
+def _label_sets(metric: Counter | Gauge) -> list[dict[str, str]]:
+    return [sample.labels for family in metric.collect() for sample in family.samples]

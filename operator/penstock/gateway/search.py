@@ -54,12 +54,18 @@ class Search:
         self._patience_s = shared.settings.wait_for_endpoint_s
         self._pause_s = FIRST_PAUSE_S
 
-    def failed(self, pod: str) -> None:
-        """Another one is to be tried."""
+    def failed(self, pod: str, lost_s: float = 0.0) -> None:
+        """Another one is to be tried. lost_s: spent on a connection that was not made; it counts as
+        waiting."""
         self._tried.add(pod)
+        self._patience_s -= lost_s
 
     async def next(self, *, is_retry: bool) -> Found:
         """Raises Refused."""
+        # The last connection that was begun in time may take its own time-out.
+        if self._patience_s < -self._shared.settings.connect_timeout_s:
+            message = "no connection to an engine could be made in time"
+            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
         while True:
             chosen = self._choose(is_retry)
             if isinstance(chosen, NoEndpoint):

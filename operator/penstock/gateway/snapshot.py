@@ -107,6 +107,19 @@ class Snapshot:
     def get(self, key: str) -> Service | None:
         return self._by_key.get(key)
 
+    def revisions(self) -> dict[str, set[str]]:
+        """By service: those with pods or weight, and those that routes send copies to."""
+        found: dict[str, set[str]] = {}
+        for service in self.services:
+            sides = (*service.sides.values(), *service.weights)
+            found[service.key] = {side.revision for side in sides}
+        for route in self.routes:
+            for rule in route.rules:
+                for shadow in rule.shadows:
+                    key = f"{route.namespace}/{shadow.service}"
+                    found.setdefault(key, set()).add(shadow.revision or "")
+        return found
+
     def models(self) -> list[tuple[str, Claim]]:
         """Each model once, under the name that it must be called by."""
         return [

@@ -1,0 +1,78 @@
+"""The gateway's own metrics, and who may read what it tells the operator."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.routing import Side
+
+
+async def series(front) -> set[tuple[str, str]]:
+    """The services and revisions that have any."""
+    async with front.client.get(front.url + "/metrics") as got:
+        text = await got.text()
+    lines = [line for line in text.splitlines() if 'service="default/' in line]
+    return {
+        (
+            line.split('service="')[1].split('"')[0],
+            line.split('revision="')[1].split('"')[0] if 'revision="' in line else "",
+        )
+        for line in lines
+    }
+
+
+async def test_series_go_with_their_revision_and_their_service(
+    start_engine, start_gateway, make_service
+):
+    engine = await start_engine()
+    front = await start_gateway(synced=False)
+    other = make_service(engine, name="other")
+    for number in range(30):
+        revision = f"r{number}"
+        engine.revision = revision
+        front.show(make_service(engine, weights={revision: 100}), other)
+        assert (await front.ask(stream=False))[0] == 200
+    engine.revision = "r1"
+    assert (await front.ask(stream=False, model="other"))[0] == 200
+    await front.idle()
+
+    kept = {("default/chat", "r29"), ("default/chat", ""), ("default/other", "r1")}
+    assert await series(front) == kept | {("default/other", "")}
+
+    front.show(other)
+    assert await series(front) == {("default/other", "r1"), ("default/other", "")}
+
+
+async def test_a_revision_without_weight_keeps_its_series_while_it_has_pods(
+    start_engine, start_gateway, make_service
+):
+    old, new = await start_engine(), await start_engine(revision="r2")
+    front = await start_gateway(old)
+    assert (await front.ask(stream=False))[0] == 200
+    await front.idle()
+    service = make_service(old, new, weights={"r2": 100})
+    front.show(service)
+    assert ("default/chat", "r1") in await series(front)
+    front.show(replace(service, sides={"default/engine-1": Side("r2")}))
+    assert ("default/chat", "r1") not in await series(front)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:{port}", 200),
+        ("api.example.com", 404),
+        ("127.0.0.1", 404),
+        ("localhost:{port}", 404),
+    ],
+)
+async def test_the_feed_is_for_who_asks_the_pod_by_its_address(start_gateway, host, status):
+    front = await start_gateway()
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    head = f"GET /penstock/feed HTTP/1.1\r\nhost: {host.format(port=front.port)}\r\n"
+    writer.write(f"{head}connection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    assert int(answer.split()[1]) == status
+    writer.close()
+    await writer.wait_closed()
