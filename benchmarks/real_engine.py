@@ -30,7 +30,7 @@ def engine(*flags: str) -> Iterator[tuple[str, psutil.Process]]:
         port = unused_port()
         with log_path.open("wb") as log:
             process = psutil.Popen(
-                [COMMAND, "serve", model, "--port", str(port), *flags],
+                [COMMAND, "serve", model, "--port", str(port), "--seed", "0", *flags],
                 stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
             )  # fmt: skip
         try:

@@ -143,7 +143,13 @@ class EngineConfig:
     enforce_eager: Annotated[
         bool, Option(help="On cuda: launch every kernel anew, and record no steps as graphs.")
     ] = False
-    seed: Annotated[int, Option(help="For what is drawn without a seed of its own.")] = 0
+    seed: Annotated[
+        int | None,
+        Option(
+            help="Draws the seeds of requests without one; the same seed replays the same draws. "
+            "Default: random, so that no two engines draw alike."
+        ),
+    ] = None
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
     tensor_parallel_size: Annotated[
         int, Option(min=1, max=64, help="Processes that share each layer; on cuda, devices.")

@@ -15,6 +15,10 @@ REPLACEMENT = "\ufffd"
 
 # A character has up to four bytes, and a token at least one.
 MAX_CHARACTER_TOKENS = 4
+# Of a prompt, what decoding its continuation may depend on: some text, and a character that is cut.
+CONTEXT_TOKENS = 2 * MAX_CHARACTER_TOKENS
+# Tokens in a row without text, such as special ones, are decoded together up to this number.
+MAX_SILENT_TOKENS = 16
 
 NO_OPTIONS: Mapping[str, bool] = {}
 
@@ -117,24 +121,28 @@ class TextStream:
         min_tokens: int = 0,
         include_stop: bool = False,
         skip_special_tokens: bool = True,
+        after: Sequence[int] = (),
     ) -> None:
-        """min_tokens: stop strings do not count within the text of so many tokens."""
+        """min_tokens: stop strings do not count within the text of so many tokens. after: tokens that
+        the text goes on from. Without any it begins a text, whose first space SentencePiece drops."""
         self._tokenizer = tokenizer
         self._stop_strings = stop
         self._min_tokens = min_tokens
         self._include_stop = include_stop
         self._skip = skip_special_tokens
-        self._ids: list[int] = []
+        self._ids = list(after[-CONTEXT_TOKENS:])
+        self._num_pushed = 0
         self._prefix = 0  # tokens before this only give context to those after
-        self._read = 0  # tokens before this are in the text
+        self._read = len(self._ids)  # tokens before this are in the text
         self._held = ""  # text that could be the beginning of a stop string
         self.stop: str | None = None  # the stop string that was met
 
     def push(self, token_id: int) -> str:
         """The text that this token makes certain. After a stop string, `stop` is that string."""
         self._ids.append(token_id)
+        self._num_pushed += 1
         text = self._new_text(final=False)
-        return text if len(self._ids) <= self._min_tokens else self._release(text, final=False)
+        return text if self._num_pushed <= self._min_tokens else self._release(text, final=False)
 
     def finish(self) -> str:
         """What was held back, when no more tokens come."""
@@ -153,7 +161,11 @@ class TextStream:
             if end - self._read < MAX_CHARACTER_TOKENS:
                 return ""
             now = self._decode(self._ids[self._prefix : end])
+        if not now.startswith(before):
+            before = before.rstrip(REPLACEMENT)  # `after` ended within a character, whole by now
         if len(now) <= len(before):
+            if end - self._read >= MAX_SILENT_TOKENS:
+                del self._ids[self._read :]
             return ""
         self._prefix, self._read = self._read, end
         return now[len(before) :]

@@ -73,16 +73,20 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
-    """Starts `penstock-engine serve` with the given flags; whatever is left is ended."""
+    """Starts `penstock-engine serve` with the given flags; whatever is left is ended.
+
+    seed: so that requests without one draw the same in each run of the tests.
+    """
     launched: list[Launched] = []
 
-    def start(*flags: str) -> Launched:
+    def start(*flags: str, seed: int | None = 0) -> Launched:
         port = unused_port()
+        seeding = [] if seed is None else ["--seed", str(seed)]
         log_path = tmp_path_factory.mktemp("engine") / "log"
         with log_path.open("wb") as log:
             process = subprocess.Popen(
                 [COMMAND, "serve", model_dir, "--port", str(port), "--served-model-name", "soup",
-                 "--dtype", "float32", "--num-gpu-blocks-override", "400", *flags],
+                 "--dtype", "float32", "--num-gpu-blocks-override", "400", *seeding, *flags],
                 stdout=log, stderr=log,
             )  # fmt: skip
         client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
@@ -115,7 +119,12 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
     """Serves whatever `load` makes, step by step, with a context of 64 tokens in 16 blocks."""
     bridges: list[Bridge] = []
 
-    def start(load: Callable[[], Computes], tracer: Any = None, **flags: Any) -> httpx.AsyncClient:
+    def start(
+        load: Callable[[], Computes],
+        tracer: Any = None,
+        tokenizer: Tokenizer | None = None,
+        **flags: Any,
+    ) -> httpx.AsyncClient:
         names = EngineConfig.__slots__
         changes = {name: value for name, value in flags.items() if name in names}
         config = EngineConfig(
@@ -146,7 +155,7 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
             taken_names=["small"], in_memory={},
         )  # fmt: skip
         served = Served(
-            options, config, sizing, Tokenizer(model_dir), bridges[-1], metrics, adapters,
+            options, config, sizing, tokenizer or Tokenizer(model_dir), bridges[-1], metrics, adapters,
             Random(0), None, tracer=tracer,
         )  # fmt: skip
         transport = httpx.ASGITransport(app=build_app(served))

@@ -1,6 +1,7 @@
 """LoRA adapters over HTTP: loading, residency, answers, counts, and what is refused."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,39 @@ def test_the_life_of_adapters(adapted: httpx.Client) -> None:
     # Under the same name, other weights: nothing is left of the first, in the prefix cache either.
     assert load(adapted, "medicine", "poetry").status_code == 200
     assert text(adapted, "medicine") == text(adapted, "poetry") != texts["medicine"]
+
+
+def test_an_adapter_whose_files_changed_reads_no_blocks_of_the_old_ones(
+    adapted: httpx.Client, root: Path, model_dir: Path
+) -> None:
+    """Pushed out of memory, rewritten, and read again by the next request."""
+    prompt = {
+        "prompt": "A penstock is a gated pipe that feeds a turbine. " * 4,
+        "model": "changing",
+    }
+    tell = {"logprobs": 3, "temperature": 0, "max_tokens": 4, "return_token_ids": True}
+
+    def ask(**body: Any) -> Any:
+        answer = adapted.post("/v1/completions", json=prompt | tell | body)
+        assert answer.status_code == 200, answer.text
+        cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return answer.json()["choices"][0]["logprobs"], cached
+
+    make_adapter(root / "changing", model_dir, 7)
+    assert load(adapted, "changing", "changing").status_code == 200
+    first, _ = ask()
+    assert ask()[1] > 0
+    for name in ("first", "second"):
+        assert load(adapted, name, "law").status_code == 200
+        text(adapted, name)
+    assert tiers(adapted)["changing"] == "disk"
+    shutil.rmtree(root / "changing")
+    make_adapter(root / "changing", model_dir, 8)
+    changed, cached = ask()
+    assert cached == 0
+    assert changed == ask(cache_salt="nothing of this is cached")[0] != first
+    for name in ("changing", "first", "second"):
+        adapted.post("/v1/unload_lora_adapter", json={"lora_name": name})
 
 
 def test_adapters_are_counted(adapted: httpx.Client) -> None:

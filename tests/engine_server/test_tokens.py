@@ -1,13 +1,19 @@
 """Text as tokens arrive, with the tokenizer of a real folder."""
 
+import json
 import random
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tokenizers
+from tokenizers import decoders, models
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.tokens import TemplateRefused, TextStream, Tokenizer
+from penstock_engine.core.step import Sampled, Step
+from penstock_engine.tokens import MAX_SILENT_TOKENS, TemplateRefused, TextStream, Tokenizer
 
 TEXT = "The pipe — 管道 🚰 — feeds: “naïve” Ωmega, 👩‍👩‍👧 end."
 
@@ -71,6 +77,108 @@ def test_what_only_begins_like_a_stop_string_is_let_go(tokenizer: Tokenizer) -> 
     text = TextStream(tokenizer, ["end of story"])
     assert "".join(stream(text, tokenizer.encode("it is the end"))) == "it is the end"
     assert text.stop is None
+
+
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """Decodes like those of Llama 2 and Mistral: a text loses its first space."""
+    return sentencepiece_tokenizer(tmp_path_factory.mktemp("sentencepiece"))
+
+
+PARTS = ["▁Paris", "▁is", "▁", "s", "<0xC3>", "<0xA9>", "<s>", "<0xFF>", "▁▁"]
+
+
+@pytest.mark.parametrize("prompt", ["▁is", "▁is▁", "s", "<s>", "▁is<s>", "▁is<0xC3><0xA9>", ""])
+@pytest.mark.parametrize("answer", ["▁Paris", "▁▁Paris", "s", "<s>▁Paris", "<0xC3><0xA9>s", "▁"])
+def test_a_completion_goes_on_from_its_prompt(
+    sentencepiece: Tokenizer, prompt: str, answer: str
+) -> None:
+    ids, more = (ids_of(text) for text in (prompt, answer))
+    pieces = stream(TextStream(sentencepiece, after=ids), more)
+    assert sentencepiece.decode(ids) + "".join(pieces) == sentencepiece.decode([*ids, *more])
+
+
+def test_a_character_that_the_prompt_began_is_the_answers(sentencepiece: Tokenizer) -> None:
+    ids, more = ids_of("▁is<0xC3>"), ids_of("<0xA9>s▁Paris")
+    assert "".join(stream(TextStream(sentencepiece, after=ids), more)) == "és Paris"
+
+
+class ParisRunner:
+    def run(self, step: Step) -> dict[str, Sampled]:
+        (paris,) = ids_of("▁Paris")
+        return {sequence.request_id: Sampled((paris,)) for sequence in step.sequences}
+
+
+async def test_the_first_space_of_a_completion_reaches_the_client(
+    around: Any, sentencepiece: Tokenizer
+) -> None:
+    """Whole, echoed and streamed."""
+    async with around(ParisRunner, tokenizer=sentencepiece) as client:
+        body = {"prompt": ids_of("▁is"), "max_tokens": 2}
+        whole = await client.post("/v1/completions", json=body)
+        echoed = await client.post("/v1/completions", json=body | {"echo": True})
+        streamed = await client.post("/v1/completions", json=body | {"stream": True})
+    assert whole.json()["choices"][0]["text"] == " Paris Paris"
+    assert echoed.json()["choices"][0]["text"] == "is Paris Paris"
+    events = [line.removeprefix("data: ") for line in streamed.text.split("\n\n")[:-2]]
+    assert [json.loads(event)["choices"][0]["text"] for event in events] == [" Paris", " Paris"]
+
+
+def test_a_stop_string_within_the_prompt_stops_nothing(sentencepiece: Tokenizer) -> None:
+    text = TextStream(sentencepiece, ["is", " P"], after=ids_of("▁is"))
+    assert text.push(ids_of("s")[0]) == "s"
+    assert text.push(ids_of("▁Paris")[0]) == ""
+    assert text.stop == " P"
+
+
+def test_min_tokens_counts_the_answers_tokens_alone(sentencepiece: Tokenizer) -> None:
+    ids = ids_of("▁is" * 9)
+    text = TextStream(sentencepiece, ["Paris"], min_tokens=1, after=ids)
+    paris = ids_of("▁Paris")[0]
+    assert (text.push(paris), text.stop) == (" Paris", None)
+    assert (text.push(paris), text.stop) == (" ", "Paris")
+
+
+def test_tokens_without_text_do_not_make_the_next_ones_dearer(
+    sentencepiece: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tokens that are decoded for one more, after a thousand special ones."""
+    sizes: list[int] = []
+    decode = Tokenizer.decode
+
+    def counted(self: Tokenizer, ids: list[int], **options: bool) -> str:
+        sizes.append(len(ids))
+        return decode(self, ids, **options)
+
+    monkeypatch.setattr(Tokenizer, "decode", counted)
+    text = TextStream(sentencepiece)
+    special, paris = ids_of("<s>▁Paris")
+    assert [text.push(token) for token in (paris, *[special] * 1000, paris)] == [
+        "Paris", *[""] * 1000, " Paris",
+    ]  # fmt: skip
+    assert max(sizes) <= MAX_SILENT_TOKENS + 2
+
+
+def sentencepiece_tokenizer(folder: Path) -> Tokenizer:
+    vocab = {part: number for number, part in enumerate(PARTS)}
+    built = tokenizers.Tokenizer(models.BPE(vocab, [], byte_fallback=True, fuse_unk=True))
+    built.add_special_tokens(["<s>"])
+    built.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1),
+        ]
+    )
+    built.save(str(folder / "tokenizer.json"))
+    return Tokenizer(folder)
+
+
+def ids_of(text: str) -> list[int]:
+    """Of a text in PARTS, the longest first."""
+    pattern = "|".join(map(re.escape, sorted(PARTS, key=len, reverse=True)))
+    return [PARTS.index(part) for part in re.findall(pattern, text)]
 
 
 def test_stop_strings_do_not_count_before_min_tokens(tokenizer: Tokenizer) -> None:

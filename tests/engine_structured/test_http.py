@@ -246,6 +246,19 @@ def test_without_a_choice_of_tools_text_is_text(client: httpx.Client) -> None:
     assert ask(client, tools=[NOW], tool_choice="none", max_tokens=20) == free
 
 
+def test_fields_that_nobody_knows_change_nothing_of_tools(client: httpx.Client) -> None:
+    """Neither what the model reads nor what is drawn."""
+    extra = {"cache_control": {"type": "ephemeral"}}
+    function = NOW["function"] | extra  # type: ignore[operator]
+    for choice in ("auto", NOW):
+        named = choice if choice == "auto" else NOW | extra | {"function": function}
+        plain = ask(client, tools=[NOW], tool_choice=choice, max_tokens=20)
+        told = ask(
+            client, tools=[NOW | extra | {"function": function}], tool_choice=named, max_tokens=20
+        )
+        assert without_ids(told) == without_ids(plain)
+
+
 def test_reasoning_comes_before_a_form(client: httpx.Client) -> None:
     """The grammar lets the model think first: whether it does is its own choice."""
     forced = {"structured_outputs": {"choice": ["yes"]}, "max_tokens": 300}
@@ -260,7 +273,7 @@ def test_calls_and_their_results_go_back_in(client: httpx.Client) -> None:
     call = {
         "id": "call_1",
         "type": "function",
-        "function": {"name": "now", "arguments": '{"z": 1}'},
+        "function": {"name": "now", "arguments": '{"z": 1}', "parsed_arguments": {"z": 1}},
     }
     messages = [
         {"role": "user", "content": "When?"},

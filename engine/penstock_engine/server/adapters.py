@@ -31,11 +31,12 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Known:
-    """identity: unlike a name, never given twice, so that no cached block outlives its weights."""
+    """identity: of the weights that were read last. Unlike a name it is never given twice, so that no
+    cached block outlives its weights; "" before the first read."""
 
     name: str
-    identity: str
     folder: Path
+    identity: str = ""
     num_users: int = 0
     last_used_s: float = 0.0
     loaded_at_s: float = field(default_factory=time.time)
@@ -68,7 +69,7 @@ class AdapterRegistry:
         self._taken_names = taken_names
         self._in_memory = in_memory
         self._known: dict[str, Known] = {}
-        self._num_loaded = 0
+        self._num_read = 0
         self._turn = asyncio.Lock()
 
     @property
@@ -88,8 +89,7 @@ class AdapterRegistry:
                 raise RequestError(400, f"adapter {name} is loaded already", param="lora_name")
             if len(self._known) >= MAX_KNOWN:
                 raise RequestError(400, f"there are {MAX_KNOWN} adapters already: unload some")
-            self._num_loaded += 1
-            known = Known(name, f"{name}#{self._num_loaded}", folder)
+            known = Known(name, folder)
             await self._bring_in(known)
             self._known[name] = known
 
@@ -158,7 +158,10 @@ class AdapterRegistry:
                 raise RequestError(503, f"adapter {known.name} cannot be read again") from error
 
     async def _bring_in(self, known: Known) -> None:
-        """Reads the weights, in the place of those that have not been used for longest."""
+        """Reads the weights, in the place of those that have not been used for longest.
+
+        They get an identity of their own, as the files may be others than at the last read.
+        """
         if len(self._in_memory) >= self._config.max_host_loras:
             resident = [k for k in self._known.values() if k.identity in self._in_memory]
             idle = [k for k in resident if k.num_users == 0]
@@ -172,15 +175,19 @@ class AdapterRegistry:
             max_rank=self._config.max_lora_rank,
             dtype=self._dtype,
         )
-        await self._ask(lambda runner: runner.adapters.add(known.identity, adapter))
-        self._in_memory[known.identity] = adapter
+        self._num_read += 1
+        identity = f"{known.name}#{self._num_read}"
+        await self._ask(lambda runner: runner.adapters.add(identity, adapter))
+        known.identity = identity
+        self._in_memory[identity] = adapter
         known.last_used_s = time.monotonic()
         self._metrics.set_adapter(known.name, in_memory=True)
 
     async def _take_out(self, known: Known) -> None:
-        self._in_memory.pop(known.identity, None)
+        identity = known.identity
+        self._in_memory.pop(identity, None)
         self._metrics.set_adapter(known.name, in_memory=False)
-        await self._ask(lambda runner: runner.adapters.remove(known.identity))
+        await self._ask(lambda runner: runner.adapters.remove(identity))
 
     async def _ask(self, function: Any) -> Any:
         if self._bridge.is_asleep:

@@ -14,8 +14,12 @@ from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
-from penstock_engine.server.schemas import GenerationRequest
+from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 from penstock_engine.tokens import TextStream, Tokenizer
+
+# Tokens without text are told of after so many steps at the latest, so that their log-probabilities
+# do not grow into one large event.
+MAX_HELD_PIECES = 64
 
 FAILURES: dict[Failure, tuple[int, str]] = {
     "queue_full": (503, "the engine's queue is full: try again"),
@@ -91,9 +95,11 @@ class Generator:
             min_tokens=choice.sampling.min_tokens,
             include_stop=request.include_stop_str_in_output,
             skip_special_tokens=request.skip_special_tokens and not self.shows_special,
+            # A completion goes on from its prompt, and the answer of a chat is a text of its own.
+            after=choice.prompt if isinstance(request, CompletionRequest) else (),
         )
         finish_reason = "abort"
-        held: tuple[Piece, ...] = ()  # tokens whose text is not certain yet
+        held: list[Piece] = []  # of tokens whose text is not certain yet
         try:
             async with (
                 self.adapters.hold(request.model) as adapter,
@@ -114,14 +120,14 @@ class Generator:
                 async for event in events:
                     choice.last_event = event
                     _raise_failure(event, record)
-                    held = (*held, self._piece(event, choice, text))
-                    piece = joined(held)
+                    piece = self._piece(event, choice, text)
+                    held.append(piece)
                     if piece.finish_reason is not None:
                         finish_reason = piece.finish_reason
                         record.is_stopped = text.stop is not None
-                    if piece.text or piece.finish_reason:
-                        held = ()
-                        yield piece
+                    if piece.text or piece.finish_reason or len(held) >= MAX_HELD_PIECES:
+                        whole, held = joined(held), []
+                        yield whole
                     if piece.finish_reason is not None:
                         return
         except RequestError:

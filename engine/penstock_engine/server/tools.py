@@ -19,7 +19,9 @@ NO_PARAMETERS: dict[str, Any] = {
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    """Of strict types. Fields that nobody knows, such as cache_control, change nothing."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class Function(Strict):
@@ -88,10 +90,8 @@ class CalledFunction(Strict):
     arguments: Annotated[dict[str, Any], PlainValidator(_arguments)]
 
 
-class CallParam(BaseModel):
+class CallParam(Strict):
     """A call in an earlier answer. Clients send back all of its fields."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
 
     id: str = Field(max_length=MAX_CALL_ID_CHARS)
     type: Literal["function"] = "function"

@@ -166,9 +166,12 @@ class Engine(Model):
         default="auto",
         description="The number type of weights and KV cache. auto is what the hardware computes natively.",
     )
-    seed: int = Field(
-        default=0,
-        description="Seeds the sampling of requests that bring no seed.",
+    seed: int | None = Field(
+        default=None,
+        description=(
+            "Draws the seeds of requests that bring none. With it, every replica draws the same ones, "
+            "and again after each start. Defaults to a random one for each engine."
+        ),
         ge=0,
         le=2**31 - 1,
     )

@@ -78,7 +78,7 @@ class ServiceSpec:
     max_num_seqs: int
     max_num_batched_tokens: int
     dtype: str
-    seed: int
+    seed: int | None
     kv_memory_bytes: int | None
     memory_utilization: float
     block_size: int

@@ -181,11 +181,12 @@ def _sizing_flags(spec: ServiceSpec) -> list[str]:
         f"--max-num-batched-tokens={spec.max_num_batched_tokens}",
         f"--block-size={spec.block_size}",
         f"--dtype={spec.dtype}",
-        f"--seed={spec.seed}",
         f"--gpu-memory-utilization={spec.memory_utilization}",
         "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching",
         f"--device={'cuda' if spec.accelerator else 'cpu'}",
     ]
+    if spec.seed is not None:
+        flags.append(f"--seed={spec.seed}")
     if spec.max_model_len is not None:
         flags.append(f"--max-model-len={spec.max_model_len}")
     if spec.kv_memory_bytes is not None:

@@ -1,0 +1,28 @@
+"""Where the seeds of requests that bring none come from."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+BODY = {"prompt": "The engine", "max_tokens": 12, "temperature": 1, "ignore_eos": True}
+
+
+def first_answers(client: httpx.Client) -> list[str]:
+    answers = [client.post("/v1/completions", json=BODY).json() for _ in range(2)]
+    return [answer["choices"][0]["text"] for answer in answers]
+
+
+@pytest.mark.parametrize(("seed", "is_replayed"), [(None, False), (3, True)])
+def test_an_engine_replays_draws_only_when_it_is_told_to(
+    launch: Any, seed: int | None, is_replayed: bool
+) -> None:
+    """Else replicas would give the same answers, and each of them again after a restart."""
+    draws = []
+    for _ in range(2):
+        client, process = launch("--max-model-len", "2048", seed=seed)
+        draws.append(first_answers(client))
+        process.terminate()
+        process.wait(30)
+    assert draws[0][0] != draws[0][1]
+    assert (draws[0] == draws[1]) == is_replayed
