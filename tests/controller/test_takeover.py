@@ -16,6 +16,7 @@ from penstock.adapters.resources import (
     CLUSTER_ROLE_BINDINGS,
     INFERENCE_SERVICES,
     LEASES,
+    RESOURCE_QUOTAS,
     SERVICE_ACCOUNTS,
 )
 from penstock.demo.stage import eventually
@@ -108,6 +109,8 @@ async def test_the_standby_takes_over(
     """Also from a leader that stands still, and comes back to find that it leads no more."""
     log = AuditLog(cluster)
     since = log.position()
+    quota = {"metadata": {"name": "odd"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1e3"}}}
+    await kube.create(RESOURCE_QUOTAS, namespace, quota)  # in a form that is rarely seen
     async with (
         replica(cluster, kube, namespace, "one") as one,
         replica(cluster, kube, namespace, "two") as two,

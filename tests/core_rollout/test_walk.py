@@ -142,3 +142,27 @@ def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(begun):
     world.order("abort")
     assert world.run() == ["Discarding", "Rejected"]
     assert world.counts() == {old: 4}
+
+
+@pytest.mark.parametrize("strategy", ["Canary", "BlueGreen"])
+def test_a_revision_that_the_spec_has_left_may_be_asked_for_again(begun, strategy):
+    """It was not found wrong: nobody has to say `resume`."""
+    world = begun(strategy)
+    new, _ = world.change(seed=1)
+    world.until("Judging" if strategy == "Canary" else "Starting")
+    world.change(seed=2)
+    world.until("Discarding")
+    world.change(seed=1)
+    world.until("Rejected")
+    assert world.rollout.rejected is None
+    world.until("Starting")
+    assert world.rollout.revision == new
+
+
+def test_back_to_what_serves_is_calm_though_nothing_was_rejected(begun):
+    world = begun()
+    _, old = world.change(seed=1)
+    world.until("Judging")
+    world.change(seed=0)
+    assert world.run()[-1] == "Stable"
+    assert (world.rollout.stable, world.rollout.rejected) == (old, None)

@@ -209,7 +209,10 @@ class Kube:
         path, timeout_s = resource.path(namespace), WATCH_TIMEOUT_S + 30.0
         async with aclosing(self.stream(path, query=query, timeout_s=timeout_s)) as events:
             async for line in events:
-                event = json.loads(line)
+                try:
+                    event = json.loads(line)
+                except ValueError as error:
+                    raise Transient("the watch broke: an event is no JSON") from error
                 if event["type"] == "ERROR":
                     status = event["object"]
                     raise _error(int(status.get("code", 500)), status.get("message", ""), None)

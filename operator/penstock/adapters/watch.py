@@ -67,6 +67,8 @@ class Mirror:
                 continue  # the version is too old: list again at once
             except KubeError as error:
                 logger.warning("watching %s: %s", self._resource.plural, error)
+            except Exception:  # whatever it is, a store that stops to follow is wrong for ever
+                logger.exception("watching %s", self._resource.plural)
             await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
             pause_s = min(pause_s * 2, LAST_RETRY_S)
 

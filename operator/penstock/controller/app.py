@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from penstock.adapters.scrape import Scraper
 from penstock.adapters.scraped import Scraped
 from penstock.adapters.watch import Mirror
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
+from penstock.controller.children import Children
 from penstock.controller.fleet import ScaleTarget, scale_targets
 from penstock.controller.health import Health
 from penstock.controller.judge import Case, Judge, cases_of
@@ -34,7 +34,6 @@ from penstock.controller.recorder import Recorder
 from penstock.controller.scaler import Scaler
 from penstock.controller.sizer import Sizer
 from penstock.core.manifests.system import GATEWAY
-from penstock.core.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ class Leader:
         self._scraper = Scraper(steady)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
-        self._indices: dict[str, kopf.Index[Key, Object]] = {}
+        self._children = Children(kube, self._child_changed)
         self._gateways = Mirror(
             kube,
             PODS,
@@ -189,6 +188,7 @@ class Leader:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._gateways.run())
                 group.create_task(self._quotas.run())
+                group.create_task(self._children.run())
                 group.create_task(self._scaler.run())
                 group.create_task(self._judge.run())
                 group.create_task(self._resync())
@@ -225,51 +225,28 @@ class Leader:
                 self._queue.add(key)
 
     def _targets(self) -> list[ScaleTarget]:
-        return scale_targets(self._services, *self._children(), self._health.failures)
+        return scale_targets(self._services, *self._children.known(), self._health.failures)
 
     def _cases(self) -> list[Case]:
-        return cases_of(self._services, *self._children(), self._health.failures)
+        return cases_of(self._services, *self._children.known(), self._health.failures)
 
-    def _children(self) -> tuple[list[Object], list[Object]]:
-        """Deployments and pods, as the watches know them."""
-        deployments, pods = (
-            [body for store in self._indices.get(name, {}).values() for body in store]
-            for name in ("deployments", "pods")
-        )
-        return deployments, pods
+    def _child_changed(self, service: Key) -> None:
+        self._health.events.inc()
+        self._queue.add(service)
 
     def _registry(self) -> kopf.OperatorRegistry:
         """Events in, keys out: handlers decide nothing."""
         registry = kopf.OperatorRegistry()
-        managed = {MANAGED_LABEL: MANAGED_BY}
 
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.ConnectionInfo:
             return await connection(self._configuration)
 
-        @kopf.index(
-            "apps", "v1", "deployments", id="deployments", labels=managed, registry=registry
-        )
-        async def deployments(namespace: str | None, name: str, body: kopf.Body, **_: Any) -> Any:
-            return {(namespace, name): dict(body)}
-
-        @kopf.index("v1", "pods", id="pods", labels=managed, registry=registry)
-        async def pods(namespace: str | None, name: str, body: kopf.Body, **_: Any) -> Any:
-            return {(namespace, name): dict(body)}
-
         @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)
         async def service(
-            event: kopf.RawEvent, namespace: str | None, name: str, body: kopf.Body, **kwargs: Any
+            event: kopf.RawEvent, namespace: str | None, name: str, body: kopf.Body, **_: Any
         ) -> None:
-            self._indices = {"deployments": kwargs["deployments"], "pods": kwargs["pods"]}
             self._service_changed((namespace or "", name), dict(body), event["type"] == "DELETED")
-
-        @kopf.on.event("apps", "v1", "deployments", labels=managed, registry=registry)
-        @kopf.on.event("v1", "pods", labels=managed, registry=registry)
-        async def child(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
-            self._health.events.inc()
-            if SERVICE_LABEL in labels:
-                self._queue.add((namespace or "", labels[SERVICE_LABEL]))
 
         return registry
 
@@ -303,7 +280,5 @@ def _kopf_settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.networking.request_timeout = 30
-    settings.watching.label_selectors["v1", "pods"] = f"{MANAGED_LABEL}={MANAGED_BY}"
-    settings.watching.label_selectors["apps", "v1", "deployments"] = f"{MANAGED_LABEL}={MANAGED_BY}"
     settings.process.ultimate_exiting_timeout = 10
     return settings

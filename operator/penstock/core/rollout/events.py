@@ -81,7 +81,7 @@ def _of_the_spec(state: RolloutState, seen: Seen) -> Iterator[Happening]:
         return
     if seen.wanted != state.stable:
         yield "RevisionChanged", f"the spec asks for revision {seen.wanted}"
-    elif known is not None:
+    elif known is not None or state.phase == "Rejected":
         yield "RevisionRestored", f"the spec asks for revision {seen.wanted} again"
 
 

@@ -47,8 +47,15 @@ def _moved(state: RolloutState, seen: Seen) -> RolloutState:
                     moved, strategy=strategy, revision=seen.wanted, replicas=replicas, weight=0,
                     rejected=None,
                 )  # fmt: skip
-            return _entered(moved, state, seen)
+            return _entered(moved, state, event, seen)
     return state
+
+
+def _is_rejection(before: RolloutState, event: Event, moved: RolloutState) -> bool:
+    """Whether the revision is found wrong. One that the spec has left may be asked for again."""
+    is_left = event in ("RevisionChanged", "RevisionRestored")
+    is_first = before.phase != "RollingBack" and moved.rejected is None
+    return is_first and not is_left and moved.revision is not None
 
 
 def _strategy(state: RolloutState, seen: Seen) -> Strategy:
@@ -58,13 +65,14 @@ def _strategy(state: RolloutState, seen: Seen) -> Strategy:
     return "BlueGreen" if wanted == "Canary" and not serves else wanted
 
 
-def _entered(moved: RolloutState, before: RolloutState, seen: Seen) -> RolloutState:
+def _entered(moved: RolloutState, before: RolloutState, event: Event, seen: Seen) -> RolloutState:
     """What comes with a phase."""
     match moved.phase:
         case "Judging" if before.phase in ("Starting", "Shadowing"):
             weight = percent(seen.spec.canary.min_weight, with_control=seen.spec.with_control)
             return replace(moved, weight=weight)
-        case "RollingBack" | "Discarding" if moved.rejected is None and moved.revision is not None:
+        case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):
+            assert moved.revision is not None
             at = timestamp(seen.now_s)
             return replace(moved, rejected=Rejection(moved.revision, moved.reason, at))
         case "Starting":  # Recreate: the old pods are gone

@@ -1,0 +1,80 @@
+"""Children of services: what came, changed or went is told, also what went while no watch looked."""
+
+import asyncio
+
+from penstock.adapters import watch
+from penstock.adapters.resources import PODS
+from penstock.controller.children import Children
+from penstock.core.service import MANAGED_LABEL, SERVICE_LABEL
+from penstock.errors import NotFound
+
+
+def child(name, version, service="chat"):
+    labels = {MANAGED_LABEL: "penstock"} | ({SERVICE_LABEL: service} if service else {})
+    metadata = {"namespace": "n", "name": name, "resourceVersion": version, "labels": labels}
+    return {"metadata": metadata}
+
+
+class Kube:
+    """Lists and watches of pods by a script; of Deployments there are none."""
+
+    def __init__(self, lists, watches):
+        self.lists, self.watches = lists, watches
+        self.done, self.selectors = asyncio.Event(), set()
+
+    async def list(self, resource, namespace, **query):
+        self.selectors.add(query["labelSelector"])
+        return (self.lists.pop(0) if resource == PODS else []), "1"
+
+    async def watch(self, resource, namespace, version, **query):
+        if resource != PODS or not self.watches:
+            if resource == PODS:
+                self.done.set()
+            await asyncio.Event().wait()
+        for event in self.watches.pop(0):
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+async def follow(kube):
+    changed = []
+    children = Children(kube, changed.append)
+    assert children.known() == ([], [])
+    task = asyncio.create_task(children.run())
+    async with asyncio.timeout(5):
+        await kube.done.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    return changed, children.known()
+
+
+async def test_a_child_that_went_while_no_watch_looked_is_gone():
+    too_old = [NotFound("too old")]
+    kube = Kube(
+        [[child("a", "1"), child("b", "1", "other")], [child("b", "1", "other")]], [too_old]
+    )
+    changed, (deployments, pods) = await follow(kube)
+    assert sorted(changed) == [("n", "chat"), ("n", "chat"), ("n", "other")]
+    assert (deployments, [pod["metadata"]["name"] for pod in pods]) == ([], ["b"])
+    assert kube.selectors == {"app.kubernetes.io/managed-by=penstock"}
+
+
+async def test_a_child_that_is_deleted_changes_its_service_and_one_of_nobody_none():
+    events = [
+        ("MODIFIED", child("a", "2", "")),
+        ("MODIFIED", child("a", "3")),
+        ("DELETED", child("a", "4")),
+        ("ADDED", child("c", "5", "")),
+        ("DELETED", child("c", "6", "")),
+    ]
+    changed, (_, pods) = await follow(Kube([[child("a", "1")]], [events]))
+    assert changed == [("n", "chat")] * 3
+    assert pods == []
+
+
+async def test_an_answer_that_makes_no_sense_ends_no_mirror(monkeypatch):
+    monkeypatch.setattr(watch, "FIRST_RETRY_S", 0.001)
+    lists = [[{"kind": "Pod"}], [child("a", "1")], [child("a", "1")]]
+    _, (_, pods) = await follow(Kube(lists, [[("ADDED", {"kind": "Status"})]]))
+    assert [pod["metadata"]["name"] for pod in pods] == ["a"]
