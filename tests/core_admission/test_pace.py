@@ -42,3 +42,21 @@ def test_a_belief_is_soon_overruled():
 
 def test_time_that_cannot_be_is_none():
     assert Pace().after_first_token(10, -1.0).prefill_tokens_per_s == math.inf
+
+
+@pytest.mark.parametrize(("tokens", "took_s"), [(1e9, 1e-3), (1.0, 1e6), (1e9, 1e6), (1.0, 1e-9)])
+def test_one_answer_moves_a_pace_little_whatever_it_says(tokens, took_s):
+    pace = Pace()
+    for _ in range(200):
+        pace = pace.after_first_token(1000, 0.1)
+    after = pace.after_first_token(tokens, took_s)
+    moved = after.prefill_tokens_per_s / pace.prefill_tokens_per_s
+    assert 1 / 1.17 < moved < 1.17
+
+
+def test_a_long_prompt_counts_at_its_rate_where_its_weight_is_bounded():
+    pace = Pace()
+    for _ in range(200):
+        pace = pace.after_first_token(1000, 0.1)
+    after = pace.after_first_token(1e6, 100.0)
+    assert after.prefill_tokens_per_s == pytest.approx(10_000)

@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.routing import (
-    EJECT_AFTER,
-    LAST_EJECTION_S,
     Endpoint,
-    Health,
     NoEndpoint,
     Pick,
     Side,
@@ -188,28 +185,3 @@ def test_a_pick_keeps_every_rule(endpoints, weights, draw, exclude, ejected, loa
         if e.revision == endpoint.revision and (e.pod in ejected) == (endpoint.pod in ejected)
     ]
     assert load.get(endpoint.pod, 0) == min(load.get(e.pod, 0) for e in rivals)
-
-
-def test_health_ejects_after_failures_in_a_row_and_lets_one_probe_through():
-    health = Health()
-    for _ in range(EJECT_AFTER - 1):
-        health = health.after_failure(100.0)
-        assert not health.is_ejected(100.0)
-    health = health.after_failure(100.0)
-
-    assert health.is_ejected(100.0)
-    assert health.is_ejected(100.99)
-    assert not health.is_ejected(101.0)
-    probing = health.while_probed(101.0)
-    assert probing.is_ejected(101.5)
-    assert not probing.is_ejected(102.0)
-    again = probing.after_failure(101.2)
-    assert again.is_ejected(103.1)
-    assert not again.is_ejected(103.2)
-
-
-def test_the_ejection_grows_to_its_bound():
-    health = Health()
-    for _ in range(50):
-        health = health.after_failure(0.0)
-    assert health.retry_at_s == LAST_EJECTION_S

@@ -206,8 +206,9 @@ async def test_each_side_has_its_own_line(slow, start_engine, make_service, unti
     front.show(make_service(engine, other, objectives=OBJECTIVES, weights={"r1": 50, "r2": 50}))
     behaviour.may_compute = 0
     asking = [ask(front, str(n)) for n in range(24)]
-    await until(lambda: len(other.requests) + front.gateway.shared.waiting + 2 == 24)
-    assert engine.active == 2
+    await until(
+        lambda: engine.active == 2 and len(other.requests) + front.gateway.shared.waiting + 2 == 24
+    )
     assert len(other.requests) == 24 - 2 - front.gateway.shared.waiting
     behaviour.may_compute = math.inf
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 24

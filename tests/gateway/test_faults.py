@@ -278,7 +278,8 @@ async def test_no_first_byte_in_time_is_a_504_and_frees_the_engine(
     start_engine, start_gateway, fault, stream
 ):
     engine = await start_engine(fault)
-    front = await start_gateway(engine, first_byte_timeout_s=0.1)
+    limit = "first_byte_timeout_s" if stream else "total_timeout_s"
+    front = await start_gateway(engine, **{limit: 0.1})
 
     status, body = await front.ask(stream=stream)
 

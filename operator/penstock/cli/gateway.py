@@ -45,7 +45,7 @@ def run(
         float, typer.Option(min=0.01, help="How long connecting to an engine may take.")
     ] = DEFAULT.connect_timeout_s,
     first_byte_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long an engine may take to begin its answer.")
+        float, typer.Option(min=0.01, help="How long an engine may take to begin a stream.")
     ] = DEFAULT.first_byte_timeout_s,
     between_chunks_timeout_s: Annotated[
         float, typer.Option(min=0.01, help="How long a stream may stand still.")
@@ -57,16 +57,19 @@ def run(
         float, typer.Option(min=0, help="How long a request may wait for an engine.")
     ] = DEFAULT.wait_for_endpoint_s,
     max_waiting: Annotated[
-        int, typer.Option(min=0, help="How many requests may wait for an engine.")
+        int, typer.Option(min=0, help="How many requests of a service may wait.")
     ] = DEFAULT.max_waiting,
     max_attempts: Annotated[
         int, typer.Option(min=1, help="How many engines one request may try.")
     ] = DEFAULT.max_attempts,
     retry_budget_fraction: Annotated[
-        float, typer.Option(min=0, max=1, help="The share of requests that may be at a retry.")
+        float,
+        typer.Option(
+            min=0, max=1, help="The share of a service's requests that may be at a retry."
+        ),
     ] = DEFAULT.retry_budget_fraction,
     min_retries: Annotated[
-        int, typer.Option(min=1, help="How many requests may always be at a retry.")
+        int, typer.Option(min=1, help="How many of a service may always be at a retry.")
     ] = DEFAULT.min_retries,
     max_body_bytes: Annotated[
         int, typer.Option(min=1, help="The largest body of a request.")

@@ -5,15 +5,10 @@ engines of sides with traffic -> not tried, not ejected -> a side by weight
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.core.weights import drawn, kept
-
-# Connect failures in a row that put an engine aside, and for how long at first and at most. Envoy's
-# outlier detection has the same shape with 5 and 30 s; here a dead engine refuses at once.
-EJECT_AFTER = 3
-FIRST_EJECTION_S, LAST_EJECTION_S = 1.0, 30.0
 
 
 class Side(NamedTuple):
@@ -57,29 +52,6 @@ class NoEndpoint:
 
     reason: str
     all_tried: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How connecting to one engine went lately. Times are seconds on a monotonic clock."""
-
-    failures: int = 0  # in a row
-    retry_at_s: float = 0.0
-
-    @property
-    def is_failing(self) -> bool:
-        return self.failures >= EJECT_AFTER
-
-    def is_ejected(self, now: float) -> bool:
-        return self.is_failing and now < self.retry_at_s
-
-    def after_failure(self, now: float) -> "Health":
-        failures = self.failures + 1
-        return Health(failures, now + _ejection_s(failures))
-
-    def while_probed(self, now: float) -> "Health":
-        """One request tries an engine whose time is over; the others stay away meanwhile."""
-        return replace(self, retry_at_s=now + _ejection_s(self.failures))
 
 
 def pick(
@@ -135,10 +107,3 @@ def pick_side(
     else:
         side = kept(shares, key)
     return PickedSide(side, tuple(e for e in able if e.side == side), draw)
-
-
-def _ejection_s(failures: int) -> float:
-    over = failures - EJECT_AFTER
-    if over < 0:
-        return 0.0
-    return float(min(FIRST_EJECTION_S * 2 ** min(over, 10), LAST_EJECTION_S))

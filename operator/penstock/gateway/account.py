@@ -8,12 +8,8 @@ from penstock.core.canary.evidence import Arm
 from penstock.core.rule import Objectives
 from penstock.core.signals import GatewayReading
 from penstock.core.tally import Tally
-from penstock.gateway.openai import BYTES_PER_TOKEN
+from penstock.core.token_estimate import TokenEstimate
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
-
-# How much of the first estimate, and of what was learned, a request leaves: a mean over hundreds.
-MEMORY = 0.995
-FIRST_BELIEF_TOKENS = 5_000.0
 
 
 class Asked(Protocol):
@@ -25,8 +21,8 @@ class Asked(Protocol):
 
 
 class Account:
-    """Since this process began. Tokens of prompts are estimated from bytes, at the ratio of the
-    answers whose engine told them."""
+    """Since this process began. Tokens of prompts are estimated from the bytes of their
+    text, at the ratio of the answers whose engine told them."""
 
     def __init__(self) -> None:
         self.objectives: Objectives | None = None
@@ -38,15 +34,7 @@ class Account:
         self._arms: dict[str, ArmCount] = {}
         self._unanswered: dict[str, int] = {}
         self._unended: dict[str, int] = {}
-        self._known_tokens = FIRST_BELIEF_TOKENS
-        self._known_bytes = FIRST_BELIEF_TOKENS * BYTES_PER_TOKEN
-
-    def estimate_tokens(self, body_bytes: int) -> int:
-        return max(1, round(body_bytes * self._known_tokens / self._known_bytes))
-
-    def told(self, body_bytes: int, prompt_tokens: int) -> None:
-        self._known_tokens = MEMORY * self._known_tokens + prompt_tokens
-        self._known_bytes = MEMORY * self._known_bytes + body_bytes
+        self.token_estimate = TokenEstimate()
 
     def arm(self, pod: str) -> ArmCount:
         """pod: of an engine, "namespace/name"."""

@@ -8,7 +8,7 @@ more than one token.
 
 import re
 
-from penstock.gateway.openai import BYTES_PER_TOKEN
+from penstock.gateway.prompt_text import BYTES_PER_TOKEN
 
 # A quote inside of text is escaped in JSON, so that text never looks like these.
 PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
@@ -28,9 +28,18 @@ FAILED = re.compile(
 CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
 
 
+def error_status(events: bytes) -> int | None:
+    """The HTTP status that an error event stands for, 500 if it gives none; None without such an event."""
+    failed = FAILED.search(events)
+    if failed is None:
+        return None
+    code = CODE.search(events, failed.start())
+    return 500 if code is None else int(code[1])
+
+
 class AnswerCount:
     """overhead: events of a stream that are no tokens. has_text: whether it says or calls anything.
-    has_failed: whether a stream ends with an error, other than one that is the client's.
+    has_error: whether a stream has an error event. has_failed: one that is not the client's.
     prompt_tokens: None when the engine does not tell."""
 
     def __init__(self, *, is_stream: bool, overhead: int) -> None:
@@ -41,16 +50,15 @@ class AnswerCount:
         self._told: int | None = None
         self.prompt_tokens: int | None = None
         self.cached_tokens = 0
-        self.has_text = self.has_failed = False
+        self.has_text = self.has_error = self.has_failed = False
 
     def feed(self, chunk: bytes) -> None:
         """Whole events, or a part of an answer that is none."""
         self._bytes += len(chunk)
         if self._is_stream:
             self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
-            if failed := FAILED.search(chunk):
-                code = CODE.search(chunk, failed.start())
-                self.has_failed = code is None or code[1] >= b"500"
+            if (status := error_status(chunk)) is not None:
+                self.has_error, self.has_failed = True, status >= 500
         if not self.has_text:
             self.has_text = TEXT.search(chunk) is not None
         if b'"completion_tokens"' in chunk:

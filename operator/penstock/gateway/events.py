@@ -3,6 +3,7 @@
 import re
 
 DONE = re.compile(rb"(?:^|\n)data: ?\[DONE\]\s*$")
+DONE_EVENT = b"data: [DONE]\n\n"
 # Longer than any form of the DONE event.
 TAIL_BYTES = 32
 # An event larger than this is passed on in pieces.

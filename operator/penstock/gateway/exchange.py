@@ -5,9 +5,8 @@
                     '--- retry --'
 
 Until the first byte of an engine's answer is here nothing has been said to the client, so another
-engine may be tried: after a refused or reset connection, an answer that broke off before its first
-event, or a 503 of an engine that drains. Every other answer, a 500 too, is the engine's word: it is
-passed on as it is and not tried again, for the request may be what breaks engines.
+engine may be tried: `core.retry` says when. An engine's own 500 is passed on if no other engine gives a
+better answer.
 """
 
 import asyncio
@@ -18,6 +17,7 @@ from typing import Any
 from multidict import CIMultiDict
 
 from penstock.core.canary.tenants import name_of
+from penstock.core.retry import Failure, may_retry
 from penstock.core.routing import Endpoint
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.client import Reply, checked_headers, read_body
@@ -34,7 +34,7 @@ from penstock.gateway.upstream import (
     Answer,
     AttemptFailed,
     Cut,
-    Failure,
+    Outgoing,
     forwarded,
     header_text,
 )
@@ -54,12 +54,14 @@ class Exchange:
         self._reply = reply
         self._request_id = request_id
         self._memory = BodyReservation(shared.bodies)
-        self._came_s = shared.now()
+        self._came_s = shared.now()  # until the request is complete; then when it was
         self._service = ""
         self._revision = ""
+        self._endpoint: Endpoint | None = None
         self._answer: Answer | None = None
         self._ticket: Ticket | None = None
         self._has_left = False
+        self._is_blocked = False  # by a client that does not take its answer
 
     async def run(self, receive: Receive) -> None:
         """Raises Refused, ClientLeft, Interrupted."""
@@ -75,6 +77,8 @@ class Exchange:
                 timeout_s=self._settings.request_timeout_s,
             )
             self._reply.has_whole_request = True
+            # How long a client takes to send is not the engine's time.
+            self._came_s = self._shared.now()
             call = parse(body)
             del body
             with Guard(receive, self._settings.total_timeout_s, self._shared.guards) as guard:
@@ -91,41 +95,88 @@ class Exchange:
         ticket = self._ticket = self._shared.accounts.arrived(
             service,
             self._came_s,
-            len(call.body),
+            call.prompt_bytes,
             is_stream=call.is_stream,
             is_chat=self._scope["path"] == CHAT_PATH,
             tenant=_tenant(service, given),
         )
         self._memory.assign(service.key)
         call = call.renamed(service.served_name)
-        headers = self._upstream_headers(service)
         key = call.sticky_key(service.sticky_by)
         search = Search(self._shared, service.key, ticket, guard, key=key, tokens=call.tokens)
-        failure: Failure | None = None
-        attempts = 0
-        while attempts < self._settings.max_attempts:
-            found = await search.next(is_retry=failure is not None)
-            endpoint = found.endpoint
+        trying = self._try_engines(call, target, search, guard, ticket)
+        del call
+        with self._shared.open_requests.hold(service.key):
+            await trying
+
+    async def _try_engines(
+        self, call: Call, target: Target, search: Search, guard: Guard, ticket: Ticket
+    ) -> None:
+        """One engine after the other, until one answers or the retry policy ends it. Raises Refused."""
+        service = target.service
+        headers = self._upstream_headers(service)
+        outgoing = Outgoing(self._path(), headers, call.body, is_stream=call.is_stream)
+        failures: list[Failure] = []
+        error: Answer | None = None
+        while may_retry(failures, self._settings.max_attempts):
+            try:
+                found = await search.next(is_retry=bool(failures))
+            except Refused:
+                if Failure.ERROR in failures:
+                    break
+                search.gave_up()
+                raise
+            self._endpoint = endpoint = found.endpoint
             self._revision = endpoint.revision
-            if failure is not None:
-                self._metrics.retries.labels(service.key, failure.value).inc()
-            began_s = self._shared.now()
+            if failures:
+                self._metrics.retries.labels(service.key, failures[-1].value).inc()
             with self._working_on(endpoint, call.tokens), ticket.sent(endpoint.pod, found.seat):
-                with self._shared.budget.hold() if failure else contextlib.nullcontext():
-                    answer = await self._attempt(endpoint, headers, call.body, guard)
+                began_s = self._shared.now()
+                answer = await self._attempt(endpoint, outgoing, guard, is_retry=bool(failures))
                 if isinstance(answer, Answer):
+                    self._note_health(answer.status, search)
                     if target.shadows or target.copies:
                         self._copy(call, target, headers)
-                    del call
+                    del call, outgoing
                     self._memory.release()
                     await self._pass_on(answer, guard, ticket)
                     return
-            failure = answer
-            is_lost = failure is Failure.CONNECT
-            search.failed(endpoint.pod, self._shared.now() - began_s if is_lost else 0.0)
-            # A connection that was refused cost no engine anything: only patience bounds those.
-            attempts += not is_lost
-        if failure is Failure.UNAVAILABLE:
+                search.failed(endpoint.pod, answer.failure, self._shared.now() - began_s)
+                if answer.failure is not Failure.CONNECT and search.serves(endpoint.pod):
+                    ticket.attempt_failed(endpoint.pod)
+            failures.append(answer.failure)
+            if answer.failure is Failure.ERROR:
+                error = answer.answer or error
+        search.gave_up()
+        await self._give_up(failures[-1], error, guard, ticket)
+
+    async def _attempt(
+        self, endpoint: Endpoint, outgoing: Outgoing, guard: Guard, *, is_retry: bool
+    ) -> Answer | AttemptFailed:
+        budget = self._shared.budget
+        with budget.hold(self._service) if is_retry else contextlib.nullcontext():
+            try:
+                return await self._shared.upstream.open(endpoint.address, outgoing, guard)
+            except AttemptFailed as failed:
+                return failed
+
+    def _note_health(self, status: int, search: Search) -> None:
+        """Of an answer that is passed on."""
+        if status >= 500:
+            search.gave_up()
+        elif self._endpoint is not None:
+            self._shared.loads.answered(self._endpoint.pod)
+
+    async def _give_up(
+        self, last: Failure, error: Answer | None, guard: Guard, ticket: Ticket
+    ) -> None:
+        """error: what an engine said itself, to be passed on. Raises Refused if there is none."""
+        if error is not None:
+            guard.dismiss()
+            ticket.lose()
+            await self._reply.whole(error.status, error.headers, error.first)
+            return
+        if last is Failure.UNAVAILABLE:
             raise Refused(503, "no engine takes requests", retry_after_s=RETRY_AFTER_S)
         raise Refused(502, "the engines that were tried did not answer")
 
@@ -159,25 +210,9 @@ class Exchange:
         finally:
             gauge.dec()
 
-    async def _attempt(
-        self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes, guard: Guard
-    ) -> Answer | Failure:
-        loads = self._shared.loads
-        try:
-            answer = await self._shared.upstream.open(
-                endpoint.address, self._path(), headers, body, guard
-            )
-        except AttemptFailed as failed:
-            if failed.failure is Failure.CONNECT:
-                loads.failed_to_connect(endpoint.pod, self._shared.now())
-            else:
-                loads.connected(endpoint.pod)
-            return failed.failure
-        loads.connected(endpoint.pod)
-        return answer
-
     async def _pass_on(self, answer: Answer, guard: Guard, ticket: Ticket) -> None:
         self._answer = answer
+        ticket.begins(is_stream=answer.events is not None)
         took_s = self._shared.now() - self._came_s
         self._metrics.first_byte_s.labels(self._service, self._revision).observe(took_s)
         if answer.response is None:
@@ -193,7 +228,7 @@ class Exchange:
             while chunk:
                 guard.relax()
                 ticket.answered(chunk)
-                await self._reply.more(chunk)
+                await self._to_client(chunk, ticket)
                 guard.allow(Phase.STREAMING, between_s)
                 chunk = await answer.more()
             guard.dismiss()
@@ -204,6 +239,14 @@ class Exchange:
         finally:
             answer.close()
 
+    async def _to_client(self, chunk: bytes, ticket: Ticket) -> None:
+        """Returns when the client has taken what came before."""
+        began_s = self._shared.now()
+        self._is_blocked = True
+        await self._reply.more(chunk)
+        self._is_blocked = False
+        ticket.blocked(self._shared.now() - began_s)
+
     async def interrupted(self, end: Interrupted) -> None:
         """What to say when the request was ended from outside."""
         if end.cause is Cause.CLIENT_LEFT:
@@ -211,8 +254,16 @@ class Exchange:
             return
         if end.cause is Cause.SHUTDOWN and self._ticket is not None:
             self._ticket.excuse()
+        if end.cause is Cause.TIMEOUT and end.phase is Phase.FIRST_BYTE and self._endpoint:
+            pod, now = self._endpoint.pod, self._shared.now()
+            self._shared.loads.failed(pod, now, is_unreachable=False)
         status, message = LAST_WORDS[end.cause]
-        if self._reply.has_begun:
+        if (
+            end.cause is Cause.TIMEOUT and self._is_blocked
+        ):  # the time went by while the client did not read: the engine lost none
+            self.left(end.phase)
+            await self._cut(status, message, "client")
+        elif self._reply.has_begun:
             await self._cut(status, message, end.cause.value)
         else:
             retry_after_s = RETRY_AFTER_S if status == 503 else None

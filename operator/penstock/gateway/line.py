@@ -1,6 +1,7 @@
 """The line of one side of a service: who waits for its engines, in the order of deadlines."""
 
 import asyncio
+import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from itertools import count
@@ -105,9 +106,11 @@ class Line:
             given = self._given[waiting.request_id]
             if given.done():  # it is leaving
                 continue
-            least = min(fitting, key=lambda load: (load.kv_tokens, load.pod))
-            endpoint = self._endpoints[least.pod]
-            given.set_result(Seat(endpoint, Place(least, waiting, now), self.dispatch))
+            least = min(load.kv_tokens for load in fitting)
+            idlest = [load for load in fitting if load.kv_tokens == least]
+            load = random.choice(idlest)  # noqa: S311 - spreads load
+            seat = Seat(self._endpoints[load.pod], Place(load, waiting, now), self.dispatch)
+            given.set_result(seat)
         if len(self._admission) and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(LOOK_AGAIN_S, self._look_again)

@@ -1,9 +1,12 @@
-"""What the gateway knows of each engine by itself: tokens in flight, and how connecting went."""
+"""What the gateway knows of each engine by itself: tokens in flight, and how requests went there."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from penstock.core.routing import Endpoint, Health
+from penstock.core import outliers
+from penstock.core.outliers import Health
+from penstock.core.routing import Endpoint
+from penstock.gateway.keyed_count import KeyedCount
 
 # A failing engine is forgotten when nothing was sent to it for so long: it is gone.
 FORGET_AFTER_S = 600.0
@@ -30,11 +33,12 @@ class Loads:
     def ejected(self, endpoints: Iterable[Endpoint], now: float) -> set[str]:
         if not self._health:
             return set()
-        return {
-            e.pod
-            for e in endpoints
-            if e.pod in self._health and self._health[e.pod].is_ejected(now)
-        }
+        return outliers.ejected((e.pod for e in endpoints), self._health, now)
+
+    @property
+    def suspects(self) -> set[str]:
+        """Pods that have failed a request and answered none since: a retry goes elsewhere if it can."""
+        return set(self._health)
 
     def picked(self, pod: str, now: float) -> None:
         """A request goes there; if the engine is failing, it goes as its probe."""
@@ -42,31 +46,39 @@ class Loads:
         if health is not None and health.is_failing:
             self._health[pod] = health.while_probed(now)
 
-    def connected(self, pod: str) -> None:
+    def answered(self, pod: str) -> None:
+        """The pod gave an answer below 500."""
         self._health.pop(pod, None)
 
-    def failed_to_connect(self, pod: str, now: float) -> None:
+    def failed(self, pod: str, now: float, *, is_unreachable: bool) -> None:
         self._health = {
             p: h for p, h in self._health.items() if h.retry_at_s > now - FORGET_AFTER_S
         }
-        self._health[pod] = self._health.get(pod, Health()).after_failure(now)
+        before = self._health.get(pod, Health())
+        self._health[pod] = before.after_failure(now, is_unreachable=is_unreachable)
+
+    def excuse(self, pods: Iterable[str]) -> None:
+        """Takes one failure of each pod back: all of them failed the same request."""
+        for pod in pods:
+            if pod in self._health:
+                self._health[pod] = self._health[pod].after_excuse()
 
 
 class RetryBudget:
-    """Bounds how many requests may be at a second or later attempt at the same time."""
+    """Bounds how many requests of a service may be at a second or later attempt at the same time."""
 
     def __init__(self, ratio: float, minimum: int) -> None:
         self._ratio = ratio
         self._minimum = minimum
-        self.in_flight = 0
+        self._retrying = KeyedCount()
 
-    def has_room(self, requests_in_flight: int) -> bool:
-        return self.in_flight < max(self._minimum, int(self._ratio * requests_in_flight))
+    @property
+    def in_flight(self) -> int:
+        return self._retrying.total
 
-    @contextmanager
-    def hold(self) -> Iterator[None]:
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
+    def has_room(self, service: str, open_requests: int) -> bool:
+        """open_requests: all that the service has now."""
+        return self._retrying.of(service) < max(self._minimum, int(self._ratio * open_requests))
+
+    def hold(self, service: str) -> AbstractContextManager[None]:
+        return self._retrying.hold(service)

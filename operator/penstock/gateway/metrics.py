@@ -48,13 +48,13 @@ class Metrics:
         )
         self.retries = Counter(
             "penstock_gateway_retries",
-            "Attempts that failed before the first byte, by why: connect, reset, unavailable.",
+            "Attempts that failed before the first byte, by why: connect, reset, unavailable, error.",
             [*service, "reason"],
             registry=registry,
         )
         self.cut = Counter(
             "penstock_gateway_streams_cut",
-            "Streams that ended with an error event, by cause: upstream, timeout, shutdown.",
+            "Streams that ended with an error event, by cause: upstream, timeout, shutdown, client.",
             [*revision, "cause"],
             registry=registry,
         )

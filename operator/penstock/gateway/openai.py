@@ -7,11 +7,11 @@ from typing import Any
 from pydantic_core import ValidationError, from_json, to_json
 
 from penstock.core.stickiness import StickyBy, sticky_key
+from penstock.gateway.prompt_text import BYTES_PER_TOKEN, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Snapshot
 
-# Tokens are estimated, not counted: about four bytes of JSON each, and an answer of some length.
-BYTES_PER_TOKEN = 4
+# Tokens are estimated, not counted: about four bytes of text each, and an answer of some length.
 ANSWER_TOKENS = 256
 CHAT_PATH = "/v1/chat/completions"
 # Lists and objects in one body. Each costs the parser about 0.1 us and 60 bytes: 4 MiB of `[],` have
@@ -49,7 +49,7 @@ class Call:
     """An OpenAI request: its body as bytes, and the few values of it that routing needs.
 
     The parsed body is not kept: it may be 30 times as large as its bytes. user: None when absent.
-    user_key, conversation_key: sticky keys.
+    user_key, conversation_key: sticky keys. prompt_bytes: of the prompt's text alone.
     """
 
     model: str
@@ -58,11 +58,12 @@ class Call:
     user: str | None
     user_key: bytes | None
     conversation_key: bytes | None
+    prompt_bytes: int
 
     @property
     def tokens(self) -> int:
         """An estimate of the KV tokens that it will hold."""
-        return len(self.body) // BYTES_PER_TOKEN + ANSWER_TOKENS
+        return self.prompt_bytes // BYTES_PER_TOKEN + ANSWER_TOKENS
 
     def sticky_key(self, by: StickyBy) -> bytes | None:
         match by:
@@ -99,7 +100,8 @@ def parse(body: bytes) -> Call:
     if user is not None and len(user) > MAX_USER_CHARACTERS:
         user = None
     user_key, conversation_key = sticky_key("User", fields), sticky_key("Conversation", fields)
-    return Call(model, body, fields.get("stream", False), user, user_key, conversation_key)
+    is_stream, prompt_bytes = fields.get("stream", False), prompt_text_bytes(fields)
+    return Call(model, body, is_stream, user, user_key, conversation_key, prompt_bytes)
 
 
 def error_body(

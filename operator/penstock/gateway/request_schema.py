@@ -32,7 +32,8 @@ TEXT = str_schema(strict=True)
 # One bad element ends a list: collecting an error for each of a million would take 0.1 s and more.
 PARTS = list_schema(_object(text=_optional(TEXT)), fail_fast=True)
 CONTENT = union_schema([TEXT, PARTS], mode="left_to_right")
-MESSAGE = _object(role=_optional(TEXT), content=_optional(CONTENT))
+TOOLS = _optional(list_schema(any_schema()))
+MESSAGE = _object(role=_optional(TEXT), content=_optional(CONTENT), tool_calls=TOOLS)
 PROMPT = union_schema([TEXT, list_schema(any_schema())], mode="left_to_right")
 REQUEST = SchemaValidator(
     _object(
@@ -42,5 +43,6 @@ REQUEST = SchemaValidator(
         user=_optional(TEXT),
         messages=_optional(list_schema(MESSAGE, fail_fast=True)),
         prompt=_optional(PROMPT),
+        tools=TOOLS,
     )
 )

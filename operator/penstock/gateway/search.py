@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from penstock.core.retry import Failure
 from penstock.core.routing import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
 from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.line import Full
@@ -19,6 +20,8 @@ RETRY_AFTER_S = 5
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
 # How often a retry looks whether the budget has room.
 BUDGET_PAUSE_S = 0.05
+# How long a request that has got an engine's error waits for the budget, before it is told.
+ERROR_PATIENCE_S = 1.0
 
 BUDGET_SPENT = NoEndpoint("too many requests are tried again")
 
@@ -51,14 +54,36 @@ class Search:
         self._key = key
         self._tokens = tokens
         self._tried: set[str] = set()
+        self._failed: set[str] = set()  # engines that may have failed because of the request
+        self._has_error = False
         self._patience_s = shared.settings.wait_for_endpoint_s
         self._pause_s = FIRST_PAUSE_S
 
-    def failed(self, pod: str, lost_s: float = 0.0) -> None:
-        """Another one is to be tried. lost_s: spent on a connection that was not made; it counts as
-        waiting."""
+    def failed(self, pod: str, failure: Failure, took_s: float) -> None:
+        """The attempt at the pod failed after took_s: another engine is to be tried."""
+        shared = self._shared
+        is_unreachable = failure is Failure.CONNECT
+        shared.loads.failed(pod, shared.now(), is_unreachable=is_unreachable)
         self._tried.add(pod)
-        self._patience_s -= lost_s
+        if is_unreachable:
+            self._patience_s -= took_s
+        else:
+            self._failed.add(pod)
+        if failure is Failure.ERROR:
+            self._has_error = True
+            self._patience_s = min(self._patience_s, ERROR_PATIENCE_S)
+
+    def gave_up(self) -> None:
+        """No engine answered. What several engines failed at may be the request's fault, not theirs."""
+        if len(self._failed) > 1:
+            self._shared.loads.excuse(self._failed)
+
+    def serves(self, pod: str) -> bool:
+        """Whether the pod is still among the engines that take traffic of the service."""
+        service = self._shared.fleet.snapshot.get(self._service)
+        return service is not None and any(
+            e.pod == pod and service.weights.get(e.side, 0) > 0 for e in service.endpoints
+        )
 
     async def next(self, *, is_retry: bool) -> Found:
         """Raises Refused."""
@@ -80,11 +105,14 @@ class Search:
     def _choose(self, is_retry: bool) -> Found | PickedSide | NoEndpoint:
         """A side where there is a line; else, and for who has stood in it already, an engine."""
         shared = self._shared
-        if is_retry and not shared.budget.has_room(len(shared.guards)):
+        num_open = shared.open_requests.of(self._service)
+        if is_retry and not shared.budget.has_room(self._service, num_open):
             return BUDGET_SPENT
         service = self._current()
         now, draw = shared.now(), random.random()  # noqa: S311 - spreads load
         ejected = shared.loads.ejected(service.endpoints, now)
+        if is_retry:  # an engine that is sound shows whether the request is what fails
+            ejected |= shared.loads.suspects
         if service.objectives is not None and not self._tried:
             return pick_side(
                 service.endpoints, service.weights, draw, ejected=ejected, key=self._key
@@ -101,23 +129,29 @@ class Search:
         if isinstance(choice, Pick):
             shared.loads.picked(choice.endpoint.pod, now)
             return Found(choice.endpoint)
+        if self._has_error:
+            raise Refused(503, choice.reason, retry_after_s=RETRY_AFTER_S)
         return choice
 
     async def _change(self, chosen: NoEndpoint, is_retry: bool) -> Found | PickedSide:
         """What there is to choose as soon as there is anything."""
         fleet, choice = self._shared.fleet, chosen
-        give_up_s = self._shared.now() + self._patience_s
+        now = self._shared.now()
+        give_up_s, again_s = now + self._patience_s, now + self._pause_s
         while True:
-            left_s = give_up_s - self._shared.now()
+            now = self._shared.now()
+            left_s = give_up_s - now
             if left_s <= 0:
                 raise Refused(503, choice.reason, retry_after_s=RETRY_AFTER_S)
             if choice is BUDGET_SPENT:
                 await fleet.wait(min(BUDGET_PAUSE_S, left_s))
             elif not choice.all_tried:
                 await fleet.wait(left_s)
-            elif not await fleet.wait(min(self._pause_s, left_s)):
+            # Snapshots change for other services too: the pause ends when it ends, however many come.
+            elif again_s <= now or not await fleet.wait(min(again_s - now, left_s)):
                 self._tried.clear()
                 self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+                again_s = self._shared.now() + self._pause_s
             found = self._choose(is_retry)
             if not isinstance(found, NoEndpoint):
                 return found
@@ -148,19 +182,17 @@ class Search:
     def _waiting(self) -> Iterator[None]:
         """The request is counted as one that waits, and its patience runs."""
         shared = self._shared
-        if shared.waiting >= shared.settings.max_waiting:
+        if shared.waiting_requests.of(self._service) >= shared.settings.max_waiting:
             message = "too many requests wait for an engine"
             raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
         self._guard.allow(Phase.WAITING, shared.settings.total_timeout_s)
         gauge = shared.metrics.waiting.labels(self._service)
         began_s = shared.now()
-        shared.waiting += 1
         gauge.inc()
         try:
-            with self._ticket.queued():
+            with shared.waiting_requests.hold(self._service), self._ticket.queued():
                 yield
         finally:
-            shared.waiting -= 1
             gauge.dec()
             waited_s = shared.now() - began_s
             self._patience_s -= waited_s

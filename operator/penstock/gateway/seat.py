@@ -25,6 +25,7 @@ class Seat:
             self._computed()
 
     def began(self, now: float) -> None:
+        """The first event of a stream came, and it is no error."""
         self._place.began(now)
         self._freed()
 

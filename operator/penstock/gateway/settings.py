@@ -20,18 +20,19 @@ class GatewaySettings:
     client_stall_timeout_s: float = 60.0
     # An engine is near: one that is slow to connect to is broken.
     connect_timeout_s: float = 2.0
-    # From the request's end to the first byte of the answer: queueing and prefill are in it.
+    # From the request's end to the first byte of a stream: queueing and prefill are in it. A whole answer
+    # comes when all of it is computed: only the total limits that.
     first_byte_timeout_s: float = 300.0
     between_chunks_timeout_s: float = 60.0
     # All of it, slow clients included.
     total_timeout_s: float = 1800.0
 
-    # How long a request may wait for an engine, and how many requests may.
+    # How long a request may wait for an engine, connecting in vain included, and how many of a service may.
     wait_for_endpoint_s: float = 60.0
     max_waiting: int = 1000
 
     # Attempts that one request may have at engines that took it and failed before the first byte,
-    # and the share of the requests in flight that may be at a later one; a few always may.
+    # and the share of a service's requests that may be at a later one; a few always may.
     max_attempts: int = 5
     retry_budget_fraction: float = 0.2
     min_retries: int = 10

@@ -7,6 +7,7 @@ from penstock.gateway.accounts import Accounts
 from penstock.gateway.body_memory import BodyMemory
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Guard
+from penstock.gateway.keyed_count import KeyedCount
 from penstock.gateway.lines import Lines
 from penstock.gateway.load import Loads, RetryBudget
 from penstock.gateway.metrics import Metrics
@@ -17,7 +18,8 @@ from penstock.gateway.upstream import Upstream
 
 @dataclass(slots=True)
 class Shared:
-    """now: the monotonic clock of requests and lines."""
+    """now: the monotonic clock of requests and lines. open_requests, waiting_requests: of each
+    service."""
 
     fleet: Fleet
     upstream: Upstream
@@ -27,11 +29,12 @@ class Shared:
     now: Callable[[], float]
     loads: Loads = field(default_factory=Loads)
     guards: set[Guard] = field(default_factory=set)
+    open_requests: KeyedCount = field(default_factory=KeyedCount)
+    waiting_requests: KeyedCount = field(default_factory=KeyedCount)
     accounts: Accounts = field(init=False)
     lines: Lines = field(init=False)
     shadows: Shadows = field(init=False)
     bodies: BodyMemory = field(init=False)
-    waiting: int = 0
     is_draining: bool = False
 
     def __post_init__(self) -> None:
@@ -41,3 +44,8 @@ class Shared:
         self.metrics.held_body_bytes.set_function(lambda: self.bodies.held_bytes)
         self.lines = Lines(self.settings, self.loads.ejected, self.now)
         self.fleet.listeners.append(self.lines.follow)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for an engine, of all services."""
+        return self.waiting_requests.total

@@ -9,16 +9,22 @@ from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
 from penstock.gateway.seat import Seat
 
+# A client that takes longer than this for a part of its answer is waited for: the socket's buffer is full.
+BLOCKED_AFTER_S = 0.05
+# A client that is waited for during more than this share of a stream hides the engine's pace.
+MAX_BLOCKED_SHARE = 0.1
+
 
 class Ticket:
-    """now: the monotonic clock. came_s: on it."""
+    """now: the monotonic clock. came_s: when the request was complete, on it. prompt_bytes: of the
+    prompt's text."""
 
     def __init__(
         self,
         account: Account,
         now: Callable[[], float],
         came_s: float,
-        body_bytes: int,
+        prompt_bytes: int,
         *,
         is_stream: bool,
         is_chat: bool,
@@ -26,10 +32,11 @@ class Ticket:
     ) -> None:
         self._account = account
         self._now = now
-        self._body_bytes = body_bytes
+        self._prompt_bytes = prompt_bytes
         self._is_stream = is_stream
         self._tenant = tenant
-        self._count = AnswerCount(is_stream=is_stream, overhead=2 if is_chat else 1)
+        self._overhead = 2 if is_chat else 1
+        self._count = AnswerCount(is_stream=is_stream, overhead=self._overhead)
         self._pod: str | None = None
         self._seat: Seat | None = None
         self._is_lost = self._is_excused = False
@@ -38,9 +45,11 @@ class Ticket:
         self._sent_s = self._first_s = self._last_s = came_s
         self._ahead = 0
         self._beside = 0.0
+        self._blocked_s = 0.0
+        self._charged: set[str] = set()  # engines that have failed it, counted as such
         self.has_begun = False
         self.came_s = came_s
-        self.prompt_tokens = account.estimate_tokens(body_bytes)
+        self.prompt_tokens = account.token_estimate.of(prompt_bytes)
         account.arrivals += 1
         account.prompt_tokens += self.prompt_tokens
 
@@ -72,16 +81,33 @@ class Ticket:
             if seat is not None:
                 seat.left()
 
+    def attempt_failed(self, pod: str) -> None:
+        """The engine failed the request, whether or not another one answers it now."""
+        if pod not in self._charged:
+            self._charged.add(pod)
+            self._account.arm(pod).failed(self._tenant)
+
+    def begins(self, *, is_stream: bool) -> None:
+        """The engine's answer is there. is_stream: of events, whatever the request asked for."""
+        self._is_stream = is_stream
+        self._count = AnswerCount(is_stream=is_stream, overhead=self._overhead)
+
     def answered(self, chunk: bytes) -> None:
         """More of the answer came from the engine."""
         self._last_s = self._now()
-        if not self.has_begun:
-            self.has_begun, self._first_s = True, self._last_s
-            if self._pod is not None:
-                self._account.answered(self._pod)
-            if self._seat is not None and self._is_stream:
-                self._seat.began(self._first_s)
         self._count.feed(chunk)
+        if self.has_begun:
+            return
+        self.has_begun, self._first_s = True, self._last_s
+        if self._pod is not None:
+            self._account.answered(self._pod)
+        if self._seat is not None and self._is_stream and not self._count.has_error:
+            self._seat.began(self._first_s)
+
+    def blocked(self, seconds: float) -> None:
+        """The client took so long for a part of its answer."""
+        if seconds > BLOCKED_AFTER_S:
+            self._blocked_s += seconds
 
     def lose(self) -> None:
         """The answer breaks off."""
@@ -98,7 +124,7 @@ class Ticket:
         if is_lost or (status >= 500 and self._pod is not None):
             account.failed += 1
             if self._pod is not None and not self._is_excused:
-                account.arm(self._pod).failed(self._tenant)
+                self.attempt_failed(self._pod)
         elif status >= 500:
             account.shed += 1
         elif status < 400 and self.has_begun:
@@ -106,7 +132,8 @@ class Ticket:
             account.late += self._is_late
             told_tokens, output_tokens = self._count.prompt_tokens, self._count.output_tokens
             if told_tokens is not None:
-                account.told(self._body_bytes, told_tokens)
+                estimate = account.token_estimate
+                account.token_estimate = estimate.observe(self._prompt_bytes, told_tokens)
             prompt_tokens = self.prompt_tokens if told_tokens is None else told_tokens
             account.output_tokens += output_tokens
             account.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
@@ -152,8 +179,11 @@ class Ticket:
 
     @property
     def _tpot_s(self) -> float | None:
-        gaps = self._count.output_tokens - 1
-        return (self._last_s - self._first_s) / gaps if gaps > 0 else None
+        """None of one token, and where the client was what was waited for."""
+        gaps, span_s = self._count.output_tokens - 1, self._last_s - self._first_s
+        if gaps <= 0 or self._blocked_s > MAX_BLOCKED_SHARE * span_s:
+            return None
+        return span_s / gaps
 
     @property
     def _allowed_s(self) -> float:

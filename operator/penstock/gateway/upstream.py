@@ -1,15 +1,17 @@
 """Requests to engines: one pool of connections, and what an engine can answer or fail to."""
 
+import asyncio
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
 import aiohttp
 
-from penstock.gateway.events import EventStream
+from penstock.core.retry import Failure, failure_of
+from penstock.gateway.answer_count import error_status
+from penstock.gateway.events import DONE_EVENT, EventStream
 from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.settings import GatewaySettings
 
@@ -17,6 +19,8 @@ from penstock.gateway.settings import GatewaySettings
 IDLE_CONNECTION_S = 4.0
 # Below it one write is cheaper, and what an engine does not take at once is a small copy.
 PIECES_FROM_BYTES = 64 << 10
+# An engine that has said DONE may take so long to end its answer; then the connection is closed instead.
+END_AFTER_DONE_S = 1.0
 
 HOP_BY_HOP = frozenset(
     {
@@ -36,20 +40,24 @@ NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-reque
 RawHeaders = list[tuple[bytes, bytes]]
 
 
-class Failure(StrEnum):
-    """Why an attempt came to nothing before its first byte; another engine may be tried."""
-
-    CONNECT = "connect"
-    RESET = "reset"
-    UNAVAILABLE = "unavailable"  # 503: draining, or not loaded yet
-
-
 class AttemptFailed(Exception):
-    """Nothing of this attempt has reached the client."""
+    """Nothing of this attempt has reached the client. answer: the engine's own word, of an ERROR, to be
+    passed on if no other engine gives a better one."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, answer: "Answer | None" = None) -> None:
         super().__init__(failure.value)
         self.failure = failure
+        self.answer = answer
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What every engine that is tried is sent. path: with the query. is_stream: asks for events."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    is_stream: bool
 
 
 class Cut(Exception):
@@ -75,7 +83,7 @@ class Answer:
             return b""
         while True:
             try:
-                chunk = await self.response.content.readany()
+                chunk = await self._read(self.response)
             except (aiohttp.ClientError, OSError) as error:
                 if self.events is not None and self.events.is_done:
                     return b""
@@ -89,6 +97,16 @@ class Answer:
                 return rest
             if whole := self.events.feed(chunk):
                 return whole
+
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        """The next bytes; behind DONE only for a moment, so that the connection can be used again."""
+        if self.events is None or not self.events.is_done:
+            return await response.content.readany()
+        try:
+            async with asyncio.timeout(END_AFTER_DONE_S):
+                return await response.content.readany()
+        except TimeoutError:
+            return b""
 
     def close(self) -> None:
         """Give the connection back when the answer is all read; else end it, and with it the work."""
@@ -118,16 +136,19 @@ class Upstream:
     ) -> None:
         await self._session.close()
 
-    async def open(
-        self, address: str, path: str, headers: Mapping[str, str], body: bytes, guard: Guard
-    ) -> Answer:
-        """Send the request and wait for the first bytes. Raises AttemptFailed."""
-        guard.allow(Phase.FIRST_BYTE, self._settings.first_byte_timeout_s)
+    async def open(self, address: str, outgoing: Outgoing, guard: Guard) -> Answer:
+        """Send the request and wait for the first bytes, which of a whole answer are its last: it may
+        take all the time that a request has. Raises AttemptFailed."""
+        settings = self._settings
+        first_byte_s = (
+            settings.first_byte_timeout_s if outgoing.is_stream else settings.total_timeout_s
+        )
+        guard.allow(Phase.FIRST_BYTE, first_byte_s)
         try:
             response = await self._session.post(
-                f"http://{address}{path}",
-                data=body_payload(body),
-                headers=headers,
+                f"http://{address}{outgoing.path}",
+                data=body_payload(outgoing.body),
+                headers=outgoing.headers,
                 allow_redirects=False,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -137,29 +158,41 @@ class Upstream:
         answer = None
         try:
             answer = await self._begin(response)
+            failure = failure_of(answer.status)
+            if failure is not None:
+                is_whole = answer.response is None
+                raise AttemptFailed(failure, answer if is_whole else None)
+            return answer
         except (aiohttp.ClientError, OSError) as error:
             raise AttemptFailed(Failure.RESET) from error
         finally:
-            if answer is None or answer.response is None:
+            if answer is None or answer.response is None or failure_of(answer.status):
                 response.close()
-        if answer.status == 503:
-            raise AttemptFailed(Failure.UNAVAILABLE)
-        return answer
 
     async def _begin(self, response: aiohttp.ClientResponse) -> Answer:
         headers = forwarded(response.raw_headers, NOT_FOR_CLIENTS)
         if response.status == 200 and response.content_type == "text/event-stream":
-            events = EventStream()
-            while chunk := await response.content.readany():
-                if first := events.feed(chunk):
-                    return Answer(200, headers, first, response, events)
-            raise AttemptFailed(Failure.RESET)
+            return await _begin_stream(response, headers)
         held = bytearray()
         while chunk := await response.content.readany():
             held += chunk
             if len(held) > self._settings.max_buffered_answer_bytes:
                 return Answer(response.status, headers, bytes(held), response, None)
         return Answer(response.status, headers, bytes(held), None, None)
+
+
+async def _begin_stream(response: aiohttp.ClientResponse, headers: RawHeaders) -> Answer:
+    """Raises AttemptFailed, also for a stream that begins with an error of the engine's."""
+    events = EventStream()
+    while chunk := await response.content.readany():
+        if first := events.feed(chunk):
+            status = error_status(first)
+            failure = None if status is None else failure_of(status)
+            if failure is None:
+                return Answer(200, headers, first, response, events)
+            end = b"" if events.is_done else DONE_EVENT
+            raise AttemptFailed(failure, Answer(200, headers, first + end, None, None))
+    raise AttemptFailed(Failure.RESET)
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:

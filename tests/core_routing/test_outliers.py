@@ -1,0 +1,71 @@
+"""Outlier ejection: when engines on which requests fail are left out, and for how long."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.outliers import EJECT_AFTER, LAST_EJECTION_S, Health, ejected
+
+
+def failing(failures=EJECT_AFTER, now=0.0, *, is_unreachable=False):
+    health = Health()
+    for _ in range(failures):
+        health = health.after_failure(now, is_unreachable=is_unreachable)
+    return health
+
+
+def test_health_ejects_after_failures_in_a_row_and_lets_one_probe_through():
+    health = Health()
+    for _ in range(EJECT_AFTER - 1):
+        health = health.after_failure(100.0)
+        assert not health.is_ejected(100.0)
+    health = health.after_failure(100.0)
+
+    assert health.is_ejected(100.0)
+    assert health.is_ejected(100.99)
+    assert not health.is_ejected(101.0)
+    probing = health.while_probed(101.0)
+    assert probing.is_ejected(101.5)
+    assert not probing.is_ejected(102.0)
+    again = probing.after_failure(101.2)
+    assert again.is_ejected(103.1)
+    assert not again.is_ejected(103.2)
+
+
+def test_the_ejection_grows_to_its_bound():
+    health = Health()
+    for _ in range(50):
+        health = health.after_failure(0.0)
+    assert health.retry_at_s == LAST_EJECTION_S
+
+
+def test_an_excuse_takes_back_what_made_it_fail():
+    assert failing().is_ejected(0.5)
+    assert not failing().after_excuse().is_ejected(0.5)
+    assert Health().after_excuse() == Health()
+
+
+@pytest.mark.parametrize(("pods", "out"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (8, 4)])
+def test_at_most_half_are_ejected_and_one_always_may_be(pods, out):
+    names = [f"p{n}" for n in range(pods)]
+    assert len(ejected(names, {name: failing() for name in names}, 0.5)) == out
+
+
+def test_those_that_failed_most_are_ejected_first():
+    health = {"a": failing(3), "b": failing(5), "c": failing(4), "d": failing(3)}
+    assert ejected("abcd", health, 0.5) == {"b", "c"}
+
+
+def test_unreachable_engines_are_all_left_out():
+    """They carry nothing, so the share does not bound them."""
+    gone = {name: failing(is_unreachable=True) for name in "abcd"}
+    assert ejected("abcde", gone, 0.5) == set("abcd")
+    assert ejected("abcde", gone | {"e": failing()}, 0.5) == set("abcde")
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 9)), st.floats(0, 40))
+def test_the_share_holds_whatever_failed(failures, now):
+    pods = "abcdefgh"
+    out = ejected(pods, {pod: failing(count) for pod, count in failures.items()}, now)
+    assert len(out) <= 4
+    assert all(failures[pod] >= EJECT_AFTER for pod in out)

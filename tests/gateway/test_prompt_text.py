@@ -1,0 +1,51 @@
+"""What of a request body is text of its prompt."""
+
+import pytest
+
+from penstock.gateway.openai import parse
+from penstock.gateway.prompt_text import prompt_text_bytes
+
+TOOL = {"type": "function", "function": {"name": "sum", "description": "adds"}}
+CALL = {"id": "1", "function": {"name": "sum", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, 0),
+        ({"prompt": "abcd"}, 4),
+        ({"prompt": "\u00e9\ud800"}, 5),
+        ({"prompt": ["ab", "cde"]}, 5),
+        ({"prompt": [1, 2, 3]}, 12),
+        ({"prompt": [[1, 2], [3]]}, 12),
+        ({"prompt": 7}, 0),
+        ({"prompt": "abc", "suffix_like": "x" * 99}, 3),
+        ({"messages": [{"role": "user", "content": "abc"}, {"content": "de"}]}, 5),
+        ({"messages": [{"content": None, "tool_calls": [CALL]}]}, 2 + 1 + 8 + 4 + 3 + 9 + 2),
+        ({"messages": "no"}, 0),
+        ({"messages": [7, {"content": 7}]}, 0),
+        ({"messages": [], "tools": [TOOL]}, 4 + 8 + 8 + 4 + 3 + 11 + 4),
+        (
+            {
+                "messages": [
+                    {
+                        "content": [
+                            {"type": "text", "text": "abc"},
+                            {"type": "image_url", "image_url": {"url": "x" * 1000}},
+                            "loose",
+                        ]
+                    }
+                ]
+            },
+            3,
+        ),
+    ],
+)
+def test_bytes_of_text(fields, expected):
+    assert prompt_text_bytes(fields) == expected
+
+
+def test_blanks_between_values_are_none():
+    body = b'{"model": "chat",' + b" " * (1 << 20) + b'"prompt": "four"}'
+    call = parse(body)
+    assert (call.prompt_bytes, call.tokens) == (4, 257)
