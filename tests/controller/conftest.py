@@ -28,9 +28,9 @@ class Stand:
         self.error = None
         self.reconciler = self.make_reconciler(kube)
 
-    def make_reconciler(self, kube):
+    def make_reconciler(self, kube, image="penstock"):
         return Reconciler(
-            kube, "penstock", services=lambda: self.services, scaling=lambda _: None,
+            kube, image, services=lambda: self.services, scaling=lambda _: None,
             judgement=lambda *_: None, obeyed=lambda _: {}, gone=self.gone.append,
         )  # fmt: skip
 

@@ -71,14 +71,16 @@ def pod(name: str, revision: str = REVISION, *, ready: bool = True) -> ObservedP
 def deployment(
     revision: str = REVISION, replicas: int = 1, spec: ServiceSpec = SPEC
 ) -> ObservedDeployment:
-    body = manifests.deployment(spec, revision, "image")
+    body = manifests.deployment(spec, revision, manifests.pods_of(spec, revision, "image"))
     return ObservedDeployment(
         f"chat-{revision}", f"d{revision}", revision, replicas, 0, False, body
     )
 
 
 KNOWN = (
-    Revision(f"chat-{REVISION}", "r", REVISION, 2, {}),
+    Revision(
+        f"chat-{REVISION}", "r", REVISION, 2, {}, manifests.pods_of(SPEC, REVISION, "image"), True
+    ),
     Revision("chat-old", "o", "old", 1, {}),
 )
 
@@ -228,7 +230,8 @@ def test_only_what_shapes_a_pod_makes_a_revision(change: dict[str, Any], is_new:
 
 
 def test_a_deployment_never_states_its_replicas() -> None:
-    assert "replicas" not in manifests.deployment(SPEC, REVISION, "image")["spec"]
+    pods = manifests.pods_of(SPEC, REVISION, "image")
+    assert "replicas" not in manifests.deployment(SPEC, REVISION, pods)["spec"]
 
 
 SERVING = look(deployment(), preflight(), pod("a"), phase="Stable", stable=REVISION)
@@ -475,7 +478,9 @@ def test_live_objects_cover_what_was_wanted(live: Any, wanted: Any, expected: bo
 def test_labels_that_pods_are_known_by_outlast_the_users_template() -> None:
     theirs = {"app.kubernetes.io/managed-by": "Helm", COHORT_LABEL: "mine", "team": "a"}
     spec = replace(SPEC, template={"metadata": {"labels": theirs, "annotations": {"b": "c"}}})
-    made = manifests.deployment(spec, REVISION, "image", CONTROL)["spec"]
+    made = manifests.deployment(
+        spec, REVISION, manifests.pods_of(spec, REVISION, "image"), CONTROL
+    )["spec"]
     pod = made["template"]["metadata"]
     assert made["selector"]["matchLabels"].items() <= pod["labels"].items()
     assert (
@@ -490,4 +495,4 @@ def test_labels_that_pods_are_known_by_outlast_the_users_template() -> None:
 def test_a_preflight_runs_once_whatever_the_template_says() -> None:
     """Deployments take only Always, with which a preflight would never end."""
     spec = replace(SPEC, template={"spec": {"restartPolicy": "Always"}})
-    assert manifests.preflight(spec, REVISION, "image")["spec"]["restartPolicy"] == "Never"
+    assert manifests.pods_of(spec, REVISION, "image").preflight["restartPolicy"] == "Never"

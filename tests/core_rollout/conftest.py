@@ -1,12 +1,12 @@
 """A small cluster for planners: Deployments make pods, pods start or fail, and operators die."""
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pytest
 
 from penstock.core.history import Revision
-from penstock.core.manifests import engine as manifests
 from penstock.core.observed import (
     Observed,
     ObservedBudget,
@@ -38,6 +38,7 @@ SPEC = ServiceSpec(
 )  # fmt: skip
 PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
 REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
+DEFAULTS = {"dnsPolicy": "ClusterFirst", "restartPolicy": "Always"}
 START_S = 1_800_000_000.0
 
 
@@ -65,10 +66,12 @@ class World:
 
     gateways: the generation of the traffic that each obeys; deaf: those that do not follow; silent:
     those that do not answer. told: the shares of each generation. verdict: of the judge, shown: of
-    whoever looks at copies.
+    whoever looks at copies. bodies: of Deployments, as they were applied last. repairs: those whose pods
+    were replaced by a change of their template.
     """
 
     spec: ServiceSpec = SPEC
+    image: str = "image"
     desired: int = 1
     room: int = 1000
     now_s: float = START_S
@@ -76,6 +79,8 @@ class World:
     refused: set[str] = field(default_factory=set)
     by_variant: dict[str, int] = field(default_factory=dict)
     deployments: dict[Placed, int] = field(default_factory=dict)
+    bodies: dict[Placed, dict] = field(default_factory=dict)
+    repairs: list[str] = field(default_factory=list)
     pods: dict[str, ObservedPod] = field(default_factory=dict)
     history: dict[str, Revision] = field(default_factory=dict)
     jobs: dict[str, ObservedJob] = field(default_factory=dict)
@@ -117,14 +122,9 @@ class World:
         return replace(self.specs[revision], variants=self.spec.variants)
 
     def _deployment(self, placed, replicas):
-        spec = self._spec_of(placed.revision)
-        body = manifests.deployment(
-            spec.placed.get(placed.variant, spec), placed.revision, "image", placed.cohort,
-            placed.variant,
-        )  # fmt: skip
         return ObservedDeployment(
-            name_of(placed), name_of(placed), placed.revision, replicas, 0, False, body,
-            cohort=placed.cohort, variant=placed.variant,
+            name_of(placed), name_of(placed), placed.revision, replicas, 0, False,
+            self.bodies[placed], cohort=placed.cohort, variant=placed.variant,
         )  # fmt: skip
 
     def reconcile(self, *, writes=10**6):
@@ -138,7 +138,7 @@ class World:
         wanted = revision_of(self.spec)
         self.specs[wanted] = self.spec
         observed = self.look()
-        made = plan(self.spec, observed, "image", self.now_s, self._told())
+        made = plan(self.spec, observed, self.image, self.now_s, self._told())
         self.check(made)
         budget = iter(range(writes))
 
@@ -223,8 +223,7 @@ class World:
         labels = body["metadata"]["labels"]
         revision = labels[REVISION_LABEL]
         if body["kind"] == "ControllerRevision":
-            name = body["metadata"]["name"]
-            self.history[revision] = Revision(name, name, revision, body["revision"], body["data"])
+            self.history[revision] = Revision.of(with_uid(body))
             return
         if body["kind"] == "Job":
             name = body["metadata"]["name"]
@@ -233,6 +232,10 @@ class World:
             return
         assert revision in self.history, "a pod before its revision was remembered"
         placed = Placed(revision, labels.get(COHORT_LABEL, ""), labels.get(VARIANT_LABEL, ""))
+        live = self.bodies.get(placed) if placed in self.deployments else None
+        if live is not None and with_defaults(live) != with_defaults(body):
+            self.repairs.append(name_of(placed))
+        self.bodies[placed] = body
         self.deployments.setdefault(placed, 1)
 
     def _preflight(self, revision):
@@ -353,6 +356,19 @@ class World:
                    for each, n in self.deployments.items())  # fmt: skip
 
 
+def with_defaults(deployment):
+    """The pod template as the API server keeps it."""
+    template = deployment["spec"]["template"]
+    metadata = {k: v for k, v in template["metadata"].items() if k != "creationTimestamp"}
+    return {"metadata": metadata, "spec": DEFAULTS | template["spec"]}
+
+
+def with_uid(body):
+    """As the API server gives it back."""
+    body = json.loads(json.dumps(body))
+    return {**body, "metadata": {**body["metadata"], "uid": body["metadata"]["name"]}}
+
+
 def placed_of(pod):
     return Placed(pod.revision, pod.cohort, pod.variant)
 
@@ -365,6 +381,12 @@ def name_of(placed):
 @pytest.fixture(scope="session")
 def make_world():
     return World
+
+
+@pytest.fixture(scope="session")
+def defaults():
+    """What the API server adds to a pod's spec."""
+    return DEFAULTS
 
 
 @pytest.fixture

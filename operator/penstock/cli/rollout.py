@@ -6,24 +6,19 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from penstock.adapters.kube import Kube, Object, connect
-from penstock.adapters.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
-from penstock.api.convert import SHAPING
+from penstock.adapters.kube import Kube, connect
+from penstock.adapters.resources import INFERENCE_SERVICES
+from penstock.cli import rollout_revisions as revisions
 from penstock.cli.namespaces import Namespace
 from penstock.cli.rollout_evidence import kept_trial, print_by_bin, print_by_tenant
+from penstock.cli.rollout_revisions import MANAGER, Refused
 from penstock.cli.rollout_status import console, follow
-from penstock.core import history
-from penstock.core.history import Revision
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
-from penstock.core.service import SERVICE_LABEL
 from penstock.errors import Forbidden, KubeError, Transient
 
 app = typer.Typer(no_args_is_help=True)
-
-MANAGER = "penstock-cli"
 
 Service = Annotated[str, typer.Argument(help="An InferenceService.")]
 Watch = Annotated[
@@ -35,10 +30,6 @@ Watch = Annotated[
         "2 when the API server does not answer for a minute.",
     ),
 ]
-
-
-class Refused(Exception):
-    """What was asked for makes no sense as things stand; the text says why."""
 
 
 @app.callback()
@@ -68,7 +59,7 @@ def status(
 @app.command("history")
 def show_history(service: Service, namespace: Namespace) -> None:
     """The revisions that can be gone back to."""
-    _run(lambda kube: _history(kube, namespace, service))
+    _run(lambda kube: revisions.show(kube, namespace, service))
 
 
 @app.command()
@@ -100,12 +91,19 @@ def undo(
     service: Service,
     namespace: Namespace,
     to: Annotated[
-        str | None, typer.Option(help="A revision of `history`; the one before the last if absent.")
+        str | None,
+        typer.Option(help="A revision of `history`; if absent, the last that was stable before."),
     ] = None,
     watch: Watch = False,
 ) -> None:
     """Set the spec back to an earlier revision. Scaling, objectives and rollout settings stay."""
-    _run(lambda kube: _undo(kube, namespace, service, to, watch=watch))
+    _run(lambda kube: revisions.undo(kube, namespace, service, to, watch=watch))
+
+
+@app.command()
+def restart(service: Service, namespace: Namespace, watch: Watch = False) -> None:
+    """Replace the pods, by the service's own strategy, with those of the operator's current image."""
+    _run(lambda kube: revisions.restart(kube, namespace, service, watch=watch))
 
 
 def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
@@ -158,52 +156,3 @@ async def _order(kube: Kube, namespace: str, service: str, action: Action, *, wa
     console.print(f"{service}: {action} of revision {revision} asked for")
     good = "Rejected" if action == "abort" else "Stable"
     return not watch or await follow(kube, namespace, service, watch=True, good=good)
-
-
-async def _revisions(kube: Kube, namespace: str, body: Object) -> list[Revision]:
-    """Latest first."""
-    name, uid = body["metadata"]["name"], body["metadata"]["uid"]
-    found, _ = await kube.list(
-        CONTROLLER_REVISIONS, namespace, labelSelector=f"{SERVICE_LABEL}={name}"
-    )
-    owned = [
-        Revision.of(each)
-        for each in found
-        if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", []))
-    ]
-    return sorted(owned, key=lambda each: -each.number)
-
-
-async def _history(kube: Kube, namespace: str, service: str) -> bool:
-    body = await kube.get(INFERENCE_SERVICES, namespace, service)
-    said = body.get("status", {})
-    rollout = said.get("rollout") or {}
-    names = {
-        said.get("stableRevision"): "serves",
-        rollout.get("revision"): "is rolled out",
-        (rollout.get("rejected") or {}).get("revision"): "rejected",
-    }
-    table = Table("number", "revision", "", "what is other than before")
-    entries = await _revisions(kube, namespace, body)
-    for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
-        changed = history.changes(earlier.shape, entry.shape) if earlier else ()
-        table.add_row(
-            str(entry.number), entry.revision, names.get(entry.revision, ""), ", ".join(changed)
-        )
-    console.print(table)
-    return True
-
-
-async def _undo(kube: Kube, namespace: str, service: str, to: str | None, *, watch: bool) -> bool:
-    body = await kube.get(INFERENCE_SERVICES, namespace, service)
-    entries = await _revisions(kube, namespace, body)
-    wanted = next((each for each in entries if each.revision == to), None)
-    if to is None:
-        wanted = entries[1] if len(entries) > 1 else None
-    if wanted is None:
-        raise Refused(f"{service} has no revision {to or 'before the last'} in its history")
-    patch = history.way_back(body["spec"], wanted.shape, SHAPING)
-    same = {"op": "test", "path": "/metadata/uid", "value": body["metadata"]["uid"]}
-    await kube.patch(INFERENCE_SERVICES, namespace, service, [same, *patch], manager=MANAGER)
-    console.print(f"{service}: the spec is that of revision {wanted.revision} again")
-    return not watch or await follow(kube, namespace, service, watch=True)

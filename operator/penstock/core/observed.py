@@ -18,6 +18,7 @@ from penstock.core.service import (
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
+    TEMPLATE_HASH,
     VARIANT_LABEL,
     Object,
     ServiceSpec,
@@ -113,6 +114,11 @@ class ObservedDeployment:
     @property
     def side(self) -> Side:
         return Side(self.revision, self.cohort)
+
+    @property
+    def template_hash(self) -> str:
+        """Of the pod template that it was given last; empty where an earlier version gave it."""
+        return str(self.body["metadata"].get("annotations", {}).get(TEMPLATE_HASH, ""))
 
     @classmethod
     def of(cls, deployment: Object) -> "ObservedDeployment":

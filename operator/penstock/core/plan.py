@@ -7,11 +7,12 @@ A new phase is written down before anything is done about it, and shares of traf
 Applied again to its own result, a plan is empty.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from penstock.core import history
 from penstock.core.canary.verdict import Verdict
+from penstock.core.history import PinnedPods
 from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.disruption import engines_budget
 from penstock.core.manifests.evaluation import evaluation_job
@@ -172,18 +173,17 @@ class _Steps:
         self.details: list[str] = []
 
     def bring_up(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
-        """Deployments of all sides, each as its revision was made; the spec's is remembered first."""
+        """Deployments of all sides, each as its revision was made; revisions are remembered first."""
         if self._observed.name_taken_by is not None:
             return
-        if any(side.revision == self._wanted for side in pods):
-            self._remember()
+        made = self._remember(state, pods)
         for side, replicas in pods.items():
             spec = self._spec_of(side.revision, state)
-            if spec is None or not self._is_admitted(spec, side):
+            if spec is None or not self._is_admitted(spec, side, made[side.revision]):
                 continue
             parts = divided(replicas or 0, self._mix)
             for variant, placed in spec.placed.items():
-                self._bring_up(placed, side, variant, parts[variant])
+                self._bring_up(placed, side, variant, made[side.revision], parts[variant])
 
     def _spec_of(self, revision: str, state: RolloutState) -> ServiceSpec | None:
         """What the revision is made of; None of one that is only kept or on its way out."""
@@ -193,29 +193,54 @@ class _Steps:
             return self._spec
         return self._observed.stable_spec if revision == state.stable else None
 
-    def _remember(self) -> None:
-        entry = history.due(self._observed.history, self._wanted, self._spec.shape)
-        if entry is not None:
-            self.apply.append(controller_revision(self._spec, entry))
-            self.details.append(f"remember revision {self._wanted} as number {entry.number}")
+    def _pods_of(self, spec: ServiceSpec, revision: str) -> PinnedPods:
+        """As the revision was made. A Deployment without a template hash is of a version of Penstock
+        that recorded no pods: what it has is what the revision is."""
+        known = (entry for entry in self._observed.history if entry.revision == revision)
+        recorded = next((entry.pods for entry in known), None)
+        live = self._observed.deployment(revision)
+        if live is not None and (recorded is None or not live.template_hash):
+            return manifests.adopted_pods(spec, revision, live)
+        return recorded or manifests.pods_of(spec, revision, self._image)
 
-    def _is_admitted(self, spec: ServiceSpec, side: Side) -> bool:
+    def _remember(self, state: RolloutState, sides: Collection[Side]) -> dict[str, PinnedPods]:
+        """The pods of each revision that is known, once the record of it is as it should be."""
+        made = {}
+        # Also of a stable revision whose pods go: it may be gone back to.
+        revisions = dict.fromkeys([*(side.revision for side in sides), state.stable or ""])
+        for revision in revisions:
+            spec = self._spec_of(revision, state)
+            if spec is None:
+                continue
+            made[revision] = self._pods_of(spec, revision)
+            entry = history.due(
+                self._observed.history, revision, spec.shape, made[revision],
+                is_latest=revision == self._wanted, is_stable=revision == state.stable,
+            )  # fmt: skip
+            if entry is not None:
+                self.apply.append(controller_revision(self._spec, entry))
+                self.details.append(f"remember revision {revision} as number {entry.number}")
+        return made
+
+    def _is_admitted(self, spec: ServiceSpec, side: Side, pods: PinnedPods) -> bool:
         """Its model was looked at, or is asked for to be: with the first variant's memory."""
         if side.cohort or self._observed.of_side(side.revision):
             return True
         preflight = self._observed.preflight(side.revision)
         if preflight is None:
-            first = next(iter(spec.placed.values()))
-            self.create.append(manifests.preflight(first, side.revision, self._image))
+            variant, first = next(iter(spec.placed.items()))
+            self.create.append(manifests.preflight(first, side.revision, pods, variant))
             self.details.append(f"check the model for revision {side.revision}")
             return False
         verdict = verdict_of(preflight)
         return verdict is not None and verdict.ok
 
-    def _bring_up(self, spec: ServiceSpec, side: Side, variant: str, replicas: int) -> None:
+    def _bring_up(
+        self, spec: ServiceSpec, side: Side, variant: str, pods: PinnedPods, replicas: int
+    ) -> None:
         """spec: as placed on the variant."""
         deployment = self._observed.of_side(*side).get(variant)
-        wanted = manifests.deployment(spec, side.revision, self._image, side.cohort, variant)
+        wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
         if deployment is None:
             # It begins with one pod, which must have its room first.
             if replicas or self._is_empty:

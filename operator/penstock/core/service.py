@@ -15,6 +15,8 @@ REVISION_LABEL = f"{GROUP}/revision"
 ROLE_LABEL = f"{GROUP}/role"
 COHORT_LABEL = f"{GROUP}/cohort"
 VARIANT_LABEL = f"{GROUP}/variant"
+# An annotation of Deployments: the hash of the pod template that was applied last.
+TEMPLATE_HASH = f"{GROUP}/template-hash"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 MANAGED_BY = "penstock"
 SERVE, PREFLIGHT, EVALUATION = "serve", "preflight", "evaluation"

@@ -1,9 +1,14 @@
 """The pods of a service: engines, and the preflight that comes before them."""
 
+import hashlib
+import json
 from copy import deepcopy
+from dataclasses import replace
 
+from penstock.core.history import PinnedPods
 from penstock.core.manifests import restricted
-from penstock.core.quantity import parse_quantity
+from penstock.core.manifests.placement import amounts, device_flag, envs, place
+from penstock.core.observed import ObservedDeployment
 from penstock.core.service import (
     COHORT_LABEL,
     ENGINE_CONTAINER,
@@ -16,6 +21,7 @@ from penstock.core.service import (
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
+    TEMPLATE_HASH,
     VARIANT_LABEL,
     Object,
     ServiceSpec,
@@ -58,53 +64,78 @@ def preflight_name(spec: ServiceSpec, revision: str) -> str:
     return f"{spec.name}-{revision}-preflight"
 
 
-def deployment(
-    spec: ServiceSpec, revision: str, image: str, cohort: str = "", variant: str = ""
-) -> Object:
-    """Without spec.replicas: that field has another manager. spec: as placed on the variant."""
-    own = labels(spec, revision, SERVE)
-    selector = {SERVICE_LABEL: spec.name, REVISION_LABEL: revision}
-    if cohort:
-        own[COHORT_LABEL] = selector[COHORT_LABEL] = cohort
-    if variant:
-        own[VARIANT_LABEL] = selector[VARIANT_LABEL] = variant
-    pod = merge({"metadata": {}, "spec": _serve_pod(spec, image)}, spec.template)
+def pods_of(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
+    """The pods of a new revision, as this version of Penstock makes them."""
+    serve = merge({"metadata": {}, "spec": _serve_pod(spec, image)}, spec.template)
     # After the merge: operator, gateway and Deployment know pods by these.
-    pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | own
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": deployment_name(spec, revision, cohort, variant),
-            "namespace": spec.namespace,
-            "labels": own,
-            "ownerReferences": [owner(spec)],
-        },
-        "spec": {
-            "selector": {"matchLabels": selector},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
-            },
-            "progressDeadlineSeconds": 600,
-            "template": pod,
-        },
-    }
-
-
-def preflight(spec: ServiceSpec, revision: str, image: str) -> Object:
-    """A pod that looks at the model once and says in its termination message what it found."""
-    pod = _pod(spec, image, "preflight")
-    container = pod["containers"][0]
+    own = labels(spec, revision, SERVE)
+    serve["metadata"]["labels"] = serve["metadata"].get("labels", {}) | own
+    preflight = _pod(spec, image, "preflight")
+    container = preflight["containers"][0]
     container["args"] += ["--termination-log", "/dev/termination-log"]
     # Reading headers takes little; the engine's own size is judged, not used.
     container["resources"] = {
         "requests": {"cpu": "100m", "memory": "256Mi"},
         "limits": {"memory": "256Mi"},
     }
-    template = {
-        key: value for key, value in spec.template.get("spec", {}).items() if key != "containers"
+    return PinnedPods(serve, _ending(merge(preflight, _beside_containers(spec))))
+
+
+def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> PinnedPods:
+    """The pods of a revision that an earlier version of Penstock made and did not record.
+
+    The API server's defaults in it stay: a template without them is the same template.
+    """
+    template = deepcopy(live.body["spec"]["template"])
+    metadata = template["metadata"]
+    metadata.pop("creationTimestamp", None)
+    for label in (COHORT_LABEL, VARIANT_LABEL):
+        metadata["labels"].pop(label, None)
+    if live.variant:
+        template["spec"] = place(template["spec"], spec, _overrides(spec), amounts(spec))
+    image = PinnedPods(template, {}).image
+    return replace(pods_of(spec, revision, image), serve=template)
+
+
+def deployment(
+    spec: ServiceSpec, revision: str, pods: PinnedPods, cohort: str = "", variant: str = ""
+) -> Object:
+    """Without spec.replicas: that field has another manager. spec: as placed on the variant."""
+    side = {COHORT_LABEL: cohort, VARIANT_LABEL: variant}
+    side = {label: value for label, value in side.items() if value}
+    template = merge(pods.serve, {"metadata": {"labels": side}})
+    if variant:
+        template["spec"] = place(template["spec"], spec, _overrides(spec), amounts(spec))
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": deployment_name(spec, revision, cohort, variant),
+            "namespace": spec.namespace,
+            "labels": labels(spec, revision, SERVE) | side,
+            "annotations": {TEMPLATE_HASH: _hash(template)},
+            "ownerReferences": [owner(spec)],
+        },
+        "spec": {
+            "selector": {
+                "matchLabels": {SERVICE_LABEL: spec.name, REVISION_LABEL: revision} | side
+            },
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "progressDeadlineSeconds": 600,
+            "template": template,
+        },
     }
+
+
+def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str = "") -> Object:
+    """A pod that looks at the model once and says in its termination message what it found.
+
+    spec: as placed on the variant.
+    """
+    pod = pods.preflight
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -114,8 +145,29 @@ def preflight(spec: ServiceSpec, revision: str, image: str) -> Object:
             "labels": labels(spec, revision, PREFLIGHT),
             "ownerReferences": [owner(spec)],
         },
-        "spec": merge(pod, template) | {"restartPolicy": "Never"},
+        "spec": _ending(place(pod, spec, _beside_containers(spec))) if variant else pod,
     }
+
+
+def _overrides(spec: ServiceSpec) -> Object:
+    """What the user's template, or a variant, states of the pod's spec."""
+    found: Object = spec.template.get("spec", {})
+    return found
+
+
+def _ending(pod: Object) -> Object:
+    """A pod's spec that runs once, whatever the user's template says."""
+    return pod | {"restartPolicy": "Never"}
+
+
+def _beside_containers(spec: ServiceSpec) -> Object:
+    return {key: value for key, value in _overrides(spec).items() if key != "containers"}
+
+
+def _hash(template: Object) -> str:
+    """16 hexadecimal digits. Live objects are compared by it, for they have defaults as well, and a
+    field that is removed from the template cannot be told from one of those."""
+    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _serve_pod(spec: ServiceSpec, image: str) -> Object:
@@ -128,12 +180,9 @@ def _serve_pod(spec: ServiceSpec, image: str) -> Object:
         f"--port={ENGINE_PORT}",
         f"--shutdown-timeout={spec.drain_s}",
     ]
-    amounts = {"cpu": spec.cpu, "memory": spec.memory}
-    if spec.accelerator:
-        amounts[spec.accelerator[0]] = str(spec.accelerator[1])
     container |= {
         "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
-        "resources": {"requests": amounts, "limits": amounts},
+        "resources": amounts(spec),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         # Ten minutes for weights to be read, then quick to notice.
         "startupProbe": _probe("/ready", period_s=1, failures=600),
@@ -149,8 +198,7 @@ def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
     volume, path = _model_volume(spec.model_uri)
     env: list[Object] = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        {"name": "PENSTOCK_MEMORY_LIMIT_BYTES", "value": str(_memory_bytes(spec))},
-        {"name": "PENSTOCK_CPU_LIMIT", "value": str(_whole_cpus(spec))},
+        *envs(spec),
     ]
     return {
         "automountServiceAccountToken": False,
@@ -183,7 +231,7 @@ def _sizing_flags(spec: ServiceSpec) -> list[str]:
         f"--dtype={spec.dtype}",
         f"--gpu-memory-utilization={spec.memory_utilization}",
         "--enable-prefix-caching" if spec.prefix_caching else "--no-enable-prefix-caching",
-        f"--device={'cuda' if spec.accelerator else 'cpu'}",
+        device_flag(spec),
     ]
     if spec.seed is not None:
         flags.append(f"--seed={spec.seed}")
@@ -202,14 +250,6 @@ def _model_volume(uri: str) -> tuple[Object, str]:
         source: Object = {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
         return source, f"{MODEL_MOUNT}/{path}".rstrip("/")
     return {"hostPath": {"path": rest, "type": "Directory"}}, MODEL_MOUNT
-
-
-def _memory_bytes(spec: ServiceSpec) -> int:
-    return int(parse_quantity(spec.memory))
-
-
-def _whole_cpus(spec: ServiceSpec) -> int:
-    return max(1, int(parse_quantity(spec.cpu)))
 
 
 def _probe(path: str, *, period_s: int, failures: int) -> Object:

@@ -1,6 +1,6 @@
 """A ControllerRevision: what a revision of a service was made of."""
 
-from penstock.core.history import Revision
+from penstock.core.history import PODS_ANNOTATION, STABLE_ANNOTATION, Revision
 from penstock.core.manifests.engine import deployment_name, owner
 from penstock.core.service import (
     MANAGED_BY,
@@ -14,6 +14,11 @@ from penstock.core.service import (
 
 def controller_revision(spec: ServiceSpec, entry: Revision) -> Object:
     """Deleted with its service."""
+    annotations = {}
+    if entry.pods is not None:
+        annotations[PODS_ANNOTATION] = entry.pods.as_text()
+    if entry.was_stable:
+        annotations[STABLE_ANNOTATION] = "true"
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -25,6 +30,7 @@ def controller_revision(spec: ServiceSpec, entry: Revision) -> Object:
                 SERVICE_LABEL: spec.name,
                 REVISION_LABEL: entry.revision,
             },
+            "annotations": annotations,
             "ownerReferences": [owner(spec)],
         },
         "data": entry.shape,

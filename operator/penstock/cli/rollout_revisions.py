@@ -1,0 +1,145 @@
+"""The revisions of a service: show them, go back to one, or make another of the same spec."""
+
+from collections.abc import Awaitable, Callable
+
+from rich.table import Table
+
+from penstock.adapters.clock import wall
+from penstock.adapters.kube import Kube, Object
+from penstock.adapters.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
+from penstock.api.convert import SHAPING
+from penstock.cli.rollout_status import console, follow
+from penstock.core import history
+from penstock.core.history import Revision
+from penstock.core.service import SERVICE_LABEL
+from penstock.core.timestamps import timestamp
+from penstock.errors import Conflict
+
+MANAGER = "penstock-cli"
+# The operator writes to the status meanwhile, and each write is another version of the object.
+ATTEMPTS = 5
+
+
+class Refused(Exception):
+    """What was asked for makes no sense as things stand; the text says why."""
+
+
+async def show(kube: Kube, namespace: str, service: str) -> bool:
+    """Prints a table, latest first."""
+    body = await kube.get(INFERENCE_SERVICES, namespace, service)
+    status = body.get("status", {})
+    rollout = status.get("rollout") or {}
+    names = {
+        status.get("stableRevision"): "serves",
+        rollout.get("revision"): "is rolled out",
+        (rollout.get("rejected") or {}).get("revision"): "rejected",
+    }
+    table = Table("number", "revision", "", "engine image", "what is other than before")
+    entries = await _revisions(kube, namespace, body)
+    for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
+        changed = history.changes(earlier.shape, entry.shape) if earlier else ()
+        stands = names.get(entry.revision, "was stable" if entry.was_stable else "")
+        image = entry.pods.image if entry.pods else ""
+        table.add_row(str(entry.number), entry.revision, stands, image, ", ".join(changed))
+    console.print(table)
+    return True
+
+
+async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watch: bool) -> bool:
+    async def steps(body: Object) -> tuple[list[Object], str]:
+        wanted = _previous(body, await _revisions(kube, namespace, body), to)
+        steps = history.way_back(body["spec"], wanted.shape, SHAPING)
+        return steps, f"the spec is that of revision {wanted.revision} again"
+
+    await _patch(kube, namespace, service, steps)
+    return not watch or await follow(kube, namespace, service, watch=True)
+
+
+async def restart(kube: Kube, namespace: str, service: str, *, watch: bool) -> bool:
+    async def steps(body: Object) -> tuple[list[Object], str]:
+        _require_calm(body)
+        strategy = body["spec"].get("rollout", {}).get("strategy", "Rolling")
+        said = f"its pods will be replaced ({strategy}) by pods of the operator's current image"
+        return history.restart(body["spec"], timestamp(wall())), said
+
+    await _patch(kube, namespace, service, steps)
+    return not watch or await follow(kube, namespace, service, watch=True)
+
+
+async def _patch(
+    kube: Kube,
+    namespace: str,
+    service: str,
+    steps: Callable[[Object], Awaitable[tuple[list[Object], str]]],
+) -> None:
+    """Patches the service that `steps` has seen, or none: a change in between would be lost."""
+    for _ in range(ATTEMPTS):
+        body = await kube.get(INFERENCE_SERVICES, namespace, service)
+        patch, said = await steps(body)
+        metadata = body["metadata"]
+        seen = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+            # Told a version, the API server answers with a conflict if there is a later one.
+            {
+                "op": "replace",
+                "path": "/metadata/resourceVersion",
+                "value": metadata["resourceVersion"],
+            },
+        ]
+        try:
+            await kube.patch(INFERENCE_SERVICES, namespace, service, seen + patch, manager=MANAGER)
+        except Conflict:
+            continue
+        console.print(f"{service}: {said}")
+        return
+    raise Refused(f"{service} changes all the time: nothing is done; try again")
+
+
+def _require_calm(body: Object) -> None:
+    """Raises Refused in the middle of a rollout: a restart would take the unfinished revision back. Of a
+    service that never served there is nothing to take back."""
+    status = body.get("status", {})
+    rollout = status.get("rollout") or {}
+    if rollout.get("revision") and status.get("stableRevision"):
+        name = body["metadata"]["name"]
+        raise Refused(
+            f"{name} is {rollout['phase']}: revision {rollout['revision']} is rolled out. Wait for "
+            f"its end (kubectl penstock rollout status {name} --watch), or promote or abort it first"
+        )
+
+
+def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision:
+    """The revision to go back to. Raises Refused."""
+    name, status = body["metadata"]["name"], body.get("status", {})
+    if to is not None:
+        for entry in entries:
+            if entry.revision == to:
+                return entry
+        raise Refused(f"{name} has no revision {to} in its history")
+    if status.get("observedGeneration") != body["metadata"]["generation"]:
+        raise Refused(
+            f"the operator has not read the last change of {name} yet: try again, or say --to REVISION"
+        )
+    rollout = status.get("rollout") or {}
+    rejected = (rollout.get("rejected") or {}).get("revision")
+    current = rollout.get("revision") or rejected or status.get("stableRevision")
+    wanted = history.previous(entries, current)
+    if wanted is None:
+        others = [entry.revision for entry in entries if entry.revision != current]
+        known = f"say --to with one of {', '.join(others)}" if others else "there is no other"
+        raise Refused(f"no other revision of {name} is known to have been stable: {known}")
+    return wanted
+
+
+async def _revisions(kube: Kube, namespace: str, body: Object) -> list[Revision]:
+    """Latest first."""
+    name, uid = body["metadata"]["name"], body["metadata"]["uid"]
+    found, _ = await kube.list(
+        CONTROLLER_REVISIONS, namespace, labelSelector=f"{SERVICE_LABEL}={name}"
+    )
+    owned = [
+        Revision.of(each)
+        for each in found
+        if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", []))
+    ]
+    return sorted(owned, key=lambda each: -each.number)

@@ -1,0 +1,170 @@
+"""Revisions at a real API server, over an upgrade of the operator and by a person's word."""
+
+import pytest
+
+from penstock.adapters.resources import (
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    REPLICA_SETS,
+)
+from penstock.cli import rollout_revisions
+from penstock.core.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
+from penstock.core.manifests import engine as manifests
+from penstock.core.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def upgrade(stand, monkeypatch):
+    """`upgrade()`: from now on an operator whose default image and whose manifests are others."""
+
+    def make():
+        monkeypatch.setattr(manifests, "PRE_STOP_S", 7)
+        stand.reconciler = stand.make_reconciler(stand.kube, "penstock-2")
+
+    return make
+
+
+async def forget(stand):
+    """Leaves what a version of Penstock has left that recorded no pods and no hashes."""
+    for resource, names in (
+        (CONTROLLER_REVISIONS, (PODS_ANNOTATION, STABLE_ANNOTATION)),
+        (DEPLOYMENTS, (TEMPLATE_HASH,)),
+    ):
+        for each in (await stand.kube.list(resource, stand.namespace))[0]:
+            name, nothing = each["metadata"]["name"], dict.fromkeys(names)
+            patch = {"metadata": {"annotations": nothing}}
+            await stand.kube.merge(resource, stand.namespace, name, patch, manager="test")
+
+
+async def engines(stand):
+    """uid -> image of the engine pods, and the number of templates that each Deployment had."""
+    pods = {
+        pod["metadata"]["uid"]: pod["spec"]["containers"][0]["image"]
+        for pod in await stand.pods()
+        if pod["metadata"]["labels"][ROLE_LABEL] == SERVE
+    }
+    sets, _ = await stand.kube.list(REPLICA_SETS, stand.namespace)
+    return pods, sorted(each["metadata"]["name"] for each in sets)
+
+
+async def records(stand):
+    found, _ = await stand.kube.list(CONTROLLER_REVISIONS, stand.namespace)
+    return {entry.revision: entry for entry in map(Revision.of, found)}
+
+
+async def settle(stand, steps=8):
+    """What an operator does that has nothing to do."""
+    for _ in range(steps):
+        await stand.step()
+        assert stand.error is None
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+async def test_an_upgrade_in_the_middle_of_a_canary_replaces_no_pod(stand, upgrade, is_recorded):
+    await stand.create(rollout={"strategy": "Canary"})
+    await stand.until_phase("Stable")
+    await stand.change(engine={"seed": 1})
+    await stand.until_phase("Judging")
+    await settle(stand)
+    if not is_recorded:
+        await forget(stand)
+    before = await engines(stand)
+    assert len(before[1]) == 3  # stable, its control, the canary
+
+    upgrade()
+    await settle(stand)
+
+    assert await engines(stand) == before
+    status = await stand.status()
+    entries = await records(stand)
+    assert {entry.pods.image for entry in entries.values()} == {"penstock"}
+    assert {r for r, e in entries.items() if e.was_stable} == {status["stableRevision"]}
+    found, _ = await stand.kube.list(DEPLOYMENTS, stand.namespace)
+    assert all(each["metadata"]["annotations"].get(TEMPLATE_HASH) for each in found)
+
+    revision = status["candidateRevision"]
+    await stand.order("promote", revision)
+    await stand.until_phase("Stable")
+    await settle(stand)
+    pods, _ = await engines(stand)
+    assert set(pods.values()) == {"penstock"}
+
+
+@pytest.mark.parametrize("strategy", ["Canary", "BlueGreen", "Rolling", "Recreate"])
+async def test_a_restart_takes_the_image_and_undo_gives_it_back(stand, upgrade, strategy, capsys):
+    kept = {"blueGreen": {"previousKept": "0s"}} if strategy == "BlueGreen" else {}
+    await stand.create(rollout={"strategy": strategy, **kept})
+    await stand.until_phase("Stable")
+    old = (await stand.status())["stableRevision"]
+    upgrade()
+
+    await rollout_revisions.restart(stand.kube, stand.namespace, "chat", watch=False)
+    assert f"({strategy})" in capsys.readouterr().out
+    first = {"Recreate": "Stopping", "Rolling": "Replacing"}.get(strategy, "Starting")
+    await stand.step()
+    assert (await stand.status())["rollout"]["phase"] == first
+    with pytest.raises(rollout_revisions.Refused, match="promote or abort it first"):
+        await rollout_revisions.restart(stand.kube, stand.namespace, "chat", watch=False)
+    if strategy == "Canary":
+        await stand.until_phase("Judging")
+        await stand.order("promote", (await stand.status())["candidateRevision"])
+    await stand.until(lambda: _serves(stand, "penstock-2"))
+    new = (await stand.status())["stableRevision"]
+    assert new != old
+
+    await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    await stand.step()
+    if strategy == "Canary":
+        await stand.until_phase("Judging")
+        await stand.order("promote", (await stand.status())["candidateRevision"])
+    await stand.until(lambda: _serves(stand, "penstock"))
+    assert (await stand.status())["stableRevision"] == old
+    assert RESTARTED_AT not in str((await stand.body())["spec"])
+
+
+async def _serves(stand, image):
+    await stand.step()
+    pods, _ = await engines(stand)
+    phase = (await stand.status())["rollout"]["phase"]
+    return phase == "Stable" and set(pods.values()) == {image}
+
+
+async def test_undo_passes_over_the_rejected_and_refuses_a_spec_that_changed(stand, monkeypatch):
+    await stand.create()
+    await stand.until_phase("Stable")
+    first = (await stand.status())["stableRevision"]
+    await stand.change(engine={"seed": 1})
+    await stand.until_phase("Replacing")
+    await stand.order("abort", (await stand.status())["candidateRevision"])
+    await stand.until_phase("Rejected")
+    await stand.change(engine={"seed": 2})
+    await stand.until_phase("Replacing")
+    await stand.until_phase("Stable")
+    await settle(stand)
+    assert (await stand.status())["stableRevision"] != first
+
+    await stand.change(engine={"seed": 3})  # nobody has read it yet
+    with pytest.raises(rollout_revisions.Refused, match="not read the last change"):
+        await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    await stand.change(engine={"seed": 2})
+    await settle(stand)
+
+    # Another write comes between reading and patching, once.
+    read, writes = stand.kube.get, []
+
+    async def get(*args):
+        body = await read(*args)
+        if not writes:
+            writes.append("note")
+            note = {"metadata": {"annotations": {"note": "x"}}}
+            await stand.kube.merge(INFERENCE_SERVICES, *stand.key, note, manager="test")
+        return body
+
+    monkeypatch.setattr(stand.kube, "get", get)
+    await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
+    body = await stand.body()
+    assert body["spec"].get("engine", {}).get("seed", 0) == 0
+    assert body["metadata"]["annotations"]["note"] == "x"
