@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Moves, ScheduledSequence
-from penstock_engine.lora.checkpoint import Adapter, Factors
+from penstock_engine.lora.checkpoint import Factors
 from penstock_engine.models.shard import Layout
 from penstock_engine.parallel.messages import (
     MAX_MESSAGE_BYTES,
     AddAdapter,
+    AddFactors,
     Channel,
     Forward,
     Logits,
@@ -73,29 +74,25 @@ def test_moves_arrive_as_they_were(saves: object, restores: object, forks: objec
     assert carried(Move(moves)) == Move(moves)
 
 
-def test_an_adapter_arrives_with_its_tensors() -> None:
-    pairs = {
-        name: Factors(torch.rand(2, 3), torch.rand(5, 2).to(torch.bfloat16))
-        for name in ("x.y", "z")
-    }
-    arrived = carried(AddAdapter("ü", Adapter(2, pairs)))
-    assert isinstance(arrived, AddAdapter)
-    assert (arrived.name, arrived.adapter.rank) == ("ü", 2)
-    assert arrived.adapter.factors.keys() == pairs.keys()
-    for name, pair in pairs.items():
-        assert torch.equal(arrived.adapter.factors[name].a, pair.a)
-        assert torch.equal(arrived.adapter.factors[name].b, pair.b)
+def test_factors_arrive_as_they_were() -> None:
+    pair = Factors(torch.rand(2, 3), torch.rand(5, 2).to(torch.bfloat16))
+    arrived = carried(AddFactors("x.ü", pair))
+    assert isinstance(arrived, AddFactors)
+    assert arrived.target == "x.ü"
+    assert torch.equal(arrived.factors.a, pair.a)
+    assert torch.equal(arrived.factors.b, pair.b)
 
 
 @pytest.mark.parametrize(
-    "message", [PART, Report("failed", "BadWeights", "ü"), Logits(64), RemoveAdapter("ü")]
+    "message",
+    [PART, Report("failed", "BadWeights", "ü"), Logits(64), AddAdapter("ü", 2), RemoveAdapter("ü")],
 )
 def test_others_arrive_as_they_were(message: Message) -> None:
     assert carried(message) == message
 
 
 @given(
-    st.sampled_from([b"P", b"R", b"A", b"D", b"M", b"F", b"L", b"?"]),
+    st.sampled_from([b"P", b"R", b"T", b"A", b"D", b"M", b"F", b"L", b"?"]),
     st.binary(max_size=64) | st.sampled_from([b"{}", b"[]", b'{"layout": 5}', b'{"state": "x"}']),
 )
 def test_what_is_no_message_is_a_value_error_or_reads_as_itself(
@@ -114,6 +111,13 @@ def test_a_message_that_is_too_long_is_not_read() -> None:
         ours.sendall(struct.pack("=cI", b"F", MAX_MESSAGE_BYTES + 1))
         with pytest.raises(ValueError, match="a message of"):
             Channel(theirs).receive()
+
+
+def test_a_message_that_is_too_long_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock_engine.parallel.messages.MAX_MESSAGE_BYTES", 3)
+    encode(RemoveAdapter("abc"))
+    with pytest.raises(ValueError, match="a message of 4 bytes"):
+        encode(RemoveAdapter("abcd"))
 
 
 @pytest.mark.parametrize("sent", [b"", b"F", encode(Logits(3))[:-1]])

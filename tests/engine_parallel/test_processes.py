@@ -1,8 +1,11 @@
 """Real processes: what they compute, who can reach them, and how they end."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +177,72 @@ def test_what_is_wrong_with_the_part_of_another_rank_is_told(
         load(tmp_path, Layout(1, 2))
     assert caught.value.reason == "BadWeights"
     assert workers() == []
+
+
+def test_an_adapter_larger_than_a_message_is_added(
+    family_dir: Callable[[str], Path],
+    make_adapter: Callable[[Mapping[str, tuple[int, int]]], Adapter],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of rank 256 for an 8B model is larger than the 1 GiB that a message may have."""
+    with closing(load(family_dir("qwen3"), Layout(2))) as runner:
+        adapter = make_adapter(runner.adapters.targets)
+        limit_bytes = adapter.num_bytes // 4
+        monkeypatch.setattr("penstock_engine.parallel.messages.MAX_MESSAGE_BYTES", limit_bytes)
+        runner.adapters.add("a", adapter)
+        outputs, _ = generate(runner, adapter="a", temperature=0.0)
+    alone = load(family_dir("qwen3"), ONE_RANK)
+    alone.adapters.add("a", adapter)
+    assert outputs == generate(alone, adapter="a", temperature=0.0)[0]
+
+
+def wait_for_line(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    deadline_s = time.monotonic() + END_TIMEOUT_S
+    while text not in caplog.text:
+        assert time.monotonic() < deadline_s, caplog.text
+        time.sleep(0.05)
+
+
+def test_a_stopped_worker_is_logged_while_rank_0_waits(
+    family_dir: Callable[[str], Path],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock_engine.parallel.workers.SLOW_STEP_S", 0.5)
+    caplog.set_level("INFO")
+    with closing(load(family_dir("qwen3"), Layout(2))) as runner:
+        expected, _ = generate(runner)
+        [worker] = workers()
+        worker.suspend()
+        with ThreadPoolExecutor(1) as threads:
+            outputs = threads.submit(generate, runner)
+            wait_for_line(caplog, "rank 1 is stopped")
+            wait_for_line(caplog, "a step has taken more than")
+            assert not outputs.done()
+            worker.resume()
+            assert outputs.result(END_TIMEOUT_S)[0] == expected
+        wait_for_line(caplog, "rank 1 is no longer stopped")
+    stopped = [line for line in caplog.messages if "is stopped" in line]
+    assert len(stopped) == 1
+
+
+def test_a_stopped_worker_does_not_hold_up_what_is_sent_for_ever(
+    family_dir: Callable[[str], Path],
+    make_adapter: Callable[[Mapping[str, tuple[int, int]]], Adapter],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """More than a socket's buffer holds: the send itself has to give up."""
+    monkeypatch.setattr("penstock_engine.parallel.workers.STEP_TIMEOUT", timedelta(seconds=0.5))
+    with closing(load(family_dir("qwen3"), Layout(2))) as runner:
+        adapter = make_adapter(runner.adapters.targets)
+        [worker] = workers()
+        worker.suspend()
+
+        def add_many() -> None:
+            for index in range(100):
+                runner.adapters.add(str(index), adapter)
+
+        with pytest.raises(RunnerLost, match="out of step") as caught:
+            add_many()
+        assert isinstance(caught.value.__cause__, TimeoutError)
+        assert workers() == []

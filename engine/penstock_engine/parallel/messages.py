@@ -1,7 +1,8 @@
 """What rank 0 and its workers tell each other, each message a type of its own.
 
     rank 0 -> worker    Part, once; then AddAdapter, RemoveAdapter, Move, Forward and Logits, in the
-                        order in which it does the same itself
+                        order in which it does the same itself. The Factors of an adapter go ahead
+                        of its AddAdapter, one message for each product
     worker -> rank 0    Report: joining, then ready or failed; nothing afterwards
 
 On the wire: one byte for the type, four for the length, then JSON; for what is sent in every step,
@@ -19,18 +20,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Moves, ScheduledSequence
-from penstock_engine.lora.checkpoint import Adapter, Factors
+from penstock_engine.lora.checkpoint import Factors
 from penstock_engine.models.shard import Layout
 from penstock_engine.runner_config import RunnerConfig
 
 HEADER = struct.Struct("=cI")
-# A hundred times what a step has to say of a million tokens.
+# A hundred times what a step has to say of a million tokens, and thirty times the factors of the
+# largest product of a 70B model at rank 512 (28672 + 8192 inputs and outputs of 16 bits).
 MAX_MESSAGE_BYTES = 1 << 30
 # Only rank 0 samples.
 UNSAMPLED = SamplingParams(max_tokens=1)
@@ -57,9 +58,19 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class AddFactors:
+    """Of one product of the adapter that the next AddAdapter names."""
+
+    target: str
+    factors: Factors
+
+
+@dataclass(frozen=True, slots=True)
 class AddAdapter:
+    """Of the factors that have arrived since the last one."""
+
     name: str
-    adapter: Adapter
+    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +97,7 @@ class Logits:
     num_rows: int
 
 
-Message = Part | Report | AddAdapter | RemoveAdapter | Move | Forward | Logits
+Message = Part | Report | AddFactors | AddAdapter | RemoveAdapter | Move | Forward | Logits
 
 
 class Channel:
@@ -118,13 +129,16 @@ class Channel:
 
 
 def encode(message: Message) -> bytes:
+    """Raises ValueError when it is longer than a receiver reads."""
     match message:
         case Part():
             kind, payload = b"P", json.dumps(asdict(message), default=str).encode()
         case Report():
             kind, payload = b"R", json.dumps(asdict(message)).encode()
-        case AddAdapter(name, adapter):
-            kind, payload = b"A", _pack_adapter(name, adapter)
+        case AddFactors(target, factors):
+            kind, payload = b"T", _pack_factors(target, factors)
+        case AddAdapter(name, rank):
+            kind, payload = b"A", _pack_json([name, rank])
         case RemoveAdapter(name):
             kind, payload = b"D", name.encode()
         case Move(moves):
@@ -133,6 +147,8 @@ def encode(message: Message) -> bytes:
             kind, payload = b"F", _pack_chunks(sequences)
         case Logits(num_rows):
             kind, payload = b"L", struct.pack("=I", num_rows)
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise ValueError(f"a message of {len(payload)} bytes")
     return HEADER.pack(kind, len(payload)) + payload
 
 
@@ -146,8 +162,10 @@ def decode(kind: bytes, payload: bytes) -> Message:
                 return Report(**json.loads(payload))
             case b"F":
                 return Forward(tuple(_unpack_chunks(payload)))
+            case b"T":
+                return _unpack_factors(payload)
             case b"A":
-                return _unpack_adapter(payload)
+                return AddAdapter(*_unpack_json(payload)[0])
             case b"D":
                 return RemoveAdapter(payload.decode())
             case b"M":
@@ -169,19 +187,14 @@ def _unpack_part(payload: bytes) -> Part:
     return Part(**{**fields, "config": RunnerConfig(**config)})
 
 
-def _pack_adapter(name: str, adapter: Adapter) -> bytes:
-    tensors: dict[str, torch.Tensor] = {}
-    for target, pair in adapter.factors.items():
-        tensors |= {f"{target}.a": pair.a, f"{target}.b": pair.b}
-    return _pack_json([name, adapter.rank]) + save(tensors)
+def _pack_factors(target: str, factors: Factors) -> bytes:
+    return _pack_json([target]) + save({"a": factors.a, "b": factors.b})
 
 
-def _unpack_adapter(payload: bytes) -> AddAdapter:
-    (name, rank), rest = _unpack_json(payload)
+def _unpack_factors(payload: bytes) -> AddFactors:
+    (target,), rest = _unpack_json(payload)
     tensors = load(rest)
-    targets = {target.removesuffix(".a") for target in tensors if target.endswith(".a")}
-    factors = {t: Factors(tensors[f"{t}.a"], tensors[f"{t}.b"]) for t in targets}
-    return AddAdapter(name, Adapter(rank, factors))
+    return AddFactors(target, Factors(tensors["a"], tensors["b"]))
 
 
 def _pack_chunks(sequences: Sequence[ScheduledSequence]) -> bytes:

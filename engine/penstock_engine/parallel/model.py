@@ -6,7 +6,7 @@ rank 0 has hidden states and logits
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from penstock_engine.models.shard import shards
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.parallel.messages import (
     AddAdapter,
+    AddFactors,
     Forward,
     Logits,
     Message,
@@ -82,7 +83,7 @@ class ParallelModel:
     def move(self, moves: Moves) -> None:
         """As PagedModel.move. Raises RunnerLost."""
         if moves != NO_MOVES:
-            with self.told(Move(moves)):
+            with self.told([Move(moves)]):
                 self._model.move(moves)
 
     def forward(
@@ -90,12 +91,12 @@ class ParallelModel:
     ) -> torch.Tensor:
         """As PagedModel.forward, without awaited tokens. Raises RunnerLost."""
         assert drawn is None, "the other ranks have no drawn tokens"
-        with self.told(Forward(sequences)):
+        with self.told([Forward(sequences)]):
             return self._model.forward(sequences)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As PagedModel.logits. Raises RunnerLost."""
-        with self.told(Logits(len(hidden)), self._layout.tensor):
+        with self.told([Logits(len(hidden))], self._layout.tensor):
             if self._group is not None:
                 hidden = self._group.broadcast(hidden)
             return self._model.logits(hidden)
@@ -109,16 +110,18 @@ class ParallelModel:
         return None if self._model.adapters is None else SpreadAdapters(self, self._model.adapters)
 
     @contextmanager
-    def told(self, message: Message, num_ranks: int | None = None) -> Iterator[None]:
-        """Around what rank 0 does while the others, or those below num_ranks, do what message says.
+    def told(self, messages: Iterable[Message], num_ranks: int | None = None) -> Iterator[None]:
+        """Around what rank 0 does while the others, or those below num_ranks, do what messages say.
 
         Raises RunnerLost, which is what every failure in here amounts to.
         """
         if self._is_lost:
             raise RunnerLost("the ranks of the model have ended")
         try:
-            self._workers.send(message, num_ranks or self._layout.num_ranks)
-            yield
+            with self._workers.step():
+                for message in messages:
+                    self._workers.send(message, num_ranks or self._layout.num_ranks)
+                yield
         except Exception as error:
             self._is_lost = True
             statuses = self._workers.close()
@@ -143,12 +146,13 @@ class SpreadAdapters:
 
     def add(self, name: str, adapter: Adapter) -> None:
         """As Adapters.add. Raises RunnerLost."""
-        with self._model.told(AddAdapter(name, adapter)):
+        factors = (AddFactors(target, pair) for target, pair in adapter.factors.items())
+        with self._model.told([*factors, AddAdapter(name, adapter.rank)]):
             self._own.add(name, adapter)
 
     def remove(self, name: str) -> None:
         """As Adapters.remove. Raises RunnerLost."""
-        with self._model.told(RemoveAdapter(name)):
+        with self._model.told([RemoveAdapter(name)]):
             self._own.remove(name)
 
 

@@ -17,9 +17,11 @@ import threading
 import torch
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.parallel.messages import (
     AddAdapter,
+    AddFactors,
     Channel,
     Forward,
     Logits,
@@ -78,10 +80,14 @@ def work(channel: Channel, part: Part) -> None:
 
 @torch.inference_mode()
 def serve(channel: Channel, model: PagedModel, group: ProcessGroup | None) -> None:
+    factors: dict[str, Factors] = {}
     while True:
         match channel.receive():
-            case AddAdapter(name, adapter) if model.adapters is not None:
-                model.adapters.add(name, adapter)
+            case AddFactors(target, pair):
+                factors[target] = pair
+            case AddAdapter(name, rank) if model.adapters is not None:
+                model.adapters.add(name, Adapter(rank, factors))
+                factors = {}
             case RemoveAdapter(name) if model.adapters is not None:
                 model.adapters.remove(name)
             case Move(moves):

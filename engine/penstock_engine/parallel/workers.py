@@ -1,26 +1,34 @@
 """The processes of all ranks but the first, which starts them, leads them and ends them.
 
 A worker lives as long as its socket: when rank 0 closes it, or dies in whatever way, the worker
-ends; and when a worker dies, rank 0 sees it at once.
+ends; and when a worker dies, rank 0 sees it at once. A worker that is stopped (SIGSTOP, a debugger)
+and a step that takes long are logged while rank 0 waits for them.
 """
 
 import logging
+import os
 import select
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.parallel.messages import Channel, Message, Part, Report, encode
+from penstock_engine.parallel.ranks import STEP_TIMEOUT
 
 logger = logging.getLogger(__name__)
 
 # What a worker has for its own end, once its socket is closed.
 END_TIMEOUT_S = 5
+# How often stopped workers and slow steps are looked for; a log line about them is this late.
+WATCH_INTERVAL_S = 1.0
+# A step that takes longer is logged. Prompts on a CPU take seconds.
+SLOW_STEP_S = 30.0
 
 
 class Worker:
@@ -48,6 +56,16 @@ class Worker:
         if report.state == "failed":
             raise ModelError(report.reason, report.message)
 
+    def is_stopped(self) -> bool:
+        """Whether it is stopped by a signal and can be continued."""
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            return False
+        options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        try:
+            return os.waitid(os.P_PID, self.process.pid, options) is not None
+        except ChildProcessError:  # it has ended
+            return False
+
     def describe_end(self) -> str:
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_TIMEOUT_S)
@@ -71,13 +89,19 @@ class Workers:
         self._workers: list[Worker] = []
         self._watching: threading.Thread | None = None
         self._is_closed = False
+        self._step_started_s: float | None = None
 
     def start(self, part: Part) -> None:
         self._workers.append(Worker(part))
 
     def wait_until(self, state: Literal["joining", "ready"]) -> None:
         """Raises ModelError."""
+        waits = Waits()
         for worker in self._workers:
+            report = select.poll()
+            report.register(worker.channel.socket, select.POLLIN)
+            while not report.poll(WATCH_INTERVAL_S * 1000):
+                waits.log(self._workers, None)
             worker.wait_until(state)
 
     def send(self, message: Message, num_ranks: int) -> None:
@@ -86,8 +110,22 @@ class Workers:
         for worker in self._workers[: num_ranks - 1]:
             worker.channel.socket.sendall(data)
 
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around what rank 0 and the workers do together: logged when it takes long."""
+        self._step_started_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self._step_started_s = None
+
     def watch(self, on_death: Callable[[], None]) -> None:
-        """on_death: called at most once, on a thread of its own, when a worker ends by itself."""
+        """on_death: called at most once, on a thread of its own, when a worker ends by itself.
+
+        From now on, a worker that reads nothing for STEP_TIMEOUT fails what is sent to it.
+        """
+        for worker in self._workers:
+            worker.channel.socket.settimeout(STEP_TIMEOUT.total_seconds())
         self._watching = threading.Thread(
             target=self._watch, args=(on_death,), name="worker-watch", daemon=True
         )
@@ -111,7 +149,39 @@ class Workers:
         by_fd = {worker.channel.socket.fileno(): worker for worker in self._workers}
         for fd in by_fd:
             hang_ups.register(fd, 0)
-        [(fd, _), *_] = hang_ups.poll()
+        waits = Waits()
+        while not (ended := hang_ups.poll(WATCH_INTERVAL_S * 1000)):
+            waits.log(self._workers, self._step_started_s)
         if not self._is_closed:
-            logger.error("%s", by_fd[fd].describe_end())
+            logger.error("%s", by_fd[ended[0][0]].describe_end())
             on_death()
+
+
+class Waits:
+    """Log lines about what rank 0 waits for: one for each worker's stop and for each slow step."""
+
+    def __init__(self) -> None:
+        self._stopped: set[int] = set()
+        self._logged_step_s: float | None = None
+
+    def log(self, workers: Sequence[Worker], step_started_s: float | None) -> None:
+        stopped = {worker.rank for worker in workers if worker.is_stopped()}
+        for rank in stopped - self._stopped:
+            logger.error(
+                "the process of rank %d is stopped: the engine waits for it, and ends after %s; "
+                "SIGCONT continues it",
+                rank,
+                STEP_TIMEOUT,
+            )
+        for rank in self._stopped - stopped:
+            logger.info("the process of rank %d is no longer stopped", rank)
+        self._stopped = stopped
+        if step_started_s is None or step_started_s == self._logged_step_s:
+            return
+        if time.monotonic() - step_started_s > SLOW_STEP_S:
+            logger.warning(
+                "a step has taken more than %.0f s: one of %d ranks is slow or hangs",
+                SLOW_STEP_S,
+                len(workers) + 1,
+            )
+            self._logged_step_s = step_started_s
