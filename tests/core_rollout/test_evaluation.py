@@ -112,3 +112,21 @@ def test_a_second_try_waits_for_the_first_ones_job_to_go(judged):
     del judged.jobs[name]
     assert look(judged) == "Judging"
     assert judged.jobs[name].uid != first.uid
+
+
+def test_it_is_made_for_a_pod_that_is_ready(make_world):
+    world = make_world(desired=2)
+    rollout = RolloutSpec(strategy="Canary", evaluation=EvaluationSpec(image="e"))
+    world.spec = replace(world.spec, rollout=rollout)
+    world.run()
+    new, _ = world.change()
+    world.verdict = Continue("on", 0.1)
+    world.until("Judging")
+    canary = {pod.name: pod for pod in world.serving() if pod.revision == new}
+    world.pods |= {name: replace(pod, is_ready=False) for name, pod in canary.items()}
+    world.reconcile()
+    assert all(pod.address for pod in canary.values())
+    assert not world.jobs
+    world.pods |= canary
+    world.reconcile()
+    assert [job.revision for job in world.jobs.values()] == [new]

@@ -49,3 +49,23 @@ def test_a_record_of_another_trial_or_no_record_at_all_is_nothing():
     assert from_record(record, "d2") is None
     for other in (None, {}, {**record, "version": 1}, {**record, "more": 1}):
         assert from_record(other, "d1") is None
+
+
+def test_a_shift_is_told_with_bounds_on_both_sides_once_there_is_some_data():
+    state = begin(SPEC)
+    assert all("low" not in said and "high" not in said for said in evidence(SPEC, state)[:1])
+    arms = {}
+    for shift in (0.0, 0.2):
+        moments = Moments.of([shift + 0.01 * (n % 5) for n in range(40)])
+        arms[shift] = Arm(
+            requests=40, ttft=(moments, *EMPTY_BINS[1:]), tpot=(moments, *EMPTY_TPOT_BINS[1:]),
+            output=moments,
+        )  # fmt: skip
+    for _ in range(12):
+        _, state = judge(SPEC, state, Block(length_s=10.0, canary=arms[0.2], control=arms[0.0]))
+    said = next(each for each in evidence(SPEC, state) if each["metric"] == "TTFT")
+    estimate = state.ttft.estimate()
+    radius = estimate.radius(SPEC.log_tolerance, SPEC.alpha)
+    assert said["low"] == float(f"{math.expm1(estimate.difference - radius):.4g}")
+    assert said["high"] == float(f"{math.expm1(estimate.difference + radius):.4g}")
+    assert said["low"] < said["effect"] < said["high"]

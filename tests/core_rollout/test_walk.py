@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.canary.verdict import Accept
+from penstock.core.rollout.state import RolloutState
 
 ACCEPT = Accept("it is as good")
 
@@ -166,3 +167,9 @@ def test_back_to_what_serves_is_calm_though_nothing_was_rejected(begun):
     world.change(seed=0)
     assert world.run()[-1] == "Stable"
     assert (world.rollout.stable, world.rollout.rejected) == (old, None)
+
+
+def test_a_status_without_a_rollout_is_of_what_serves_or_of_a_service_that_is_new():
+    assert RolloutState.of({}, 5.0) is None
+    serving = RolloutState.of({"stableRevision": "a" * 8}, 5.0)
+    assert serving == RolloutState("Rolling", "Stable", 5.0, "it serves", "a" * 8, None, 1)
