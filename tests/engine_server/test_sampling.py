@@ -100,8 +100,10 @@ def test_chat_logprobs(client: httpx.Client) -> None:
         assert entry["logprob"] <= 0
 
 
-@pytest.mark.parametrize("stop", [None, "e"])
-def test_streamed_logprobs_are_the_whole_ones(client: httpx.Client, stop: str | None) -> None:
+@pytest.mark.parametrize("stop", [None, "e", ["never said, however long", " nor this"]])
+def test_streamed_logprobs_are_the_whole_ones(
+    client: httpx.Client, stop: str | list[str] | None
+) -> None:
     """None is lost where text is held back for a stop string or a half character."""
     body = {"max_tokens": 20, "seed": 4, "logprobs": 2, "stop": stop}
     whole = complete(client, **body)["choices"][0]["logprobs"]
@@ -111,7 +113,7 @@ def test_streamed_logprobs_are_the_whole_ones(client: httpx.Client, stop: str | 
     ) as answer:  # fmt: skip
         lines = [line.removeprefix("data: ") for line in answer.iter_lines() if line]
     parts = [json.loads(line)["choices"][0]["logprobs"] for line in lines[:-1]]
-    for name in ("tokens", "token_logprobs", "top_logprobs"):
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
         streamed = [value for part in parts for value in part[name]]
         assert streamed == whole[name]
 

@@ -1,16 +1,16 @@
 """Choices as OpenAI's JSON: whole answers and streams, for completions and chat."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from penstock_engine.server.answer_form import AnswerForm
 from penstock_engine.server.chat_view import ChatView
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator, Piece, joined
+from penstock_engine.server.json_text import JsonText, encode_line
 from penstock_engine.server.logprobs import (
     Spell,
     chat_logprobs,
@@ -22,12 +22,13 @@ from penstock_engine.wire import SSE_DONE, SSE_END, SSE_PREFIX
 
 Kind = Literal["chat", "completion"]
 Json = dict[str, Any]
+T = TypeVar("T")
 
 # One entry for each chunk; a choice that has ended; one that has failed.
 Item = bytes | RequestError | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """One request's answer, streamed or whole. created: seconds since the epoch."""
 
@@ -37,10 +38,24 @@ class Answer:
     choices: list[Choice]
     created: int
     has_prompt_details: bool = True
+    _spell: Spell = field(init=False)
 
-    async def whole(self) -> Json:
-        """The complete body. Raises RequestError."""
-        bodies = await _all_or_none([self._collect(choice) for choice in self.choices])
+    def __post_init__(self) -> None:
+        as_ids = self.generator.request.return_tokens_as_token_ids
+        self._spell = speller(self.generator.tokenizer, as_ids=as_ids)
+
+    async def collect(self) -> list[list[Piece]]:
+        """All pieces of each choice. Raises RequestError."""
+        return await _all_or_none([self._collect(choice) for choice in self.choices])
+
+    async def _collect(self, choice: Choice) -> list[Piece]:
+        async with aclosing(self.generator.pieces(choice)) as pieces:
+            return [piece async for piece in pieces]
+
+    def body(self, collected: list[list[Piece]]) -> Json:
+        """The complete body. CPU work that grows with the answer, to be done off the event loop."""
+        wholes = [joined(pieces) for pieces in collected]
+        bodies = [self._whole(*each) for each in zip(self.choices, wholes, strict=True)]
         name = "chat.completion" if self.kind == "chat" else "text_completion"
         body = self._head(name) | {"choices": bodies, "usage": self._usage(self.choices)}
         if self.kind == "chat":
@@ -49,9 +64,7 @@ class Answer:
                 body["prompt_token_ids"] = self.choices[0].prompt
         return body
 
-    async def _collect(self, choice: Choice) -> Json:
-        async with aclosing(self.generator.pieces(choice)) as pieces:
-            whole = joined([piece async for piece in pieces])
+    def _whole(self, choice: Choice, whole: Piece) -> Json:
         body: Json = {
             "index": choice.index,
             "logprobs": self._logprobs(choice, whole, 0),
@@ -78,12 +91,12 @@ class Answer:
         skip = request.skip_special_tokens
         return self.generator.tokenizer.decode(choice.prompt, skip_special_tokens=skip)
 
-    def _prompt_logprobs(self, choice: Choice) -> list[Json | None] | None:
+    def _prompt_logprobs(self, choice: Choice) -> list[JsonText | None] | None:
         top = self.generator.request.prompt_logprobs
         return None if top is None else prompt_logprobs(choice.prompt_logprobs, top, self._spell)
 
     def _logprobs(self, choice: Choice, piece: Piece, offset: int) -> Json | None:
-        """offset: characters of the text before this piece."""
+        """offset: characters of the tokens before this piece."""
         if self.generator.request.num_logprobs is None:
             return None
         if self.kind == "chat":
@@ -92,11 +105,6 @@ class Answer:
             return completion_logprobs(piece.logprobs, piece.token_ids, offset, self._spell)
         told = (None, *choice.prompt_logprobs, *piece.logprobs)
         return completion_logprobs(told, [*choice.prompt, *piece.token_ids], 0, self._spell)
-
-    @property
-    def _spell(self) -> Spell:
-        as_ids = self.generator.request.return_tokens_as_token_ids
-        return speller(self.generator.tokenizer, as_ids=as_ids)
 
     async def stream(self) -> AsyncGenerator[bytes]:
         """Server-sent events; none exists before the first token does.
@@ -141,7 +149,8 @@ class Answer:
                     event = self._delta(choice, piece, offset, view)
                     if event:
                         items.put_nowait(event)
-                    offset += len(piece.text)
+                    if self.generator.request.num_logprobs is not None:
+                        offset += sum(len(self._spell(token)) for token in piece.token_ids)
             items.put_nowait(None)
         except RequestError as error:
             items.put_nowait(error)
@@ -204,7 +213,7 @@ class Answer:
         }
 
 
-async def _all_or_none(work: list[Coroutine[Any, Any, Json]]) -> list[Json]:
+async def _all_or_none(work: list[Coroutine[Any, Any, T]]) -> list[T]:
     """All results; when one fails or this is cancelled, the others are cancelled and waited for."""
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
@@ -216,8 +225,7 @@ async def _all_or_none(work: list[Coroutine[Any, Any, Json]]) -> list[Json]:
 
 
 def frame(body: Json) -> bytes:
-    # ASCII: some clients split lines at more characters than the standard names.
-    return SSE_PREFIX + json.dumps(body, separators=(",", ":")).encode() + SSE_END
+    return SSE_PREFIX + encode_line(body) + SSE_END
 
 
 def usage(choices: list[Choice]) -> Json:

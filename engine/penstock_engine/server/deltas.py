@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.json_text import JsonText, to_text
 from penstock_engine.wire import SSE_DONE, SSE_PREFIX
 
 PartKind = Literal["reasoning", "text", "call"]
@@ -16,7 +17,8 @@ PartKind = Literal["reasoning", "text", "call"]
 class Part:
     """More of a block: of reasoning, of text, or of the arguments of a call.
 
-    index: which call of several. id and name: of a call that begins here. logprobs: of the text.
+    index: which call of several. id and name: of a call that begins here. logprobs: of the text, one
+    for each token.
     """
 
     kind: PartKind
@@ -24,7 +26,7 @@ class Part:
     index: int = 0
     id: str = ""
     name: str = ""
-    logprobs: list[Json] = field(default_factory=list)
+    logprobs: list[JsonText] = field(default_factory=list)
 
     def is_of(self, other: "Part | None") -> bool:
         """Whether it goes on with the block that `other` is of."""
@@ -65,13 +67,19 @@ def _chunk(body: Json) -> Chunk:
     )
 
 
+def _as_text(entry: Json | JsonText) -> JsonText:
+    """Text needs less memory than objects, and a stream's last events hold those of all tokens."""
+    return entry if isinstance(entry, JsonText) else to_text(entry)
+
+
 def parts(message: Json, logprobs: Json | None = None) -> Iterator[Part]:
     """Of a delta or a whole message of OpenAI's chat form, in the order they are said."""
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if reasoning:
         yield Part("reasoning", reasoning)
     if message.get("content"):
-        yield Part("text", message["content"], logprobs=(logprobs or {}).get("content") or [])
+        told = (logprobs or {}).get("content") or ()
+        yield Part("text", message["content"], logprobs=list(map(_as_text, told)))
     for number, call in enumerate(message.get("tool_calls") or ()):
         function: Json = call.get("function") or {}
         yield Part(

@@ -1,7 +1,6 @@
 """How one route writes its requests and answers. OpenAI's chat and completions are what the engine
 speaks; the other routes are translations to chat and back."""
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ from fastapi.responses import Response
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import parse
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import encode_line
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.wire import SSE_END, SSE_PREFIX
 
@@ -53,5 +53,4 @@ class OpenAIDialect:
 def named_event(body: Json) -> bytes:
     """An event with the name that its `type` has: Anthropic's and the Responses API's way."""
     name: str = body["type"]
-    data = json.dumps(body, separators=(",", ":")).encode()
-    return b"event: " + name.encode() + b"\n" + SSE_PREFIX + data + SSE_END
+    return b"event: " + name.encode() + b"\n" + SSE_PREFIX + encode_line(body) + SSE_END

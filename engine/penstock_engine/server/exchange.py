@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from penstock_engine.server.answer_form import constrain
 from penstock_engine.server.answers import Answer
@@ -16,6 +16,7 @@ from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator
 from penstock_engine.server.intake import read_body, take_in
+from penstock_engine.server.json_text import encode
 from penstock_engine.server.request_log import log_line, write
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.server.served import Served
@@ -70,7 +71,9 @@ async def _respond(
         has_prompt_details=served.options.enable_prompt_tokens_details,
     )
     if not request.stream:
-        return JSONResponse(dialect.whole(await answer.whole()))
+        collected = await answer.collect()
+        text = await asyncio.to_thread(lambda: encode(dialect.whole(answer.body(collected))))
+        return Response(text, media_type="application/json")
     events = dialect.events(answer.stream())
     try:
         # Only now is it certain that there will be an answer, and so that its status is 200.

@@ -1,9 +1,14 @@
-"""Log-probabilities as OpenAI's JSON: of chat, of completions, and vLLM's of the prompt."""
+"""Log-probabilities as OpenAI's JSON: of chat, of completions, and vLLM's of the prompt.
+
+Each token's entry is JSON text as soon as it is made (json_text.py).
+"""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from penstock_engine.core.step import TokenLogprobs
+from penstock_engine.server.json_text import JsonText, to_text
 from penstock_engine.tokens import Tokenizer
 
 Json = dict[str, Any]
@@ -14,17 +19,22 @@ LEAST = -9999.0
 
 
 def speller(tokenizer: Tokenizer, *, as_ids: bool) -> Spell:
-    """How a token is named: by its text or, with return_tokens_as_token_ids, by its number."""
+    """How a token is named: by its text or, with return_tokens_as_token_ids, by its number.
+
+    For one request: each token is decoded once, however often it is among the best.
+    """
     if as_ids:
         return lambda token_id: f"token_id:{token_id}"
-    return lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False)
+    return cache(lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False))
 
 
 def chat_logprobs(told: Sequence[TokenLogprobs], spell: Spell) -> Json:
     return {
         "content": [
-            _chat_token(one.token_id, one.logprob, spell)
-            | {"top_logprobs": [_chat_token(token, value, spell) for token, value in one.top]}
+            to_text(
+                _chat_token(one.token_id, one.logprob, spell)
+                | {"top_logprobs": [_chat_token(token, value, spell) for token, value in one.top]}
+            )
             for one in told
         ]
     }
@@ -48,7 +58,7 @@ def completion_logprobs(
         "tokens": texts,
         "text_offset": offsets,
         "token_logprobs": [one and max(one.logprob, LEAST) for one in told],
-        "top_logprobs": [one and _by_text(one, spell) for one in told],
+        "top_logprobs": [one and to_text(_by_text(one, spell)) for one in told],
     }
 
 
@@ -60,7 +70,7 @@ def _by_text(one: TokenLogprobs, spell: Spell) -> dict[str, float]:
     return values
 
 
-def prompt_logprobs(told: Sequence[TokenLogprobs], top: int, spell: Spell) -> list[Json | None]:
+def prompt_logprobs(told: Sequence[TokenLogprobs], top: int, spell: Spell) -> list[JsonText | None]:
     """vLLM's shape: nothing for the first token, then an object by token id."""
 
     def entry(token: int, value: float, rank: int) -> Json:
@@ -69,11 +79,13 @@ def prompt_logprobs(told: Sequence[TokenLogprobs], top: int, spell: Spell) -> li
     return [
         None,
         *(
-            {str(one.token_id): entry(one.token_id, one.logprob, one.rank)}
-            | {
-                str(token): entry(token, value, rank)
-                for rank, (token, value) in enumerate(one.top[:top], start=1)
-            }
+            to_text(
+                {str(one.token_id): entry(one.token_id, one.logprob, one.rank)}
+                | {
+                    str(token): entry(token, value, rank)
+                    for rank, (token, value) in enumerate(one.top[:top], start=1)
+                }
+            )
             for one in told
         ),
     ]

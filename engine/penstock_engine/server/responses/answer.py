@@ -1,5 +1,6 @@
 """Chat answers as those of the Responses API, whole and streamed."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -9,7 +10,7 @@ from fastapi.responses import Response
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import checked, read_object, request_of
 from penstock_engine.server.chat_request import ChatCompletionRequest
-from penstock_engine.server.deltas import chunks, parts
+from penstock_engine.server.deltas import Chunk, chunks, parts
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.responses.items import finished, item, response
@@ -46,9 +47,17 @@ class ResponsesDialect:
         stream = ResponseStream(self._begun)
         async with aclosing(chunks(events)) as read:
             async for chunk in read:
-                for body in stream.push(chunk):
-                    yield named_event(body)
+                if stream.goes_on(chunk):
+                    events_of_chunk = _named(stream, chunk)
+                else:  # an item ends, and its events hold all of it
+                    events_of_chunk = await asyncio.to_thread(_named, stream, chunk)
+                for event in events_of_chunk:
+                    yield event
 
     def refusal(self, error: RequestError) -> Response:
         param = PARAMS.get(error.param or "", error.param)
         return RequestError(error.status, error.message, param=param).response()
+
+
+def _named(stream: ResponseStream, chunk: Chunk) -> list[bytes]:
+    return [named_event(body) for body in stream.push(chunk)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Chunk, Part
+from penstock_engine.server.json_text import JsonText
 from penstock_engine.server.responses.items import content_part, failed, finished, item
 
 
@@ -16,13 +17,20 @@ class ResponseStream:
         self._response = response
         self._num_events = 0
         self._output: list[Json] = []
-        self._open: Part | None = None  # with all of its text so far
+        self._open: Part | None = None  # without its text and logprobs
+        self._texts: list[str] = []  # of the open item
+        self._logprobs: list[JsonText] = []
         self._finish_reason: str | None = None
 
     def push(self, chunk: Chunk) -> Iterator[Json]:
         for event in self._events(chunk):
             yield event | {"sequence_number": self._num_events}
             self._num_events += 1
+
+    def goes_on(self, chunk: Chunk) -> bool:
+        """Whether a chunk only adds to the open item."""
+        is_end = chunk.finish_reason is not None or chunk.error is not None
+        return not is_end and bool(chunk.parts) and all(p.is_of(self._open) for p in chunk.parts)
 
     def _events(self, chunk: Chunk) -> Iterator[Json]:
         if chunk.error is not None:
@@ -53,11 +61,8 @@ class ResponseStream:
                 yield self._said("response.content_part.added", part=content_part(self._open))
         if not part.text:
             return
-        self._open = replace(
-            self._open,
-            text=self._open.text + part.text,
-            logprobs=self._open.logprobs + part.logprobs,
-        )
+        self._texts.append(part.text)
+        self._logprobs += part.logprobs
         match part.kind:
             case "reasoning":
                 yield self._said("response.reasoning_text.delta", delta=part.text)
@@ -71,7 +76,8 @@ class ResponseStream:
     def _close(self) -> Iterator[Json]:
         if self._open is None:
             return
-        part = self._open
+        part = self._open = replace(self._open, text="".join(self._texts), logprobs=self._logprobs)
+        self._texts, self._logprobs = [], []
         match part.kind:
             case "reasoning":
                 yield self._said("response.reasoning_text.done", text=part.text)

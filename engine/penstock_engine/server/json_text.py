@@ -1,0 +1,71 @@
+"""JSON text of answers, encoded in pieces.
+
+json.dumps keeps all other threads from running until a whole body is written: 0.7 s for 32,000 tokens
+with 20 log-probabilities each. Millions of dicts stop them once more whenever garbage is collected. So
+entries of long lists are encoded as they are made, and bodies are put together from pieces.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+# Scalars of one list that are encoded in one call, which takes less than a millisecond.
+MAX_SCALARS = 1024
+
+_ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_utf8 = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+class JsonText(str):
+    """A value that is JSON text already. It holds no containers for the garbage collector to visit."""
+
+    __slots__ = ()
+
+
+def to_text(value: Any) -> JsonText:
+    """A small value as ASCII text. Raises ValueError for a number that is not finite."""
+    return JsonText(_ascii.encode(value))
+
+
+def encode(value: Any) -> bytes:
+    """A body as UTF-8. Raises ValueError for a number that is not finite."""
+    return "".join(_pieces(value, _utf8)).encode()
+
+
+def encode_line(value: Any) -> bytes:
+    """An event of a stream as ASCII, since some clients split lines at more characters than the
+    standard names. Raises ValueError for a number that is not finite."""
+    return "".join(_pieces(value, _ascii)).encode()
+
+
+def _pieces(value: Any, encoder: json.JSONEncoder) -> Iterator[str]:
+    if isinstance(value, JsonText):
+        yield value
+    elif isinstance(value, dict):
+        separator = "{"
+        for key, inner in value.items():
+            yield f"{separator}{encoder.encode(str(key))}:"
+            yield from _pieces(inner, encoder)
+            separator = ","
+        yield "}" if value else "{}"
+    elif isinstance(value, (list, tuple)):
+        yield from _list_pieces(value, encoder)
+    else:
+        yield encoder.encode(value)
+
+
+def _list_pieces(values: list[Any] | tuple[Any, ...], encoder: json.JSONEncoder) -> Iterator[str]:
+    separator = "["
+    entries = iter(values)
+    while some := list(islice(entries, MAX_SCALARS)):
+        yield separator
+        separator = ","
+        if any(isinstance(entry, (dict, list, tuple, JsonText)) for entry in some):
+            for number, entry in enumerate(some):
+                if number:
+                    yield ","
+                yield from _pieces(entry, encoder)
+        else:
+            yield encoder.encode(some)[1:-1]
+    yield "]" if values else "[]"

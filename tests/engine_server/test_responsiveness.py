@@ -1,0 +1,123 @@
+"""The event loop serves others while the body of one large answer is built."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock_engine.core.step import Sampled, Step, TokenLogprobs
+from penstock_engine.server.answers import frame
+from penstock_engine.server.bodies import read_object
+from penstock_engine.server.responses import answer as responses
+from penstock_engine.server.responses.answer import ResponsesDialect
+from penstock_engine.tokens import Tokenizer
+
+GIVE_UP_S = 30
+MESSAGES = [{"role": "user", "content": "x"}]
+
+
+def told(token_id: int) -> TokenLogprobs:
+    return TokenLogprobs(token_id, -0.5, 1, ((token_id, -0.5), (6, -1.0)))
+
+
+class TellingRunner:
+    """Draws 5 and tells log-probabilities of whatever asks for them."""
+
+    def run(self, step: Step) -> dict[str, Sampled]:
+        results = {}
+        for s in step.sequences:
+            prompt = list(s.history[s.start + 1 : min(s.end + 1, s.num_prompt_tokens)])
+            logprobs = () if s.sampling.logprobs is None else (told(5),)
+            asked = s.sampling.prompt_logprobs is not None
+            results[s.request_id] = Sampled(
+                (5,) if s.is_sampled else (),
+                logprobs=logprobs if s.is_sampled else (),
+                prompt_logprobs=tuple(map(told, prompt)) if asked else (),
+            )
+        return results
+
+
+class HeldTokenizer(Tokenizer):
+    """Spells no token of log-probabilities before it is let go."""
+
+    def __init__(self, model_dir: Path) -> None:
+        super().__init__(model_dir)
+        self.is_held, self.may_go_on = threading.Event(), threading.Event()
+        self.spelled: Counter[int] = Counter()
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        if not skip_special_tokens:
+            self.is_held.set()
+            assert self.may_go_on.wait(GIVE_UP_S), "nobody was served meanwhile"
+            self.spelled.update(ids)
+        return super().decode(ids, skip_special_tokens=skip_special_tokens)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/completions", {"prompt": [7] * 40, "logprobs": 2}),
+        ("/v1/completions", {"prompt": [7] * 40, "logprobs": 2, "echo": True}),
+        ("/v1/completions", {"prompt": [[7] * 40] * 3, "prompt_logprobs": 2}),
+        ("/v1/chat/completions", {"messages": MESSAGES, "logprobs": True, "top_logprobs": 2}),
+        ("/v1/chat/completions", {"messages": MESSAGES, "prompt_logprobs": 2}),
+    ],
+    ids=["completion", "echo", "prompt", "chat", "chat-prompt"],
+)
+async def test_health_is_answered_while_logprobs_are_written(
+    around: Any, model_dir: Path, path: str, body: dict[str, Any]
+) -> None:
+    """And each token is spelled once, however often it is among the best."""
+    tokenizer = HeldTokenizer(model_dir)
+    async with around(TellingRunner, tokenizer=tokenizer) as client:
+        asked = asyncio.create_task(client.post(path, json=body | {"max_tokens": 9}))
+        assert await asyncio.to_thread(tokenizer.is_held.wait, GIVE_UP_S)
+        health = await client.get("/health")
+        is_written = asked.done()
+        tokenizer.may_go_on.set()
+        answer = await asked
+    assert (health.status_code, is_written, answer.status_code) == (200, False, 200)
+    assert "logprob" in answer.text
+    assert set(tokenizer.spelled.values()) == {1}
+
+
+async def test_the_loop_turns_while_the_end_of_a_response_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its last events hold the text and the log-probabilities of the whole answer."""
+    dialect = ResponsesDialect("id", 0)
+    dialect.read(b'{"model": "m", "input": "x"}', {})
+    loop, named = asyncio.get_running_loop(), responses.named_event
+
+    def held(body: dict[str, Any]) -> bytes:
+        if body["type"].endswith((".done", ".completed")):
+            turned = threading.Event()
+            loop.call_soon_threadsafe(turned.set)
+            assert turned.wait(GIVE_UP_S), "the loop did not turn"
+        return named(body)
+
+    async def chat() -> AsyncGenerator[bytes]:
+        entry = {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []}
+        for text, reason in (("a", None), ("a", None), ("a", "stop")):
+            delta = {"content": text}
+            choice = {
+                "index": 0, "delta": delta, "logprobs": {"content": [entry]}, "finish_reason": reason,
+            }  # fmt: skip
+            yield frame({"id": "chatcmpl-id", "model": "m", "choices": [choice]})
+        usage = {"prompt_tokens": 1, "completion_tokens": 3, "total_tokens": 4}
+        yield frame({"id": "chatcmpl-id", "model": "m", "choices": [], "usage": usage})
+
+    monkeypatch.setattr(responses, "named_event", held)
+    events = [event async for event in dialect.events(chat())]
+    bodies = [read_object(event.split(b"data: ", 1)[1]) for event in events]
+    assert [body["type"] for body in bodies[-4:-1]] == [
+        "response.output_text.done", "response.content_part.done", "response.output_item.done",
+    ]  # fmt: skip
+    (item,) = bodies[-1]["response"]["output"]
+    assert item["content"][0]["text"] == "aaa"
+    assert len(item["content"][0]["logprobs"]) == 3
+    assert item["content"][0]["logprobs"][0]["bytes"] == [97]
