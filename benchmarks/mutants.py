@@ -1,6 +1,5 @@
 """Which faults the tests would not notice: mutants drawn at random, each against its group's tests.
 
-    pip install coverage
     python benchmarks/mutants.py --seed 7 --per-group 25
 
 One fault at a time is put into a copy of the tree. The tests that ran its statement come first, then
@@ -13,6 +12,7 @@ import difflib
 import json
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import coverage
 from mutations import Mutation, mutations_of
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +30,8 @@ CORE, GATEWAY = "operator/penstock/core", "operator/penstock/gateway"
 ENGINE = "engine/penstock_engine"
 # A mutant that never ends is noticed too: three times what the group takes, and this.
 SPARE_S = 60.0
+# And one whose lists never stop growing.
+MAX_DATA_BYTES = 6 << 30
 # pytest's exit codes: all passed; no test was selected.
 PASSED, NO_TESTS = 0, 5
 
@@ -92,8 +95,6 @@ class Tests:
 
     def trace(self) -> None:
         """Runs them once with coverage. Raises SystemExit when one fails without any fault."""
-        import coverage  # noqa: F401 - only a campaign needs it
-
         config = self.tree / ".coveragerc"
         config.write_text("[run]\ndynamic_context = test_function\n")
         tracer = ("-m", "coverage", "run", f"--rcfile={config}", f"--data-file={self._data}")
@@ -122,8 +123,6 @@ class Tests:
 
     def _that_run(self, mutant: Mutant) -> list[str]:
         """Test functions that ran the statement, at most 40 of them: few at first are fast."""
-        import coverage
-
         data = coverage.CoverageData(str(self._data))
         data.read()
         lines = data.contexts_by_lineno(str(self.tree / mutant.path))
@@ -141,9 +140,13 @@ class Tests:
         }
         ended = subprocess.run(
             [sys.executable, *command, *flags, *tests], cwd=self.tree, env=environment,
-            capture_output=True, text=True, timeout=limit_s, check=False,
+            capture_output=True, text=True, timeout=limit_s, check=False, preexec_fn=_bound_memory,
         )  # fmt: skip
         return ended.returncode, ended.stdout + ended.stderr
+
+
+def _bound_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
 
 
 def drawn(tree: Path, name: str, num: int, seed: int) -> list[Mutant]:
