@@ -65,9 +65,20 @@ def test_as_many_go_as_an_engine_gives_their_first_tokens_in_time(policy, expect
     assert [name for name, _ in order(line(*requests, policy=policy), 0.0, engine())] == expected
 
 
-def test_who_is_late_goes_behind_those_in_time():
-    late, in_time = request("late", -2.0, 100), request("new", 0.0, 100)
-    assert [n for n, _ in order(line(late, in_time), 0.0, engine())] == ["new", "late"]
+@pytest.mark.parametrize("now", [0.0, 1e6])
+def test_who_is_late_goes_behind_those_in_time(now):
+    """Whatever the clock says."""
+    late, in_time = request("late", now - 2.0, 100), request("new", now, 100)
+    assert [n for n, _ in order(line(late, in_time), now, engine())] == ["new", "late"]
+
+
+@pytest.mark.parametrize("policy", ["deadline", "fcfs"])
+@pytest.mark.parametrize("now", [0.0, 1e6])
+@pytest.mark.parametrize(("tokens", "goes"), [(899, True), (901, False)])
+def test_a_tenth_of_the_objective_is_left(tokens, goes, now, policy):
+    """1,000 tokens a second; one token before it makes the engine one that is asked at all."""
+    admission = line(request("a", now, tokens), policy=policy)
+    assert bool(order(admission, now, engine(prefill_tokens=1e-9))) is goes
 
 
 def test_late_ones_leave_half_of_the_objective_to_those_that_come_in_time():

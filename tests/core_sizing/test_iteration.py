@@ -3,10 +3,11 @@
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from penstock.core.signals import EngineReading, Histogram
-from penstock.core.sizing.iteration import CHANGED_AFTER, Fit, IterationModel, Window
+from penstock.core.sizing.iteration import CHANGED_AFTER, FORGETTING, Fit, IterationModel, Window
 
 TRUE = IterationModel(base_s=0.016, prefill_token_s=64e-6, sequence_s=50e-6, kv_token_s=70e-9)
 WRONG = IterationModel(base_s=0.025, prefill_token_s=40e-6, sequence_s=80e-6, kv_token_s=40e-9)
@@ -84,6 +85,44 @@ def test_a_belief_of_another_order_of_magnitude_is_soon_overruled(factor: float)
     for window in windows(TRUE, 20, 2, noise=0):
         said = fit.model.time_s(window.prefill_tokens, window.sequences, window.kv_tokens)
         assert said == pytest.approx(window.time_s, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_overruled"),
+    [(0.45, True), (0.55, False), (1.0, False), (1.9, False), (2.1, True)],
+)
+def test_the_first_window_overrules_a_belief_that_is_wrong_by_a_factor_of_two(
+    factor: float, is_overruled: bool
+) -> None:
+    """By scaling all of it; one that is about right is only corrected, mostly in what the window shows."""
+    window = Window(40, 0.0, 1.0, 0.0, factor * TRUE.time_s(0.0, 1.0, 0.0))
+    fit = Fit.around(TRUE).after(window)
+    assert fit.windows == 1
+    scaled = fit.model.prefill_token_s == pytest.approx(factor * TRUE.prefill_token_s)
+    assert scaled == (is_overruled or factor == 1.0)
+    # A window that says nothing of prompts changes nothing of theirs, but when all is scaled.
+    assert is_overruled or fit.model.prefill_token_s == TRUE.prefill_token_s
+
+
+def test_the_fit_is_that_of_weighted_least_squares() -> None:
+    """Recursive or at once: the minimum of squared relative errors, of which each step fades the older
+    ones and the belief that it began with."""
+    noise, count = 0.01, 8
+    seen = windows(TRUE, count, 5, noise=0.0)
+    features = np.array([(1.0, w.prefill_tokens, w.sequences, w.kv_tokens) for w in seen])
+    times = np.array([w.time_s for w in seen])
+    ages = np.arange(count - 1, -1, -1)
+    roots = np.sqrt(FORGETTING**ages / noise) / times
+    faded = FORGETTING ** ((count - 1) / 2)
+    believed = [faded / (0.5 * term) for term in WRONG.terms]
+    rows = np.vstack([np.diag(believed), features * roots[:, None]])
+    wanted = np.concatenate([np.array(believed) * WRONG.terms, times * roots])
+    expected, *_ = np.linalg.lstsq(rows * np.array(WRONG.terms), wanted)  # in alike numbers
+    fit = Fit.around(WRONG)
+    for window in seen:
+        fit = replace(fit.after(window), noise=noise)
+    assert fit.windows == count
+    assert fit.model.terms == pytest.approx(expected * WRONG.terms, rel=1e-6)
 
 
 def reading(at_s: float, running: int, tokens: int, seconds: float) -> EngineReading:

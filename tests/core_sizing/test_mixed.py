@@ -55,6 +55,12 @@ def test_counts(replicas, numbers, total, counts) -> None:
     assert need(replicas, *numbers).counts(total) == counts
 
 
+@pytest.mark.parametrize(("total", "counts"), [(3, (1, 2)), (2, (0, 2)), (1, (0, 1)), (0, (0, 0))])
+def test_fewer_than_the_need_takes_go_down_to_nothing(total: int, counts: tuple[int, int]) -> None:
+    """As a bound that is lowered asks for it: below one of each variant, too."""
+    assert need((2, 2), 4.0, 2.0).counts(total) == counts
+
+
 def test_a_decision_has_the_mix_and_its_price() -> None:
     made = need((1, 0), 2.6, 1.3)
     total, note = made.replicas(2.0, made.horizon_s)

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.signals import EngineReading, GatewayReading, Histogram, Observation, PodView
 from penstock.core.sizing.capacity import Mix
 from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.queue import MEMORY_S, PRESSED_S, Pressure, Queue
+from penstock.core.sizing.queue import BRIEF, MEMORY_S, PRESSED_S, Pressure, Queue
 
 MODEL = IterationModel(0.02, 1e-4, 1e-4, 1e-7)
 MIX = Mix(200, 200, 100)
@@ -103,6 +103,16 @@ def test_when_a_queue_asks(found: Queue, after_s: float | None) -> None:
     if after_s is not None:
         assert asks(after_s + 2)
         assert not asks(after_s - 2)
+
+
+@pytest.mark.parametrize(
+    ("drain_s", "is_queue"), [(BRIEF * TTFT_S, False), (1.01 * BRIEF * TTFT_S, True)]
+)
+def test_a_queue_takes_more_than_a_part_of_the_objective(*, drain_s: float, is_queue: bool) -> None:
+    found = replace(queue([engine(16, waiting=20)]), drain_s=drain_s)
+    pressure = Pressure().after(found, 1.0, TTFT_S, STARTUP_S)
+    assert (pressure.since_s is not None) == is_queue
+    assert (pressure.wave.since_s is not None) == is_queue
 
 
 def test_a_queue_that_went_begins_anew() -> None:

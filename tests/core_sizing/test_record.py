@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.signals import PodView
-from penstock.core.sizing.record import Learned, from_record, to_record
+from penstock.core.sizing.record import NOTABLE_SHARE, Learned, from_record, to_record
 from penstock.core.sizing.silence import Silence
 from penstock.core.sizing.watch import Watch
 
@@ -118,6 +118,28 @@ def test_what_is_worth_a_write(learned: Learned) -> None:
     assert not notable(noisier, is_idle=True)
     assert notable(replace(learned, start_ups_s=(*learned.start_ups_s, 5.0)))
     assert notable(replace(learned, silence=Silence(100.0, 5.0), level=2.0), is_idle=True)
+
+
+@pytest.mark.parametrize("side", [1, -1])
+@pytest.mark.parametrize("what", ["fit", "prompt", "output", "noise"])
+def test_a_change_is_measured_by_what_is_written(learned: Learned, what: str, side: int) -> None:
+    """Up or down by 15 %, of the old value: a growth by 16 % is notable, though it is 14 % of the new."""
+
+    def changed(share: float) -> Learned:
+        factor = 1 + side * share
+        fit, demand = learned.watch.fit, learned.demand
+        changes: dict[str, Any] = {
+            "fit": {
+                "watch": replace(learned.watch, fit=replace(fit, model=fit.model.times(factor)))
+            },
+            "prompt": {"prompt": replace(learned.prompt, value=factor * learned.prompt.value)},
+            "output": {"output": replace(learned.output, value=factor * learned.output.value)},
+            "noise": {"demand": replace(demand, noise=factor * demand.noise)},
+        }
+        return replace(learned, **changes[what])
+
+    assert changed(NOTABLE_SHARE + 0.01).is_notable(learned, is_idle=False)
+    assert not changed(NOTABLE_SHARE - 0.01).is_notable(learned, is_idle=False)
 
 
 def test_the_first_record_is_written_when_there_is_something_to_say(live: Any) -> None:
