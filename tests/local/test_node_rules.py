@@ -14,6 +14,7 @@ from penstock.local.node.environment import (
 )
 from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
 from penstock.local.node.probe import ProbeSpec, ProbeState
+from penstock.local.node.unsupported import unsupported
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"a": "b"}},
@@ -96,6 +97,65 @@ def test_an_environment_from_every_source() -> None:
         "BASE": "x", "P_one": "1", "IP": "127.1.2.3", "L": "b", "MEM": str(2**30), "CPU": "2",
         "KEY": "v", "URL": "http://127.1.2.3",
     }  # fmt: skip
+
+
+def test_only_stated_values_are_expanded_as_the_kubelet_does() -> None:
+    """A password is no template, and what the machine has set is not known."""
+    odd = "pa$$word-$(HOME)-$(A)"
+    container = {
+        "envFrom": [{"secretRef": {"name": "s"}}, {"configMapRef": {"name": "cm"}}],
+        "env": [
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "MAP", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "m"}}},
+            {"name": "LABEL", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['odd']"}}},
+            {"name": "A", "value": "1"},
+            {"name": "B", "value": "$(A) $(m) $(HOST) $(HOME) $(PATH) $(LATER) $$(A) $(A"},
+            {"name": "LATER", "value": "2"},
+        ],
+    }
+    pod = POD | {"metadata": POD["metadata"] | {"labels": {"odd": odd}}}
+    env = environment(container, pod, {"HOST": "h"}, {"cm": {"m": odd}}, {"s": {"k": odd}})
+    assert {env[name] for name in ("k", "m", "KEY", "MAP", "LABEL")} == {odd}
+    assert env["B"] == f"1 {odd} h $(HOME) $(PATH) $(LATER) $(A) $(A"
+
+
+def test_a_nul_byte_is_refused_by_name() -> None:
+    container = {"env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}
+    with pytest.raises(ConfigError, match="K holds a NUL byte"):
+        environment(container, POD, {}, {}, {"s": {"k": "a\0b"}})
+
+
+@pytest.mark.parametrize(
+    ("spec", "lost"),
+    [
+        ({}, []),
+        ({"containers": [{"name": "c", "livenessProbe": {"httpGet": {"port": 1}}}]}, []),
+        (
+            {"containers": [{"name": "c", "readinessProbe": {"grpc": {"port": 1}}}]},
+            ["spec.containers[c].readinessProbe.grpc"],
+        ),
+        (
+            {"initContainers": [{"name": "i", "restartPolicy": "Always"}]},
+            ["spec.initContainers[i].restartPolicy"],
+        ),
+        (
+            {"containers": [{"name": "c", "stdin": True, "tty": True, "volumeDevices": [{}]}]},
+            ["spec.containers[c].stdin", "spec.containers[c].tty",
+             "spec.containers[c].volumeDevices"],
+        ),
+        ({"readinessGates": [{}]}, ["spec.readinessGates"]),
+        ({"hostAliases": [{}], "resourceClaims": [{}]}, ["spec.hostAliases", "spec.resourceClaims"]),
+        ({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "secret": {}}]}, []),
+        ({"volumes": [{"name": "v", "nfs": {}}]}, ["spec.volumes[v].nfs"]),
+        (
+            {"volumes": [{"name": "v", "projected": {"sources": [
+                {"secret": {}}, {"clusterTrustBundle": {}}]}}]},
+            ["spec.volumes[v].projected.clusterTrustBundle"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_node_does_not_offer_is_named(spec: dict[str, Any], lost: list[str]) -> None:
+    assert unsupported({"spec": {"containers": []} | spec}) == lost
 
 
 def test_what_is_missing_is_named() -> None:

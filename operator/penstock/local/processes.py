@@ -5,14 +5,20 @@ carries the id belongs to the cluster, whatever crashed before: no pid file can 
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import psutil
 
+from penstock.adapters.clock import sleep
+
 CLUSTER_ID = "PENSTOCK_LOCAL_CLUSTER_ID"
 COMPONENT = "PENSTOCK_LOCAL_COMPONENT"
 CONTAINER = "PENSTOCK_LOCAL_CONTAINER"  # namespace/pod/container
+POD_UID = "PENSTOCK_LOCAL_POD_UID"
+
+# A process that starts others faster than they are killed is left alone.
+MAX_KILL_ROUNDS, KILL_PAUSE_S = 100, 0.05
 
 POD = "pod"  # the component that every container belongs to
 
@@ -47,13 +53,24 @@ def is_alive(process: psutil.Process) -> bool:
 
 def find(cluster_id: str, component: str | None = None) -> list[psutil.Process]:
     """The living processes of a cluster, or those of one component."""
+    wanted = {CLUSTER_ID: cluster_id} | ({COMPONENT: component} if component else {})
+    return _marked(wanted)
+
+
+def find_in_pod(pod_uid: str, container: str | None = None) -> list[psutil.Process]:
+    """The living processes of a pod, or of one container (namespace/pod/container) of it.
+
+    Also those that left their session, as long as they keep their environment.
+    """
+    return _marked({POD_UID: pod_uid} | ({CONTAINER: container} if container else {}))
+
+
+def _marked(wanted: Mapping[str, str]) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
             environment = process.environ()
-            if environment.get(CLUSTER_ID) != cluster_id:
-                continue
-            if component is not None and environment.get(COMPONENT) != component:
+            if any(environment.get(name) != value for name, value in wanted.items()):
                 continue
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
@@ -80,6 +97,17 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
     for process in left:
         _signal(process, kill=True)
     psutil.wait_procs(left, timeout=10)
+
+
+def kill(found: Callable[[], list[psutil.Process]]) -> None:
+    """SIGKILL for what `found` finds, until it finds nothing: they may start others meanwhile."""
+    for _ in range(MAX_KILL_ROUNDS):
+        left = found()
+        if not left:
+            return
+        for process in left:
+            _signal(process, kill=True)
+        sleep(KILL_PAUSE_S)  # not waited for: children are their event loop's to reap
 
 
 def _signal(process: psutil.Process, *, kill: bool) -> None:

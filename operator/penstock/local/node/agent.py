@@ -59,7 +59,7 @@ class NodeAgent:
         left = processes.find(self._cluster.cluster_id, processes.POD)
         await asyncio.to_thread(processes.end, left, grace_s=1.0)
         async with asyncio.TaskGroup() as group:
-            logs = await serve_logs(self._cluster, self._pods)
+            logs = await serve_logs(self._cluster, self._pods, self._is_over)
             tasks = [
                 group.create_task(self._register_and_beat()),
                 group.create_task(self._pods.run()),
@@ -91,6 +91,7 @@ class NodeAgent:
 
     def _end(self, worker: PodWorker, grace_s: float) -> None:
         if any(task.get_name() == worker.uid for task in self._endings):
+            worker.shorten(grace_s)
             return
         task = asyncio.create_task(self._stop_and_remove(worker, grace_s), name=worker.uid)
         self._endings.add(task)
@@ -107,6 +108,10 @@ class NodeAgent:
                 await asyncio.sleep(1)
         shutil.rmtree(worker.folder, ignore_errors=True)
         self._workers.pop(worker.uid, None)
+
+    def _is_over(self, uid: str, container: str) -> bool:
+        worker = self._workers.get(uid)
+        return worker is None or worker.is_over(container)
 
     def _address(self, pod: Object) -> str:
         """127.N.x.y, each given once before any is given again."""

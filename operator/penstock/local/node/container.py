@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 
+from penstock.local import processes
 from penstock.local.node.environment import expand, rewrite_paths
 from penstock.local.node.probe import ProbeSpec
 
@@ -24,27 +25,28 @@ MAX_LOG_TAIL_BYTES = 2048  # the kubelet's cap when the log stands in for the me
 class Container:
     """One run of a container as a process group of its own.
 
-    `env` is complete, `inherited` the part of it that the pod does not state, `mounts` maps the
-    container's paths to folders here. Output goes to `log`.
+    env: the variables that the pod states. machine: those that it may set otherwise. marks: those
+    that it cannot, by which its processes are found. mounts: the container's paths -> folders here.
+    Output goes to `log`.
     """
 
     def __init__(
-        self, spec: Object, *, env: Mapping[str, str], inherited: Mapping[str, str],
-        mounts: Mapping[str, str], folder: Path,
-        pod_ip: str,
+        self, spec: Object, *, env: Mapping[str, str], machine: Mapping[str, str],
+        marks: Mapping[str, str], mounts: Mapping[str, str], folder: Path, pod_ip: str,
     ) -> None:  # fmt: skip
         self.spec = spec
         self.name: str = spec["name"]
+        self.is_over = False  # set when its process has ended, or could not be started
         self._folder = folder
         self._pod_ip = pod_ip
         path = spec.get("terminationMessagePath", TERMINATION_LOG)
         self._termination_log = folder / "termination-log"
         self._mounts = {**mounts, path: str(self._termination_log)}
+        self._stated = env
+        self._marks = marks
         # What this machine gave names paths of this machine.
-        self._env = {
-            name: value if inherited.get(name) == value else rewrite_paths(value, self._mounts)
-            for name, value in env.items()
-        }
+        stated = {name: rewrite_paths(value, self._mounts) for name, value in env.items()}
+        self._env = {**machine, **stated, **marks}
         if "/tmp" in mounts:  # noqa: S108 - the container's, which is a folder of the pod
             self._env.setdefault("TMPDIR", mounts["/tmp"])  # noqa: S108
         self._process: asyncio.subprocess.Process | None = None
@@ -56,10 +58,10 @@ class Container:
     def command(self) -> list[str]:
         """command + args with variables and paths put in. Images, and so entrypoints, do not exist."""
         words = [*self.spec.get("command", []), *self.spec.get("args", [])]
-        return [rewrite_paths(expand(word, self._env), self._mounts) for word in words]
+        return [self._word(word) for word in words]
 
     async def start(self) -> None:
-        """Raises OSError when the command cannot be run."""
+        """Raises OSError or ValueError when the command cannot be run."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._termination_log.write_bytes(b"")
         if self.log.exists():
@@ -79,11 +81,20 @@ class Container:
             )
 
     async def wait(self) -> int:
-        """The exit code, 128 + n for one ended by signal n. Its whole group has ended then."""
+        """The exit code, 128 + n for one ended by signal n. All that it started has ended then."""
         assert self._process is not None
-        code = await self._process.wait()
-        self.signal(signal.SIGKILL)  # children it left behind
+        try:
+            code = await self._process.wait()
+        finally:
+            self.signal(signal.SIGKILL)
+            await asyncio.to_thread(self._kill_left)
+            self.is_over = True
         return 128 - code if code < 0 else code
+
+    def _kill_left(self) -> None:
+        """Also children in a session of their own, which the group's signals do not reach."""
+        uid, name = self._marks[processes.POD_UID], self._marks[processes.CONTAINER]
+        processes.kill(lambda: processes.find_in_pod(uid, name))
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -115,11 +126,16 @@ class Container:
                 return await self._exec(action["exec"]["command"])
         except TimeoutError:
             return f"no answer within {timeout_s:g} s"
-        except (OSError, aiohttp.ClientError) as error:
+        except (OSError, ValueError, aiohttp.ClientError) as error:
             return f"{type(error).__name__}: {error}"
 
     async def probe(self, spec: ProbeSpec) -> str | None:
-        return await self.act(spec.action, spec.timeout_s)
+        """As `act`. Commands of probes are expanded, those of hooks are not."""
+        action = spec.action
+        if "exec" in action:
+            words = [expand(word, self._stated) for word in action["exec"]["command"]]
+            action = {"exec": {"command": words}}
+        return await self.act(action, spec.timeout_s)
 
     async def _http_get(self, get: Object) -> str | None:
         host = get.get("host") or self._pod_ip
@@ -135,16 +151,18 @@ class Container:
             return f"HTTP probe failed with statuscode: {answer.status}"
 
     async def _exec(self, command: list[str]) -> str | None:
-        words = [rewrite_paths(expand(word, self._env), self._mounts) for word in command]
+        words = [rewrite_paths(word, self._mounts) for word in command]
         process = await asyncio.create_subprocess_exec(
             *words, env=self._env, cwd=self._working_folder(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )  # fmt: skip
         try:
             _, errors = await process.communicate()
         except asyncio.CancelledError:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started
             await process.wait()
             raise
         if process.returncode == 0:
@@ -158,6 +176,9 @@ class Container:
         if port not in named:
             raise OSError(f"no port is named {port!r}")
         return int(named[port])
+
+    def _word(self, text: str) -> str:
+        return rewrite_paths(expand(text, self._stated), self._mounts)
 
     def _working_folder(self) -> str:
         chosen = self.spec.get("workingDir")

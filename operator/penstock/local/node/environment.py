@@ -6,7 +6,7 @@ from typing import Any
 
 Object = dict[str, Any]
 
-_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
+_REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 class ConfigError(Exception):
@@ -80,12 +80,16 @@ def resource(container: Object, reference: Object) -> str:
 def environment(
     container: Object,
     pod: Object,
-    base: Mapping[str, str],
+    service: Mapping[str, str],
     config_maps: Mapping[str, Mapping[str, str]],
     secrets: Mapping[str, Mapping[str, str]],
 ) -> dict[str, str]:
-    """The variables of one container, in order, each seeing those before it."""
-    env = dict(base)
+    """The variables that a pod states for one container, after `service`, those of Services.
+
+    As the kubelet has it, only `value` is expanded, by these variables alone: what comes from a
+    Secret stays as it is, and the machine's own variables are not known. Raises ConfigError.
+    """
+    env = dict(service)
     for source in container.get("envFrom", []):
         prefix = source.get("prefix", "")
         for kind, values in (("configMapRef", config_maps), ("secretRef", secrets)):
@@ -93,9 +97,17 @@ def environment(
                 found = _lookup(values, source[kind], kind)
                 env |= {prefix + name: value for name, value in (found or {}).items()}
     for entry in container.get("env", []):
-        value = _value(entry, container, pod, config_maps, secrets)
+        if "valueFrom" in entry:
+            value = _value(entry, container, pod, config_maps, secrets)
+        else:
+            value = expand(str(entry.get("value", "")), env)
         if value is not None:
-            env[entry["name"]] = expand(value, env)
+            env[entry["name"]] = value
+    for name, value in env.items():
+        if "\0" in value:
+            raise ConfigError(
+                f"the variable {name} holds a NUL byte, which no process can be given"
+            )
     return env
 
 
@@ -106,9 +118,7 @@ def _value(
     config_maps: Mapping[str, Mapping[str, str]],
     secrets: Mapping[str, Mapping[str, str]],
 ) -> str | None:
-    source = entry.get("valueFrom")
-    if source is None:
-        return str(entry.get("value", ""))
+    source = entry["valueFrom"]
     if "fieldRef" in source:
         return field(pod, source["fieldRef"]["fieldPath"])
     if "resourceFieldRef" in source:
@@ -143,7 +153,7 @@ def references(pod: Object) -> tuple[set[str], set[str]]:
             config_maps |= {source["configMapRef"]["name"]} if "configMapRef" in source else set()
             secrets |= {source["secretRef"]["name"]} if "secretRef" in source else set()
         for entry in container.get("env", []):
-            source = entry.get("valueFrom", {})
+            source = entry.get("valueFrom") or {}
             if "configMapKeyRef" in source:
                 config_maps.add(source["configMapKeyRef"]["name"])
             if "secretKeyRef" in source:

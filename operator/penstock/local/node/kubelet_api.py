@@ -1,9 +1,11 @@
 """The part of the kubelet's HTTPS API that `kubectl logs` needs, for the API server alone."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from aiohttp import web
 
@@ -13,16 +15,20 @@ from penstock.local.record import Cluster
 
 API_SERVER = "kube-apiserver"
 POLL_S = 0.3
+# Of the options of the log API, those that would change the answer here.
+NOT_OFFERED = ("sinceSeconds", "sinceTime", "timestamps", "limitBytes")
+
+IsOver = Callable[[str, str], bool]  # of a pod's uid and a container's name
 
 
-async def serve_logs(cluster: Cluster, pods: Mirror) -> web.AppRunner:
+async def serve_logs(cluster: Cluster, pods: Mirror, is_over: IsOver) -> web.AppRunner:
     """Listen on the node's address; the caller calls `cleanup`."""
     pki = cluster.folder / "pki"
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(pki / "ca.crt"))
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(pki / "node.crt", pki / "node.key")
     app = web.Application(middlewares=[only_api_server])
-    app["cluster"], app["pods"] = cluster, pods
+    app["cluster"], app["pods"], app["is_over"] = cluster, pods, is_over
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", container_logs)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
@@ -42,32 +48,51 @@ async def only_api_server(
 
 
 async def container_logs(request: web.Request) -> web.StreamResponse:
-    cluster: Cluster = request.app["cluster"]
-    names = request.match_info
+    names, query = request.match_info, request.query
     pod = request.app["pods"].get((names["namespace"], names["pod"]))
     if pod is None:
         raise web.HTTPNotFound(text="no such pod on this node")
-    folder = cluster.folder / "pods" / pod["metadata"]["uid"] / "containers" / names["container"]
-    path = folder / ("log.previous" if request.query.get("previous") == "true" else "log")
+    if refused := [name for name in NOT_OFFERED if query.get(name, "false") != "false"]:
+        raise web.HTTPBadRequest(text=f"the node agent does not offer {', '.join(refused)}")
+    spec, uid, name = pod["spec"], pod["metadata"]["uid"], names["container"]
+    if all(c["name"] != name for c in [*spec.get("initContainers", []), *spec["containers"]]):
+        raise web.HTTPNotFound(text=f"the pod has no container {name!r}")
+    folder = request.app["cluster"].folder / "pods" / uid / "containers" / name
+    is_previous = query.get("previous") == "true"
+    path = folder / ("log.previous" if is_previous else "log")
     if not path.is_file():
         raise web.HTTPNotFound(text="this container has no log yet")
+    follow = query.get("follow") == "true" and not is_previous
+    with path.open("rb") as log:
+        return await _send(request, log, path, follow, lambda: request.app["is_over"](uid, name))
+
+
+async def _send(
+    request: web.Request, log: BinaryIO, path: Path, follow: bool, is_over: Callable[[], bool]
+) -> web.StreamResponse:
+    """The log of one run; with `follow` until the run has ended and all of it was sent."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
-    position = tail_offset(path, request.query.get("tailLines"))
-    follow = request.query.get("follow") == "true"
+    log.seek(tail_offset(path, request.query.get("tailLines")))
     while True:
-        with path.open("rb") as file:
-            file.seek(position)
-            chunk = file.read(1 << 20)
-        position += len(chunk)
-        if chunk:
+        # Asked before the read, so that what was written until the end is read.
+        is_done = not follow or is_over() or not _is_same(log, path)
+        if log.tell() > os.fstat(log.fileno()).st_size:  # it was cut to its last part
+            log.seek(0, os.SEEK_END)
+        if chunk := log.read(1 << 20):
             await response.write(chunk)
-        elif not follow:
+        elif is_done or request.transport is None or request.transport.is_closing():
             return response
         else:
             await asyncio.sleep(POLL_S)
-            if not path.is_file():
-                return response
+
+
+def _is_same(log: BinaryIO, path: Path) -> bool:
+    """Whether the path is still this file: a new run has a new one."""
+    try:
+        return os.path.samestat(os.fstat(log.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def tail_offset(path: Path, lines: str | None) -> int:

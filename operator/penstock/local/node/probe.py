@@ -16,6 +16,7 @@ class ProbeSpec:
     timeout_s: float
     success_threshold: int
     failure_threshold: int
+    grace_s: float | None = None  # before SIGKILL after a failure; the pod's where it is not given
 
     @classmethod
     def of(cls, probe: dict[str, Any] | None) -> "ProbeSpec | None":
@@ -28,6 +29,7 @@ class ProbeSpec:
             timeout_s=probe.get("timeoutSeconds", 1),
             success_threshold=probe.get("successThreshold", 1),
             failure_threshold=probe.get("failureThreshold", 3),
+            grace_s=probe.get("terminationGracePeriodSeconds"),
         )
 
 

@@ -8,6 +8,7 @@ from penstock.adapters.kube import Kube
 from penstock.adapters.resources import CONFIG_MAPS, SECRETS, Resource
 from penstock.errors import NotFound
 from penstock.local import processes
+from penstock.local.components import API_PORT
 from penstock.local.node.container import search_path
 from penstock.local.node.environment import environment, references
 from penstock.local.record import Cluster
@@ -27,22 +28,23 @@ class Variables:
         self._pod = pod
         self._pod_ip = pod_ip
 
-    def base(self, spec: Object) -> dict[str, str]:
-        """What every container has, whatever its pod states."""
+    def machine(self) -> dict[str, str]:
+        """What this machine and its container runtime would set; the pod may set it otherwise."""
+        inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        return inherited | {"PATH": search_path(), "HOSTNAME": self._pod["metadata"]["name"]}
+
+    def marks(self, spec: Object) -> dict[str, str]:
+        """By what the container's processes are found; the pod cannot set it otherwise."""
         metadata = self._pod["metadata"]
-        base = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        return base | {
-            "PATH": search_path(),
-            "HOSTNAME": metadata["name"],
-            "KUBERNETES_SERVICE_HOST": self._cluster.address,
-            "KUBERNETES_SERVICE_PORT": "6443",
+        return {
             processes.CLUSTER_ID: self._cluster.cluster_id,
             processes.COMPONENT: processes.POD,
             processes.CONTAINER: f"{metadata['namespace']}/{metadata['name']}/{spec['name']}",
+            processes.POD_UID: metadata["uid"],
         }
 
-    async def all(self, spec: Object, base: dict[str, str]) -> dict[str, str]:
-        """With what the container states. Raises ConfigError for a key that is missing, KubeError."""
+    async def stated(self, spec: Object) -> dict[str, str]:
+        """What the pod states. Raises ConfigError for a key that is missing, KubeError."""
         config_maps, secrets = references(self._pod)
         maps = {name: await self._data(CONFIG_MAPS, name) for name in config_maps}
         secret = {name: await self._data(SECRETS, name) for name in secrets}
@@ -50,10 +52,14 @@ class Variables:
             "podIP": self._pod_ip,
             "hostIP": self._cluster.address,
         }
+        service = {
+            "KUBERNETES_SERVICE_HOST": self._cluster.address,
+            "KUBERNETES_SERVICE_PORT": str(API_PORT),
+        }
         return environment(
             spec,
             self._pod | {"status": status},
-            base,
+            service,
             {n: v for n, v in maps.items() if v is not None},
             {n: v for n, v in secret.items() if v is not None},
         )
@@ -65,5 +71,8 @@ class Variables:
             return None
         data: dict[str, str] = found.get("data", {})
         if resource is SECRETS:
-            data = {k: base64.b64decode(v).decode(errors="replace") for k, v in data.items()}
+            # The bytes that are no UTF-8 arrive in the process as they are.
+            data = {
+                k: base64.b64decode(v).decode(errors="surrogateescape") for k, v in data.items()
+            }
         return data

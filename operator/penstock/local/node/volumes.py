@@ -2,6 +2,7 @@
 
 import base64
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ from penstock.adapters.resources import (
     SERVICE_ACCOUNTS,
     VOLUME_CLAIMS,
     VOLUMES,
+    Resource,
 )
 from penstock.core.timestamps import parse_timestamp
 from penstock.errors import NotFound
-from penstock.local.node.environment import field
+from penstock.local.node.environment import ConfigError, expand, field, resource
 
 Object = dict[str, Any]
 
+# Path in a volume -> content and mode.
+Files = dict[str, tuple[bytes, int]]
+
+DEFAULT_MODE = 0o644
 # A token is replaced when this part of its life is left, as the kubelet does.
 REFRESH_AT_FRACTION_LEFT = 0.2
 
@@ -29,7 +35,7 @@ class MountError(Exception):
 
 
 class Volumes:
-    """The volumes of one pod. Remakes service account tokens before they expire."""
+    """The volumes of one pod."""
 
     def __init__(self, kube: Kube, pod: Object, folder: Path) -> None:
         self._kube = kube
@@ -37,26 +43,35 @@ class Volumes:
         self._namespace: str = pod["metadata"]["namespace"]
         self._folder = folder
         self._paths: dict[str, Path] = {}
-        self.refresh_at_s: float | None = None
+        self._tokens: dict[str, tuple[bytes, float]] = {}
 
     async def mount(self) -> None:
-        """Make every volume, or make their contents anew. Raises MountError."""
+        """Make every volume, or bring their contents up to date. Raises MountError, KubeError."""
         for volume in self._pod["spec"].get("volumes", []):
             try:
                 self._paths[volume["name"]] = await self._make(volume)
-            except NotFound as error:
+            except (NotFound, ConfigError) as error:
                 raise MountError(
                     f'MountVolume failed for volume "{volume["name"]}": {error}'
                 ) from error
 
-    def mounts(self, container: Object) -> dict[str, str]:
-        """mountPath -> folder or file of this machine, for one container."""
+    def mounts(self, container: Object, env: Mapping[str, str]) -> dict[str, str]:
+        """mountPath -> folder or file of this machine, for one container with these variables."""
         return {
-            mount["mountPath"].rstrip("/"): str(
-                self._paths[mount["name"]] / mount.get("subPath", "")
-            )
+            mount["mountPath"].rstrip("/"): str(self._mounted(mount, env))
             for mount in container.get("volumeMounts", [])
         }
+
+    def _mounted(self, mount: Object, env: Mapping[str, str]) -> Path:
+        """Raises MountError for a part of a volume that is outside of it."""
+        whole = self._paths[mount["name"]]
+        part = mount.get("subPath") or expand(mount.get("subPathExpr", ""), env)
+        path = whole / part
+        if not path.resolve().is_relative_to(whole.resolve()):
+            raise MountError(f"the path {part!r} leaves its volume {mount['name']!r}")
+        if part and not path.exists():
+            path.mkdir(parents=True)
+        return path
 
     def unmount(self) -> None:
         """Remove what was made here; paths of the host stay."""
@@ -69,59 +84,58 @@ class Volumes:
             return await self._claim(volume["persistentVolumeClaim"]["claimName"])
         path: Path = self._folder / volume["name"]
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if "configMap" in volume:
-            await self._config_map(path, volume["configMap"], volume["configMap"]["name"])
-        elif "secret" in volume:
-            await self._secret(path, volume["secret"], volume["secret"]["secretName"])
-        elif "projected" in volume:
-            for source in volume["projected"]["sources"]:
-                await self._project(path, source)
-        elif "downwardAPI" in volume:
-            self._downward(path, volume["downwardAPI"].get("items", []))
-        elif "emptyDir" not in volume:
-            raise MountError(f"volumes of this kind are not offered here: {sorted(volume)[0]}")
+        if "emptyDir" not in volume:
+            _write(path, await self._files(volume))
         return path
 
-    async def _project(self, path: Path, source: Object) -> None:
-        if "configMap" in source:
-            await self._config_map(path, source["configMap"], source["configMap"]["name"])
-        elif "secret" in source:
-            await self._secret(path, source["secret"], source["secret"]["name"])
-        elif "downwardAPI" in source:
-            self._downward(path, source["downwardAPI"].get("items", []))
-        elif "serviceAccountToken" in source:
-            await self._token(path, source["serviceAccountToken"])
+    async def _files(self, volume: Object) -> Files:
+        projected = volume.get("projected")
+        sources = projected.get("sources", []) if projected else [volume]
+        files: Files = {}
+        for source in sources:
+            kind = next(kind for kind in source if kind != "name")
+            mode = (projected or source[kind]).get("defaultMode", DEFAULT_MODE)
+            files |= await self._source(kind, source[kind], mode)
+        return files
 
-    async def _config_map(self, path: Path, source: Object, name: str) -> None:
+    async def _source(self, kind: str, source: Object, mode: int) -> Files:
+        if kind == "configMap":
+            found = await self._data(CONFIG_MAPS, source["name"], source)
+            content = {k: v.encode() for k, v in found.get("data", {}).items()}
+            content |= {k: base64.b64decode(v) for k, v in found.get("binaryData", {}).items()}
+            return _chosen(content, source, mode)
+        if kind == "secret":
+            found = await self._data(SECRETS, source.get("secretName") or source["name"], source)
+            content = {k: base64.b64decode(v) for k, v in found.get("data", {}).items()}
+            return _chosen(content, source, mode)
+        if kind == "downwardAPI":
+            return {
+                item["path"]: (self._field(item).encode(), item.get("mode", mode))
+                for item in source.get("items", [])
+            }
+        return {source["path"]: (await self._token(source), mode)}
+
+    async def _data(self, resource: Resource, name: str, source: Object) -> Object:
         try:
-            found = await self._kube.get(CONFIG_MAPS, self._namespace, name)
+            return await self._kube.get(resource, self._namespace, name)
         except NotFound:
             if source.get("optional"):
-                return
+                return {}
             raise
-        content = {k: v.encode() for k, v in found.get("data", {}).items()}
-        content |= {k: base64.b64decode(v) for k, v in found.get("binaryData", {}).items()}
-        _write(path, content, source.get("items"), 0o644)
 
-    async def _secret(self, path: Path, source: Object, name: str) -> None:
-        try:
-            found = await self._kube.get(SECRETS, self._namespace, name)
-        except NotFound:
-            if source.get("optional"):
-                return
-            raise
-        content = {k: base64.b64decode(v) for k, v in found.get("data", {}).items()}
-        _write(path, content, source.get("items"), 0o600)
+    def _field(self, item: Object) -> str:
+        if "fieldRef" in item:
+            return field(self._pod, item["fieldRef"]["fieldPath"])
+        reference, spec = item["resourceFieldRef"], self._pod["spec"]
+        containers = [*spec.get("initContainers", []), *spec["containers"]]
+        named = next(c for c in containers if c["name"] == reference["containerName"])
+        return resource(named, reference)
 
-    def _downward(self, path: Path, items: list[Object]) -> None:
-        content = {
-            item["path"]: field(self._pod, item["fieldRef"]["fieldPath"]).encode()
-            for item in items
-            if "fieldRef" in item
-        }
-        _write(path, content, None, 0o644)
-
-    async def _token(self, path: Path, source: Object) -> None:
+    async def _token(self, source: Object) -> bytes:
+        """A token of the pod's account, the last one until it is due to be replaced."""
+        token, refresh_at_s = self._tokens.get(source["path"], (b"", 0.0))
+        if wall() < refresh_at_s:
+            return token
         metadata = self._pod["metadata"]
         body: Object = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -142,9 +156,11 @@ class Volumes:
         answer = await self._kube.create(
             SERVICE_ACCOUNTS, self._namespace, body, name=account, sub="token"
         )
-        _write(path, {source["path"]: answer["status"]["token"].encode()}, None, 0o600)
+        token = str(answer["status"]["token"]).encode()
         now, end = wall(), parse_timestamp(answer["status"]["expirationTimestamp"])
-        self.refresh_at_s = end - (end - now) * REFRESH_AT_FRACTION_LEFT
+        refresh_at_s = end - (end - now) * REFRESH_AT_FRACTION_LEFT
+        self._tokens[source["path"]] = (token, refresh_at_s)
+        return token
 
     async def _claim(self, name: str) -> Path:
         claim = await self._kube.get(VOLUME_CLAIMS, self._namespace, name)
@@ -172,16 +188,36 @@ def host_path(source: Object) -> Path:
     return path
 
 
-def _write(path: Path, content: dict[str, bytes], items: list[Object] | None, mode: int) -> None:
-    names = {item["key"]: item["path"] for item in items} if items else {k: k for k in content}
-    for key, name in names.items():
-        if key not in content:
-            raise MountError(f"references a key that does not exist: {key}")
-        target = path / name
-        if not target.resolve().is_relative_to(path.resolve()):
+def _chosen(content: Mapping[str, bytes], source: Object, mode: int) -> Files:
+    """All keys, or those that `items` names. Raises MountError for one that is missing."""
+    if "items" not in source:
+        return {key: (value, mode) for key, value in content.items()}
+    files: Files = {}
+    for item in source["items"]:
+        if item["key"] in content:
+            files[item["path"]] = (content[item["key"]], item.get("mode", mode))
+        elif not source.get("optional"):
+            raise MountError(f"references a key that does not exist: {item['key']}")
+    return files
+
+
+def _write(folder: Path, files: Files) -> None:
+    """Make the folder hold these files alone. Each is replaced in one step, where it changed."""
+    for name, (content, mode) in files.items():
+        target = folder / name
+        if not target.resolve().is_relative_to(folder.resolve()):
             raise MountError(f"the path {name!r} leaves its volume")
+        if target.is_file() and target.read_bytes() == content:
+            continue
         target.parent.mkdir(parents=True, exist_ok=True)
         making = target.with_name(f".{target.name}.new")
-        making.touch(mode=mode)
-        making.write_bytes(content[key])
+        making.unlink(missing_ok=True)
+        # The owner's part of the mode: the pod runs as the owner, and nobody else may read.
+        making.touch(mode=0o600)
+        making.write_bytes(content)
+        making.chmod(mode & 0o700)
         making.replace(target)
+    kept = {folder / name for name in files}
+    for path in list(folder.rglob("*")):
+        if path not in kept and (path.is_file() or path.is_symlink()):
+            path.unlink()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -14,12 +15,14 @@ from penstock.adapters.kube import Kube
 from penstock.adapters.resources import PODS
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
+from penstock.local import processes
 from penstock.local.faults import start_delay_s
 from penstock.local.node.backoff import Backoff
 from penstock.local.node.container import Container
 from penstock.local.node.environment import ConfigError
 from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
 from penstock.local.node.probe import ProbeSpec, ProbeState
+from penstock.local.node.unsupported import REASON, unsupported
 from penstock.local.node.variables import Variables
 from penstock.local.node.volumes import MountError, Volumes
 from penstock.local.record import Cluster
@@ -29,6 +32,9 @@ logger = logging.getLogger(__name__)
 Object = dict[str, Any]
 
 RETRY_S = 2.0
+POLL_S = 0.05
+# The kubelet's own period: a change arrives within a minute or two.
+REFRESH_S = 60.0
 MANAGER = "penstock-node"
 
 
@@ -70,7 +76,9 @@ class PodWorker:
         self._variables = Variables(node.kube, node.cluster, pod, pod_ip)
         self._running: dict[str, Container] = {}
         self._task: asyncio.Task[None] | None = None
+        self._current: dict[str, Container] = {}  # the last run of each
         self._stopping = False
+        self._stop_deadline_s = math.inf
         self._reporting = asyncio.Lock()
 
     def start(self) -> None:
@@ -79,14 +87,21 @@ class PodWorker:
     async def stop(self, grace_s: float) -> None:
         """preStop, SIGTERM, and SIGKILL when `grace_s` seconds are over. All processes are gone then."""
         self._stopping = True
-        deadline_s = monotonic() + grace_s
+        self.shorten(grace_s)
         if self._running:
-            await asyncio.gather(*(self._end(c, deadline_s) for c in list(self._running.values())))
+            await asyncio.gather(*(self._end(c) for c in list(self._running.values())))
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for container in list(self._running.values()):  # one that was just being started
-            container.signal(signal.SIGKILL)
+        await asyncio.to_thread(processes.kill, lambda: processes.find_in_pod(self.uid))
+
+    def shorten(self, grace_s: float) -> None:
+        """Let what stops have so long from now on, or less where it has less left."""
+        self._stop_deadline_s = min(self._stop_deadline_s, monotonic() + grace_s)
+
+    def is_over(self, name: str) -> bool:
+        """Whether the last run of a container has ended."""
+        return name not in self._current or self._current[name].is_over
 
     async def remove(self) -> None:
         """Tell the API server that the pod is gone, and remove its folder."""
@@ -99,42 +114,55 @@ class PodWorker:
     async def _run(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.folder / "name").write_text(self.pod["metadata"]["name"])  # for `penstock local logs`
+        if lost := unsupported(self.pod):
+            await self._refuse(REASON, f"the node agent does not offer {', '.join(lost)}")
+            return
         deadline_s = self.pod["spec"].get("activeDeadlineSeconds")
         try:
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
                 await self._report()
                 await self._mount()
-                refreshing = group.create_task(self._refresh_tokens())
+                refreshing = group.create_task(self._refresh_volumes())
                 if await self._run_init():
                     async with asyncio.TaskGroup() as containers:
                         for spec in self.pod["spec"]["containers"]:
                             containers.create_task(self._keep(spec))
                 refreshing.cancel()
         except TimeoutError:
-            for container in list(self._running.values()):
-                container.signal(signal.SIGKILL)
             message = "Pod was active on the node longer than the specified deadline"
             self._record = replace(self._record, failure=("DeadlineExceeded", message))
             await self._report()
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
+        except Exception as error:
             logger.exception("pod %s", self.pod["metadata"]["name"])
-            raise
+            await self._refuse("NodeAgentError", f"the node agent failed: {_innermost(error)!r}")
+
+    async def _refuse(self, reason: str, message: str) -> None:
+        """Fail the pod; one that is always restarted waits, as its controller would replace it at once."""
+        if self._record.restart_policy == "Always":
+            waiting = tuple(c.waiting(reason, message) for c in self._record.containers)
+            self._record = replace(self._record, containers=waiting)
+        else:
+            self._record = replace(self._record, failure=(reason, message))
+        await self._event("Warning", reason, message)
+        await self._report()
 
     async def _mount(self) -> None:
         while True:
             try:
                 await self._volumes.mount()
                 return
-            except (MountError, KubeError) as error:
+            except (MountError, KubeError, OSError) as error:
                 await self._event("Warning", "FailedMount", str(error))
                 await asyncio.sleep(RETRY_S)
 
-    async def _refresh_tokens(self) -> None:
-        while self._volumes.refresh_at_s is not None:
-            await asyncio.sleep(max(1.0, self._volumes.refresh_at_s - wall()))
-            await self._mount()
+    async def _refresh_volumes(self) -> None:
+        """Bring what ConfigMaps, Secrets and tokens hold into the volumes, until cancelled."""
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            try:
+                await self._volumes.mount()
+            except (MountError, KubeError, OSError) as error:
+                await self._event("Warning", "FailedMount", f"{error}; the volume stays as it was")
 
     async def _run_init(self) -> bool:
         """Run the init containers in turn; False when one has failed for good."""
@@ -173,7 +201,8 @@ class PodWorker:
         try:
             await asyncio.sleep(start_delay_s(self._node.cluster))
             await container.start()
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            container.is_over = True
             await self._event("Warning", "Failed", f"Error: {error}")
             ended = Ended(128, "StartError", str(error), started_at, timestamp(wall()))
             self._update(name, lambda r: replace(r.over(ended), restarts=r.restarts + bool(r.last)))
@@ -184,9 +213,6 @@ class PodWorker:
         watching = asyncio.create_task(self._watch(container))
         try:
             exit_code = await container.wait()
-        except asyncio.CancelledError:
-            container.signal(signal.SIGKILL)
-            raise
         finally:
             watching.cancel()
             self._running.pop(name, None)
@@ -201,23 +227,26 @@ class PodWorker:
         """Wait until the environment can be made."""
         while True:
             try:
-                base = self._variables.base(spec)
-                env = await self._variables.all(spec, base)
+                env = await self._variables.stated(spec)
+                mounts = self._volumes.mounts(spec, env)
                 break
-            except (ConfigError, KubeError) as error:
+            except (ConfigError, MountError, KubeError, OSError) as error:
                 text = str(error)
                 self._update(spec["name"], lambda r: r.waiting("CreateContainerConfigError", text))  # noqa: B023
                 await self._report()
                 await self._event("Warning", "Failed", f"Error: {text}")
                 await asyncio.sleep(RETRY_S)
-        return Container(
+        container = Container(
             spec,
             env=env,
-            inherited=base,
-            mounts=self._volumes.mounts(spec),
+            machine=self._variables.machine(),
+            marks=self._variables.marks(spec),
+            mounts=mounts,
             folder=self.folder / "containers" / spec["name"],
             pod_ip=self.pod_ip,
         )
+        self._current[container.name] = container
+        return container
 
     async def _watch(self, container: Container) -> None:
         """postStart and probes of a running container, until cancelled."""
@@ -260,7 +289,7 @@ class PodWorker:
                     f"Container {container.name} failed {kind.lower()} probe, will be restarted"
                 )
                 await self._event("Normal", "Killing", message)
-                await self._end(container, monotonic() + self._grace_s())
+                await self._end(container, monotonic() + self._grace_s(spec))
                 return
             elif until_passing and state.verdict == "passing":
                 return
@@ -271,20 +300,34 @@ class PodWorker:
             is_ready = state.verdict == "passing"
             self._update(name, lambda r: replace(r, is_ready=is_ready))
 
-    async def _end(self, container: Container, deadline_s: float) -> None:
-        """preStop, SIGTERM, SIGKILL at the deadline. Returns when the run loop has seen the end."""
+    async def _end(self, container: Container, deadline_s: float = math.inf) -> None:
+        """preStop, SIGTERM, SIGKILL at the deadline. Returns when the run loop has seen the end.
+
+        The deadline comes nearer when the pod is to stop before.
+        """
+
+        def left_s() -> float:
+            return min(deadline_s, self._stop_deadline_s) - monotonic()
+
         hook = container.spec.get("lifecycle", {}).get("preStop")
-        left_s = deadline_s - monotonic()
-        if hook and left_s > 0 and (failure := await container.act(hook, left_s)):
-            await self._event("Warning", "FailedPreStopHook", failure)
+        if hook and left_s() > 0:
+            acting = asyncio.create_task(container.act(hook, left_s()))
+            while not acting.done() and left_s() > 0:
+                await asyncio.wait({acting}, timeout=POLL_S)
+            failure = acting.result() if acting.done() else "the grace period is over"
+            acting.cancel()
+            await asyncio.gather(acting, return_exceptions=True)
+            if failure:
+                await self._event("Warning", "FailedPreStopHook", failure)
         container.signal(signal.SIGTERM)
         while self._running.get(container.name) is container:
-            if monotonic() > deadline_s:
+            if left_s() <= 0:
                 container.signal(signal.SIGKILL)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(POLL_S)
 
-    def _grace_s(self) -> float:
-        return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30))
+    def _grace_s(self, probe: ProbeSpec) -> float:
+        stated = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
+        return float(stated if probe.grace_s is None else probe.grace_s)
 
     def _find(self, name: str) -> ContainerRecord:
         return next(r for r in (*self._record.init, *self._record.containers) if r.name == name)
@@ -324,6 +367,12 @@ class PodWorker:
     async def _event(self, kind: str, reason: str, message: str) -> None:
         about = {"apiVersion": "v1", "kind": "Pod", "metadata": self.pod["metadata"]}
         await self._node.events.post(about, kind, reason, message)
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _record_of(spec: Object, before: Object | None) -> ContainerRecord:
