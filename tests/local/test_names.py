@@ -105,6 +105,16 @@ def test_what_up_has_not_made_is_left_alone(
     assert os.path.lexists(taken)
 
 
+@pytest.mark.usefixtures("root")
+def test_the_demo_leaves_a_cluster_that_was_there(tmp_path: Path) -> None:
+    record.create("mine", 99, {})
+    before = tree(tmp_path)
+    outcome = CliRunner().invoke(build("demo"), ["demo", "--name=mine"])
+    assert outcome.exit_code == 1
+    assert "there already" in outcome.output
+    assert tree(tmp_path) == before
+
+
 def test_a_log_is_named_and_not_found_by_path(root: Path, tmp_path: Path) -> None:
     cluster = record.create("mine", 99, {})
     (cluster.folder / "pods").mkdir()
