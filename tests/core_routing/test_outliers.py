@@ -33,10 +33,17 @@ def test_health_ejects_after_failures_in_a_row_and_lets_one_probe_through():
 
 
 def test_the_ejection_grows_to_its_bound():
-    health = Health()
-    for _ in range(50):
-        health = health.after_failure(0.0)
-    assert health.retry_at_s == LAST_EJECTION_S
+    health, lengths_s = failing(), []
+    for _ in range(8):
+        now = health.retry_at_s
+        health = health.while_probed(now).after_failure(now)
+        lengths_s.append(health.retry_at_s - now)
+    assert lengths_s == [2, 4, 8, 16] + [LAST_EJECTION_S] * 4
+
+
+def test_a_burst_of_failures_is_one_ejection():
+    """A hundred requests were there when the engine began to fail."""
+    assert failing(100).retry_at_s == failing().retry_at_s
 
 
 def test_an_excuse_takes_back_what_made_it_fail():

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import struct
@@ -230,6 +231,21 @@ def full_listener() -> tuple[str, list[socket.socket]]:
         filler.setblocking(False)
         filler.connect_ex((host, port))
     return f"{host}:{port}", [listener, *fillers]
+
+
+@pytest.fixture(autouse=True)
+async def no_unseen_errors() -> AsyncIterator[None]:
+    """Fails a test in which a callback raises, or a task whose result nobody takes."""
+    unseen: list[str] = []
+
+    def note(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        unseen.append(f"{context['message']}: {context.get('exception')!r}")
+
+    asyncio.get_running_loop().set_exception_handler(note)
+    yield
+    await asyncio.sleep(0)
+    gc.collect()  # a task in a cycle tells when it is freed
+    assert not unseen
 
 
 @pytest.fixture(name="until")

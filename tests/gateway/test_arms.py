@@ -194,6 +194,24 @@ async def test_tenants_are_told_apart_where_the_service_names_a_header(pair):
     assert len((await told(front))["default/chat"]["default/engine-0"].tenants) == 1
 
 
+async def test_tenants_are_not_counted_before_there_is_anything_to_compare(
+    start_engine, start_gateway, make_service
+):
+    """Or those of quiet times fill the table, which is bounded."""
+    engines = [await start_engine(), await start_engine(revision="r2")]
+    front = await start_gateway()
+    for with_engines in (engines[:1], engines):
+        service = make_service(*with_engines, weights={"r1": 100})
+        front.show(replace(service, tenant_header="x-tenant"))
+        name = {"x-tenant": f"of-{len(with_engines)}"}
+        body = {"model": "chat", "stream": True}
+        async with front.client.post(front.url + CHAT, json=body, headers=name) as got:
+            await got.read()
+        await front.idle()
+    arm = (await told(front))["default/chat"]["default/engine-0"]
+    assert (arm.requests, set(arm.tenants)) == (2, {"of-2"})
+
+
 @pytest.mark.parametrize(
     ("behaviour", "stream", "empty"),
     [

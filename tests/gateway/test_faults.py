@@ -338,6 +338,69 @@ async def test_a_connection_that_is_not_taken_is_given_up(
     assert [(await front.ask())[0] for _ in range(6)] == [200] * 6
 
 
+async def test_a_whole_answer_may_take_longer_than_a_first_byte(start_engine, start_gateway):
+    async def slow(request):
+        await asyncio.sleep(0.3)
+        await request.whole(b"{}")
+
+    front = await start_gateway(await start_engine(slow), first_byte_timeout_s=0.1)
+
+    assert (await front.ask(stream=False))[0] == 200
+    assert (await front.ask(stream=True))[0] == 504
+
+
+async def test_a_large_answer_that_another_engine_replaces_is_ended(start_engine, start_gateway):
+    """Or it would go on coming, and hold its connection."""
+
+    async def endless_503(request):
+        await request.head("application/json", "503 Service Unavailable")
+        while True:
+            await request.chunk(b"x" * 1000)
+            await asyncio.sleep(0.001)
+
+    bad, good = await start_engine(endless_503), await start_engine()
+    front = await start_gateway(bad, good, max_buffered_answer_bytes=5000)
+    while not bad.requests:
+        assert (await front.ask())[0] == 200
+    async with asyncio.timeout(5):
+        await bad.left.wait()
+
+
+async def test_a_stream_that_hangs_behind_its_last_word_is_complete(
+    start_engine, start_gateway, monkeypatch
+):
+    monkeypatch.setattr("penstock.gateway.upstream.END_AFTER_DONE_S", 0.05)
+
+    async def hangs(request):
+        await request.head()
+        await request.chunk(CHUNKS[0])
+        await request.chunk(DONE)
+        await asyncio.Event().wait()
+
+    engine = await start_engine(hangs)
+    front = await start_gateway(engine, between_chunks_timeout_s=0.5)
+
+    assert await front.ask() == (200, CHUNKS[0] + DONE)
+    await engine.left.wait()
+    assert await front.metric("penstock_gateway_streams_cut_total") == 0
+
+
+async def test_connections_are_kept_behind_the_last_word(start_engine, start_gateway):
+    """The end of an answer comes a little later than DONE; its connection serves the next request."""
+
+    async def ends_later(request):
+        await request.head()
+        await request.chunk(CHUNKS[0] + DONE)
+        await asyncio.sleep(0.05)
+        await request.end()
+
+    engine = await start_engine(ends_later)
+    front = await start_gateway(engine)
+    for _ in range(3):
+        assert (await front.ask())[0] == 200
+    assert len({request.writer for request in engine.requests}) == 1
+
+
 ENGINE = """
 import http.server, sys, time
 class Handler(http.server.BaseHTTPRequestHandler):

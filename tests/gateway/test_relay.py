@@ -257,3 +257,26 @@ async def test_models_are_listed(start_engine, start_gateway, make_service):
     assert models["object"] == "list"
     assert models["data"][0] == expected
     assert models["data"][1]["id"] == "Qwen3.1"
+
+
+async def test_requests_in_flight_are_counted_by_service_and_revision(
+    start_engine, start_gateway, make_service
+):
+    hold = asyncio.Event()
+
+    async def slow(request):
+        await hold.wait()
+        await request.whole(b"{}")
+
+    engine = await start_engine(slow, revision="r7")
+    front = await start_gateway()
+    front.show(make_service(engine, weights={"r7": 100}))
+    asking = asyncio.create_task(front.ask(stream=False))
+    await engine.arrived.wait()
+    name, labels = (
+        "penstock_gateway_requests_in_flight",
+        {"service": "default/chat", "revision": "r7"},
+    )
+    assert await front.metric(name, **labels) == await front.metric(name) == 1
+    hold.set()
+    await asking

@@ -188,3 +188,71 @@ async def test_traffic_follows_the_weights(start_engine, start_gateway, make_ser
     assert abs(len(canary.requests) - 400) < spread
     assert len(stable.requests) + len(canary.requests) == 2000
     assert off.requests == []
+
+
+async def test_each_service_has_its_own_waiting_limit(
+    until, start_engine, start_gateway, make_service
+):
+    front = await start_gateway(max_waiting=2)
+    front.show(make_service(), make_service(name="other"))
+    waiting = [asyncio.create_task(front.ask()) for _ in range(2)]
+    await until(lambda: front.gateway.shared.waiting == 2)
+
+    other = asyncio.create_task(front.ask(model="other"))
+    await until(lambda: front.gateway.shared.waiting == 3)
+    assert (await front.ask())[0] == 503
+
+    engine = await start_engine()
+    front.show(make_service(engine), make_service(engine, name="other"))
+    assert [status for status, _ in await asyncio.gather(*waiting, other)] == [200] * 3
+
+
+async def test_each_service_has_its_own_retry_budget(
+    until, start_engine, start_gateway, make_service
+):
+    """One is at a retry for as long as the other's takes."""
+    hold = asyncio.Event()
+
+    async def resets(request):
+        request.reset()
+
+    async def holds(request):
+        await hold.wait()
+        await request.whole(b"{}")
+
+    bad, slow, good = await start_engine(resets), await start_engine(holds), await start_engine()
+    front = await start_gateway(min_retries=1, retry_budget_fraction=0.0)
+    front.show(make_service(bad), make_service(bad, name="other"))
+    first = asyncio.create_task(front.ask(stream=False))
+    await until(lambda: len(bad.requests) == 1)
+    front.show(make_service(slow), make_service(bad, name="other"))
+    await until(lambda: slow.active == 1)
+
+    second = asyncio.create_task(front.ask(stream=False, model="other"))
+    await until(lambda: len(bad.requests) == 2)
+    front.show(make_service(slow), make_service(good, name="other"))
+    assert (await second)[0] == 200
+
+    assert slow.active == 1
+    hold.set()
+    assert (await first)[0] == 200
+
+
+async def test_changes_of_other_services_do_not_put_a_retry_off(
+    start_engine, start_gateway, make_service
+):
+    async def fails_once(request):
+        if len(engine.requests) == 1:
+            request.reset()
+        else:
+            await request.whole(b"{}")
+
+    engine = await start_engine(fails_once)
+    front = await start_gateway()
+    asking, number = asyncio.create_task(front.ask(stream=False)), 0
+    async with asyncio.timeout(5):  # half of what it may wait
+        while not asking.done():
+            number += 1
+            front.show(make_service(engine), make_service(name="other", created_s=number))
+            await asyncio.sleep(0.02)
+    assert (await asking)[0] == 200

@@ -19,11 +19,14 @@ MAX_EJECTED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Consecutive failures of one engine. retry_at_s: end of its ejection on the monotonic clock.
-    is_unreachable: the last failure was a connection that could not be opened."""
+    """Failures of one engine since its last answer. ejections: in a row. retry_at_s: end of the present one
+    on the monotonic clock. is_probed: a request tries the engine. is_unreachable: the last failure was a
+    connection that could not be opened."""
 
     failures: int = 0
+    ejections: int = 0
     retry_at_s: float = 0.0
+    is_probed: bool = False
     is_unreachable: bool = False
 
     @property
@@ -34,16 +37,22 @@ class Health:
         return self.is_failing and now < self.retry_at_s
 
     def after_failure(self, now: float, *, is_unreachable: bool = False) -> "Health":
-        failures = self.failures + 1
-        return Health(failures, now + _ejection_s(failures), is_unreachable)
+        """Requests that were there when the engine was ejected do not lengthen the ejection."""
+        failed = replace(self, failures=self.failures + 1, is_unreachable=is_unreachable)
+        if self.is_ejected(now) and not self.is_probed:
+            return failed
+        ejections = self.ejections + 1 if failed.is_failing else 0
+        retry_at_s = now + _ejection_s(ejections)
+        return replace(failed, ejections=ejections, retry_at_s=retry_at_s, is_probed=False)
 
     def after_excuse(self) -> "Health":
         """Takes one failure back: the same request failed on other engines too."""
-        return replace(self, failures=max(0, self.failures - 1))
+        excused = replace(self, failures=max(0, self.failures - 1))
+        return excused if excused.is_failing else replace(excused, ejections=0)
 
     def while_probed(self, now: float) -> "Health":
         """Extends the ejection for all other requests while one probes the engine."""
-        return replace(self, retry_at_s=now + _ejection_s(self.failures))
+        return replace(self, retry_at_s=now + _ejection_s(self.ejections), is_probed=True)
 
 
 def ejected(pods: Iterable[str], health: Mapping[str, Health], now: float) -> set[str]:
@@ -62,8 +71,7 @@ def ejected(pods: Iterable[str], health: Mapping[str, Health], now: float) -> se
     return set(out).difference(spared)
 
 
-def _ejection_s(failures: int) -> float:
-    over = failures - EJECT_AFTER
-    if over < 0:
+def _ejection_s(ejections: int) -> float:
+    if not ejections:
         return 0.0
-    return float(min(FIRST_EJECTION_S * 2 ** min(over, 10), LAST_EJECTION_S))
+    return float(min(FIRST_EJECTION_S * 2 ** min(ejections - 1, 10), LAST_EJECTION_S))

@@ -1,0 +1,17 @@
+"""One engine of five that fails at once: nobody sees it, and it gets traffic again when it is sound."""
+
+import pytest
+from failing_engines import FAULTS, measure
+
+from penstock.core.rule import Objectives
+
+
+@pytest.mark.parametrize("objectives", [None, Objectives(60.0, 1.0)])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_one_engine_in_five_that_fails_at_once(fault, objectives):
+    found = await measure(fault, requests=200, clients=16, seed=1, objectives=objectives)
+    assert found.errors <= 0.02 * found.requests
+    assert found.errors_after == 0
+    assert 3 <= found.failed_attempts <= 0.1 * found.requests
+    assert min(found.sound_requests) > 0.15 * found.requests
+    assert found.recovered_share > 0.1

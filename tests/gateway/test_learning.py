@@ -1,0 +1,172 @@
+"""What the gateway learns comes from good answers alone, and one of them moves it little.
+
+The gateway's clock stands still but for the prompts that engines compute.
+"""
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.adapters.feed import PATH, parse
+from penstock.core.routing import Side
+from penstock.core.rule import Objectives
+
+PROMPT = "x" * 1200
+DONE = b"data: [DONE]\n\n"
+EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":300,"completion_tokens":3}}\n\n'
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+class Prefills:
+    """An engine that takes 0.2 s of the clock for each prompt, unless a request says what to do."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, request):
+        match json.loads(request.body).get("user"):
+            case "refused":
+                await request.whole(b"{}", "400 Bad Request")
+                return
+            case "error event":
+                await request.head()
+                await request.chunk(b'data: {"error": {"message": "no", "code": 400}}\n\n' + DONE)
+                await request.end()
+                return
+        await self.gate.wait()
+        self.clock.now_s += 0.2
+        await request.head()
+        for chunk in (EVENT, EVENT, EVENT, USAGE, DONE):
+            await request.chunk(chunk)
+        await request.end()
+
+
+@pytest.fixture
+async def learned(start_engine, start_gateway, make_service):
+    """A gateway that has learned that two prompts of 0.2 s are in time, and its engine."""
+    clock = Clock()
+    behaviour = Prefills(clock)
+    engine = await start_engine(behaviour)
+    front = await start_gateway(now=clock)
+    front.show(make_service(engine, objectives=Objectives(0.61, 0.5)))
+    for _ in range(20):
+        assert (await front.ask(prompt=PROMPT))[0] == 200
+    return front, engine, behaviour
+
+
+async def burst_at_engine(front, engine, behaviour, until):
+    """How many of 12 requests the engine has before it answers any."""
+    await front.idle()
+    behaviour.gate.clear()
+    asking = [asyncio.create_task(front.ask(prompt=PROMPT)) for _ in range(12)]
+    await until(lambda: engine.active + front.gateway.shared.waiting == 12)
+    active = engine.active
+    behaviour.gate.set()
+    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 12
+    return active
+
+
+async def test_blanks_in_a_body_are_no_prompt(learned, until):
+    front, engine, behaviour = learned
+    body = (
+        b'{"model": "chat", "stream": true,' + b" " * 900_000 + b'"prompt": "%s"}' % (b"x" * 1200)
+    )
+    kind = {"content-type": "application/json"}
+    async with front.client.post(front.url + "/v1/completions", data=body, headers=kind) as got:
+        assert got.status == 200
+        await got.read()
+    assert front.gateway.shared.accounts.of("default/chat").token_estimate.of(
+        1200
+    ) == pytest.approx(300, rel=0.05)
+    assert await burst_at_engine(front, engine, behaviour, until) == 2
+
+
+async def test_text_that_makes_few_tokens_moves_the_estimate_little(learned, until):
+    """900,000 blanks inside the prompt are 300 tokens, as this engine tells."""
+    front, _, _ = learned
+    estimate = front.gateway.shared.accounts.of("default/chat").token_estimate
+    assert (await front.ask(prompt=" " * 900_000))[0] == 200
+    await front.idle()
+    after = front.gateway.shared.accounts.of("default/chat").token_estimate
+    assert 0.94 * estimate.of(10_000) < after.of(10_000) <= estimate.of(10_000)
+
+
+@pytest.mark.parametrize("user", ["refused", "error event"])
+async def test_a_stream_that_is_refused_teaches_no_pace(learned, until, user):
+    front, engine, behaviour = learned
+    line = front.gateway.shared.lines.get("default/chat", Side("r1"))
+    before = line._loads["default/engine-0"].pace
+    for _ in range(10):
+        await front.ask(prompt=PROMPT, user=user)
+    await front.idle()
+    assert line._loads["default/engine-0"].pace == before
+    assert await burst_at_engine(front, engine, behaviour, until) == 2
+
+
+async def test_what_answers_are_counted_by(start_engine, start_gateway):
+    """Three tokens behind 300: they attend to 300, 301 and 302."""
+    clock = Clock()
+    front = await start_gateway(await start_engine(Prefills(clock)), now=clock)
+    await front.ask(prompt=PROMPT)
+    await front.idle()
+    async with front.client.get(front.url + PATH) as got:
+        seen = parse("g", await got.text()).services["default/chat"]
+    assert (seen.output_tokens, seen.attended_tokens) == (3, 300 + 301 + 302)
+
+
+async def test_a_slow_upload_is_not_the_engines_time(start_engine, start_gateway, until):
+    clock = Clock()
+    front = await start_gateway(await start_engine(Prefills(clock)), now=clock)
+    body = json.dumps({"model": "chat", "stream": True, "prompt": PROMPT}).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode())
+    writer.write(body[:10])
+    await writer.drain()
+    await asyncio.sleep(0.05)
+    clock.now_s += 100.0
+    writer.write(body[10:])
+    assert (await reader.read()).startswith(b"HTTP/1.1 200")
+    writer.close()
+    await front.idle()
+    async with front.client.get(front.url + PATH) as got:
+        seen = parse("g", await got.text()).services["default/chat"]
+    assert seen.ttft_s.total == pytest.approx(0.2)
+    taken = "penstock_gateway_time_to_first_byte_seconds_sum"
+    assert await front.metric(taken) == pytest.approx(0.2)
+
+
+async def test_a_client_that_does_not_read_is_not_the_engines_error(
+    start_engine, start_gateway, make_service, until
+):
+    async def endless(request):
+        await request.head()
+        while True:
+            await request.chunk(b"data: " + b"x" * 60_000 + b"\n\n")
+
+    engine, other = await start_engine(endless), await start_engine(revision="r2")
+    front = await start_gateway(total_timeout_s=1.0)
+    front.show(make_service(engine, other, weights={"r1": 100}))
+    body = json.dumps({"model": "chat", "stream": True}).encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+    await engine.arrived.wait()
+    await front.idle()
+    async with front.client.get(front.url + PATH) as got:
+        feed = parse("g", await got.text())
+    seen = feed.services["default/chat"]
+    assert (seen.arrivals, seen.failed, seen.ended, seen.in_flight) == (1, 0, 0, 0)
+    assert feed.arms["default/chat"] == {}
+    writer.transport.abort()
+    assert await front.metric("penstock_gateway_disconnects_total", phase="streaming") == 1

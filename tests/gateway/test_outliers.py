@@ -1,0 +1,121 @@
+"""Engines that fail requests are left out; a request that breaks engines ejects none of them."""
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.adapters.feed import PATH, parse
+
+
+async def error(request):
+    await request.whole(b'{"error": {"message": "mine"}}', "500 Internal Server Error")
+
+
+async def unavailable(request):
+    await request.whole(b"{}", "503 Service Unavailable")
+
+
+async def reset(request):
+    request.reset()
+
+
+async def error_event(request):
+    await request.head()
+    await request.chunk(b'data: {"error": {"message": "mine"}}\n\n')
+    await request.end()
+
+
+async def silent(request):
+    await asyncio.Event().wait()
+
+
+def breaks_on_poison(behaviour, answer=None):
+    async def behave(request):
+        if json.loads(request.body).get("prompt") == "poison":
+            await behaviour(request)
+        else:
+            await request.whole(b"{}")
+
+    return behave
+
+
+@pytest.mark.parametrize("fault", [error, unavailable, reset, error_event])
+async def test_a_request_that_breaks_every_engine_ejects_none(start_engine, start_gateway, fault):
+    engines = [await start_engine(breaks_on_poison(fault)) for _ in range(3)]
+    front = await start_gateway(*engines, max_attempts=3, min_retries=100)
+    loads, endpoints = front.gateway.shared.loads, [engine.endpoint() for engine in engines]
+    for _ in range(10):
+        status, body = await front.ask(prompt="poison")
+        assert status >= 500 or b'"error"' in body
+        assert not loads.ejected(endpoints, front.gateway.shared.now())
+    assert (await front.ask(stream=False))[0] == 200
+
+
+@pytest.mark.parametrize(("fault", "attempts"), [(error, 2), (error_event, 2), (reset, 4)])
+async def test_a_request_that_breaks_engines_reaches_few_of_them(
+    start_engine, start_gateway, fault, attempts
+):
+    engines = [await start_engine(fault) for _ in range(6)]
+    front = await start_gateway(*engines, max_attempts=4)
+    await front.ask()
+    assert [len(engine.requests) for engine in engines].count(1) == attempts
+
+
+async def test_two_failing_engines_of_five_are_found_beside_each_other(start_engine, start_gateway):
+    """A request that both fail says nothing; the next one is tried again on one without failures."""
+    good = [await start_engine() for _ in range(3)]
+    bad = [await start_engine(error) for _ in range(2)]
+    front = await start_gateway(*good, *bad)
+    answers = [(await front.ask())[0] for _ in range(100)]
+    assert answers.count(500) <= 2
+    assert sum(len(engine.requests) for engine in bad) <= 20
+
+
+async def test_a_pool_that_fails_as_a_whole_still_serves(start_engine, start_gateway):
+    engines = [await start_engine(error) for _ in range(4)]
+    front = await start_gateway(*engines)
+    for _ in range(20):
+        assert await front.ask() == (500, b'{"error": {"message": "mine"}}')
+    assert all(engine.requests for engine in engines)
+
+
+async def test_a_single_engine_is_not_asked_twice_about_its_error(start_engine, start_gateway):
+    engine = await start_engine(error)
+    front = await start_gateway(engine)
+    assert (await front.ask())[0] == 500
+    assert len(engine.requests) == 1
+
+
+async def test_engines_that_give_no_first_byte_are_left_out(start_engine, start_gateway):
+    engines = [await start_engine(silent), await start_engine()]
+    front = await start_gateway(*engines, first_byte_timeout_s=0.05)
+    answers = [(await front.ask())[0] for _ in range(60)]
+    assert 3 <= answers.count(504) <= 6
+
+
+async def test_only_an_answer_below_500_clears_failures(start_engine, start_gateway):
+    """A connection that is made says nothing of an engine that answers each request with an error."""
+    front = await start_gateway(await start_engine(error), await start_engine())
+    for _ in range(40):
+        assert (await front.ask())[0] == 200
+    assert front.gateway.shared.loads.suspects == {"default/engine-0"}
+
+
+@pytest.mark.parametrize("fault", [error, unavailable, reset, error_event])
+async def test_errors_that_another_engine_saved_count_for_their_side_of_a_canary(
+    start_engine, start_gateway, make_service, fault
+):
+    stable, canary = await start_engine(), await start_engine(fault, "r2")
+    front = await start_gateway()
+    front.show(make_service(stable, canary, weights={"r1": 50, "r2": 50}))
+    for _ in range(40):
+        assert (await front.ask())[0] == 200
+    await front.idle()
+    async with front.client.get(front.url + PATH) as got:
+        feed = parse("g", await got.text())
+    arms = feed.arms["default/chat"]
+    bad, good = arms["default/engine-1"], arms["default/engine-0"]
+    assert bad.requests == bad.errors == len(canary.requests) >= 3
+    assert (good.requests, good.errors) == (40, 0)
+    assert feed.services["default/chat"].failed == 0
