@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed import ObservedDeployment, ObservedJob, ObservedPod, verdict_of
+from penstock.core.observed import (
+    Observed,
+    ObservedDeployment,
+    ObservedJob,
+    ObservedPod,
+    verdict_of,
+)
 
 METADATA: dict[str, Any] = {
     "name": "x", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {},
@@ -84,3 +90,82 @@ def test_a_deployment_whose_pods_can_be_made_again_is_in_no_trouble(
     failure |= {"reason": "FailedCreate", "message": "a quota"}
     body = {"metadata": METADATA, "spec": {}, "status": {"conditions": [failure]}}
     assert ObservedDeployment.of(body).trouble == trouble
+
+
+ENGINE_LABELS = {
+    "serving.penstock.dev/revision": "r1",
+    "serving.penstock.dev/role": "serve",
+}
+
+
+def engine_pod(metadata: Any = None, **status: Any) -> ObservedPod:
+    labelled = METADATA | {"labels": ENGINE_LABELS} | (metadata or {})
+    return ObservedPod.of({"metadata": labelled, "status": {"phase": "Pending", **status}})
+
+
+def waiting(reason: str, **engine: Any) -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": "why"}}
+    return {"containerStatuses": [{"name": "engine", "state": state, **engine}]}
+
+
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "SchedulingGated",
+    "message": "m",
+}
+CRASHED = {"lastState": {"terminated": {"exitCode": 1, "message": "no such file"}}}
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        ({"conditions": [UNSCHEDULABLE]}, ("SchedulingGated", "m")),
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False"}]},
+            ("Unschedulable", ""),
+        ),
+        ({"conditions": [UNSCHEDULABLE | {"status": "True"}]}, None),
+        ({}, None),
+        (waiting("ContainerCreating"), None),
+        (waiting("PodInitializing"), None),
+        (waiting("ErrImagePull"), ("ErrImagePull", "why")),
+        (waiting("CrashLoopBackOff"), ("CrashLoopBackOff", "why")),
+        (waiting("CrashLoopBackOff", **CRASHED), ("CrashLoopBackOff", "no such file")),
+        (waiting("ErrImagePull", **CRASHED), ("ErrImagePull", "why")),
+    ],
+)
+def test_what_keeps_a_pod_from_running(status: Any, trouble: Any) -> None:
+    pod = engine_pod(**status)
+    assert pod.trouble == trouble
+    assert pod.is_starved == (trouble is not None and trouble[0] == "Unschedulable")
+    assert pod.is_crash_looping == (trouble is not None and trouble[0] == "CrashLoopBackOff")
+
+
+def test_a_pod_without_a_status_has_not_restarted() -> None:
+    assert engine_pod().restarts == 0
+    assert engine_pod(**waiting("ContainerCreating", restartCount=3)).restarts == 3
+
+
+@pytest.mark.parametrize(("status", "ready"), [({}, 0), ({"readyReplicas": 2}, 2)])
+def test_a_deployment_without_a_status_has_no_ready_pod(status: Any, ready: int) -> None:
+    body = {"metadata": METADATA, "spec": {"replicas": 3}, "status": status}
+    deployment = ObservedDeployment.of(body)
+    assert (deployment.replicas, deployment.ready) == (3, ready)
+
+
+def test_pods_that_end_or_have_another_role_do_not_serve() -> None:
+    ending = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    other = {"labels": ENGINE_LABELS | {"serving.penstock.dev/role": "preflight"}}
+    canary = {"labels": ENGINE_LABELS | {"serving.penstock.dev/revision": "r2"}}
+    control = {"labels": ENGINE_LABELS | {"serving.penstock.dev/cohort": "control"}}
+    pods = tuple(
+        engine_pod({"name": name, **metadata})
+        for name, metadata in [
+            ("a", {}), ("b", ending), ("c", other), ("d", canary), ("e", control),
+        ]
+    )  # fmt: skip
+    observed = Observed(pods=pods, deployments=())
+    assert [pod.name for pod in observed.serving("r1")] == ["a", "e"]
+    assert [pod.name for pod in observed.serving("r1", "")] == ["a"]
+    assert [pod.name for pod in observed.serving("r1", "control")] == ["e"]

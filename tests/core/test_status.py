@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.status import notable
+from penstock.core.conditions import Condition
+from penstock.core.status import as_objects, notable
 
 OLD, NEW = "a" * 8, "b" * 8
 
@@ -96,3 +97,18 @@ def test_replicas(had: int | None, desired: int, expected: Any) -> None:
 
 def test_no_decision_is_no_event() -> None:
     assert notable({"scaling": {"desired": 3}}, {"scaling": None}, None) == []
+
+
+def test_a_condition_keeps_the_moment_of_its_last_change_and_a_bounded_message() -> None:
+    tree = tuple(Condition(name, "True", "R", "m" * 3000) for name in ("Old", "Changed", "New"))
+    previous = {
+        "conditions": [
+            {"type": "Old", "status": "True", "lastTransitionTime": "then"},
+            {"type": "Changed", "status": "False", "lastTransitionTime": "then"},
+        ]
+    }
+    written = {each["type"]: each for each in as_objects(tree, previous, 7, "now")}
+    moments = {name: each["lastTransitionTime"] for name, each in written.items()}
+    assert moments == {"Old": "then", "Changed": "now", "New": "now"}
+    assert {len(each["message"]) for each in written.values()} == {1000}
+    assert {each["observedGeneration"] for each in written.values()} == {7}
