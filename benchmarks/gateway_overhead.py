@@ -1,12 +1,16 @@
 """What the gateway costs: the same requests straight to a trivial engine and through the gateway.
 
     python benchmarks/gateway_overhead.py [--seconds 5] [--clients 16] [--chunks 50]
+        [--httptools] [--before DIR]
     python benchmarks/gateway_overhead.py --copies [--rate 50] [--rounds 40] [--pause-ms 20]
 
 The engine and the gateway are processes of their own; the load comes from this one. All ways are
 measured in turn, several times, so that a noisy machine disturbs them alike: straight to the engine,
 through the gateway, to a service with objectives (which has a line), and by a route that copies each
 request to a second engine. The gateway's CPU time is given for each request.
+
+With --httptools the same gateway behind uvicorn's httptools protocol takes its turns, and with --before
+the gateway of another checkout.
 
 With --copies, streams come one at a time and at a fixed rate, far from the gateway's limit: what a copy
 adds to the latency of its original, where the second engine answers, refuses connections, and takes
@@ -34,7 +38,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import pairwise
 
 import aiohttp
@@ -74,7 +78,7 @@ async def engine(chunks: int, least_s: float, most_s: float) -> None:
                 body = await reader.readexactly(length)
                 if most_s:
                     await asyncio.sleep(random.uniform(least_s, most_s))
-                if b'"stream": true' not in body:
+                if not json.loads(body)["stream"]:
                     writer.write(
                         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
                         b"content-length: %d\r\n\r\n%s" % (len(WHOLE), WHOLE)
@@ -114,8 +118,11 @@ class Clocked:
         self._spent_s.append(time.thread_time() - began_s)
 
 
-async def gateway(engine_port: int, shadow_port: int, mute_port: int) -> None:
-    """The real gateway, with a fleet that nobody has to watch: the models of WAYS and COPIES."""
+async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int) -> None:
+    """The real gateway, with a fleet that nobody has to watch: the models of WAYS and COPIES.
+
+    http: "own", or "httptools" for uvicorn's protocol of that name.
+    """
     from penstock.core.route import Match, RouteRule, Shadow
     from penstock.core.routing import Endpoint, Side
     from penstock.core.rule import Objectives
@@ -154,7 +161,11 @@ async def gateway(engine_port: int, shadow_port: int, mute_port: int) -> None:
         fleet.publish(Snapshot(services, routes))
         made.app = Clocked(made.app)
         server = server_for(made)
-        running = asyncio.create_task(run(made, asyncio.Event(), server))
+        if http == "httptools":
+            server.config.http = "httptools"
+            running = asyncio.create_task(server.serve())
+        else:
+            running = asyncio.create_task(run(made, asyncio.Event(), server))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         print(server.port, flush=True)
@@ -162,10 +173,13 @@ async def gateway(engine_port: int, shadow_port: int, mute_port: int) -> None:
 
 
 @asynccontextmanager
-async def process(*arguments: str) -> AsyncIterator[tuple[int, int]]:
-    """(port, pid) of this file run in another role."""
+async def process(*arguments: str, checkout: str = "") -> AsyncIterator[tuple[int, int]]:
+    """(port, pid) of this file run in another role, with the packages of a checkout."""
+    environment = dict(os.environ)
+    if checkout:
+        environment["PYTHONPATH"] = f"{checkout}/operator:{checkout}/engine"
     child = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, *arguments, stdout=asyncio.subprocess.PIPE
+        sys.executable, __file__, *arguments, stdout=asyncio.subprocess.PIPE, env=environment
     )
     assert child.stdout is not None
     try:
@@ -236,13 +250,15 @@ def describe(name: str, took: list[float], seconds: float) -> str:
 
 
 async def compare(options: argparse.Namespace, *, stream: bool) -> None:
-    async with processes(options) as (engine_port, gateway_port, pid):
-        took: dict[str, list[float]] = {way: [] for way in WAYS}
-        cpu_s = dict.fromkeys(WAYS, 0.0)
-        watched = psutil.Process(pid)
+    async with processes(options) as (engine_port, gateways):
+        ways = {way: (model, gateways["own"]) for way, model in WAYS.items()}
+        ways |= {name: ("plain", gateway) for name, gateway in gateways.items() if name != "own"}
+        took: dict[str, list[float]] = {way: [] for way in ways}
+        cpu_s = dict.fromkeys(ways, 0.0)
         for _ in range(ROUNDS):
-            for way, model in WAYS.items():
+            for way, (model, (gateway_port, pid)) in ways.items():
                 port = engine_port if way == "direct" else gateway_port
+                watched = psutil.Process(pid)
                 before = sum(watched.cpu_times()[:2])
                 seconds = options.seconds / ROUNDS
                 took[way] += await load(port, model, options.clients, seconds, stream)
@@ -255,7 +271,8 @@ async def compare(options: argparse.Namespace, *, stream: bool) -> None:
 
 
 async def copies(options: argparse.Namespace) -> None:
-    async with processes(options) as (_, gateway_port, _):
+    async with processes(options) as (_, gateways):
+        gateway_port, _ = gateways["own"]
         rounds = [await one_round(gateway_port, options.rate) for _ in range(options.rounds)]
     print(f"streams of {options.chunks} events, {options.rate:g} a second, {options.rounds} rounds")
     print(f"load average {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
@@ -306,8 +323,10 @@ def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[f
 
 
 @asynccontextmanager
-async def processes(options: argparse.Namespace) -> AsyncIterator[tuple[int, int, int]]:
-    """(port of the engine, port of the gateway, pid of the gateway)."""
+async def processes(
+    options: argparse.Namespace,
+) -> AsyncIterator[tuple[int, dict[str, tuple[int, int]]]]:
+    """The port of the engine, and the port and pid of each gateway."""
     chunks, pause_s = str(options.chunks), options.pause_ms / 1e3
     for_callers = str(pause_s), str(pause_s)
     for_copies = str(0.5 * pause_s), str(1.5 * pause_s)
@@ -315,9 +334,17 @@ async def processes(options: argparse.Namespace) -> AsyncIterator[tuple[int, int
         process("engine", chunks, *for_callers) as (engine_port, _),
         process("engine", chunks, *for_copies) as (shadow_port, _),
         process("engine", "-1", *for_copies) as (mute_port, _),
-        process("gateway", *map(str, (engine_port, shadow_port, mute_port))) as (gateway_port, pid),
+        AsyncExitStack() as stack,
     ):
-        yield engine_port, gateway_port, pid
+        ports = [str(port) for port in (engine_port, shadow_port, mute_port)]
+        start = stack.enter_async_context
+        gateways = {"own": await start(process("gateway", "own", *ports))}
+        if options.httptools:
+            gateways["httptools"] = await start(process("gateway", "httptools", *ports))
+        if options.before:
+            before = process("gateway", "own", *ports, checkout=options.before)
+            gateways["before"] = await start(before)
+        yield engine_port, gateways
 
 
 def main() -> None:
@@ -327,7 +354,7 @@ def main() -> None:
         import uvicorn
 
         with asyncio.Runner(loop_factory=uvicorn.Config("").get_loop_factory()) as runner:
-            runner.run(gateway(*map(int, sys.argv[2:])))
+            runner.run(gateway(sys.argv[2], *map(int, sys.argv[3:])))
     else:
         parser = argparse.ArgumentParser(
             description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -335,6 +362,10 @@ def main() -> None:
         parser.add_argument("--seconds", type=float, default=5.0, help="of load, for each way")
         parser.add_argument("--clients", type=int, default=16)
         parser.add_argument("--chunks", type=int, default=50)
+        parser.add_argument("--httptools", action="store_true", help="that parser beside ours")
+        parser.add_argument(
+            "--before", default="", help="a checkout whose gateway runs beside ours"
+        )
         parser.add_argument("--copies", action="store_true", help="what a copy adds, alone")
         parser.add_argument("--rate", type=float, default=50.0, help="streams a second, of copies")
         parser.add_argument("--pause-ms", type=float, default=0.0, help="before an engine answers")

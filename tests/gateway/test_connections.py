@@ -99,12 +99,14 @@ async def test_trailers_end(start_engine, start_gateway, connect):
     client = await connect(front)
     chunked = b"transfer-encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(BODY), BODY)
     await client.send(HEAD + chunked)
+    answering = asyncio.create_task(client.answer())
     sent_bytes = 0
-    with contextlib.suppress(ConnectionError):
-        while front.num_connections:
-            assert sent_bytes < 64 << 20
-            await client.send(b"x: %s\r\n" % (b"y" * 1000) * 100)
-            sent_bytes += 100_000
+    while not answering.done():
+        assert sent_bytes < 64 << 20
+        await client.send(b"x: %s\r\n" % (b"y" * 1000) * 100)
+        sent_bytes += 100_000
+        await asyncio.sleep(0)
+    assert (await answering)[0] == 431
 
 
 async def test_requests_in_a_row_are_answered_in_order(start_engine, start_gateway, connect):
@@ -275,3 +277,14 @@ async def test_an_answer_before_the_body_closes(start_gateway, connect, path):
     await client.send(head + b"content-length: 1000\r\n\r\n" + SMUGGLED)
     answer = await client.rest()
     assert answer.count(b"HTTP/1.1 4") == 1
+
+
+async def test_the_answer_before_a_large_body_arrives(start_gateway, connect):
+    """A connection that is reset would lose it."""
+    front = await start_gateway(max_body_bytes=1000)
+    client = await connect(front)
+    body = b"x" * 3_000_000
+    await client.send(HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body))
+    await client.send(body)
+    assert (await client.answer())[0] == 413
+    assert await client.rest() == b""

@@ -6,9 +6,10 @@ and bounds both.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import h11
 from uvicorn.config import Config
@@ -24,6 +25,8 @@ PIECE_BYTES = 16 << 10
 # read of 256 KiB in chunks of one byte would stop the event loop for half a second.
 FREE_CHUNKS = 1000
 MIN_CHUNK_BYTES = 256
+# How long a client may go on sending after its answer, before the connection is reset.
+LINGER_S = 2.0
 # What a client that reads at all takes within `client_stall_timeout_s`.
 MIN_READ_BYTES = 16 << 10
 
@@ -60,6 +63,36 @@ class Framing(h11.Connection):
         return event
 
 
+class HalfClosing:
+    """A transport that is closed in two steps while its client still sends: the answer, then the rest.
+
+    A socket that is closed with unread bytes is reset, and the client may lose the answer that was
+    sent before. has_more: whether there may be such bytes.
+    """
+
+    def __init__(self, transport: asyncio.Transport, has_more: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._has_more = has_more
+        self._is_half_closed = False
+        self.write = transport.write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._is_half_closed or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        if self._has_more():
+            self._is_half_closed = True
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        else:
+            self._transport.close()
+
+
 @dataclass(slots=True)
 class Connections:
     """What the connections of one server share. idle: those without a request, oldest first."""
@@ -87,11 +120,13 @@ class GatewayProtocol(H11Protocol):
         # When a head was begun that is not complete. A new connection owes one at once.
         self._head_began_s: float | None = self.loop.time()
         self._early_bytes = 0
+        self._is_refused = False
+        self._closing_since_s: float | None = None
         self._unsent_bytes = 0
         self._stalled_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, HalfClosing(transport, self._has_more)))
         if len(self.connections) > self._settings.max_connections:
             oldest = next(iter(self._shared.idle), None)
             if oldest is None:
@@ -119,8 +154,8 @@ class GatewayProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         if self.conn.their_state is h11.SEND_BODY:  # answered before it was all here
             self.transport.close()
-        self._early_bytes = 0
         super().on_response_complete()
+        self._early_bytes = 0
         self._note_progress()
 
     def send_400_response(self, msg: str) -> None:
@@ -143,6 +178,13 @@ class GatewayProtocol(H11Protocol):
                 self._refuse(HTTPStatus.REQUEST_TIMEOUT, message)
             else:  # an answer to no request would be taken for that of the next one
                 self.transport.close()
+        if self.transport.is_closing():
+            self._closing_since_s = self._closing_since_s or now_s
+            if (
+                not self.transport.get_write_buffer_size()
+                and now_s - self._closing_since_s > LINGER_S
+            ):
+                self.transport.abort()
         unsent_bytes = self.transport.get_write_buffer_size()
         # Nothing is written meanwhile, so the client alone makes it less.
         is_final = self.flow.write_paused or self.transport.is_closing() or not self._is_answering
@@ -151,6 +193,11 @@ class GatewayProtocol(H11Protocol):
             self._unsent_bytes, self._stalled_since_s = unsent_bytes, now_s
         elif now_s - self._stalled_since_s > settings.client_stall_timeout_s:
             self.transport.abort()
+
+    def _has_more(self) -> bool:
+        """Whether the client may still send what nobody reads."""
+        is_dropping = self._early_bytes > self._settings.max_header_bytes
+        return self._is_refused or is_dropping or self.conn.their_state is h11.SEND_BODY
 
     @property
     def _is_answering(self) -> bool:
@@ -182,6 +229,7 @@ class GatewayProtocol(H11Protocol):
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Answer, if no answer has begun, and close."""
+        self._is_refused = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = error_body(status, message)
             headers = [

@@ -24,7 +24,7 @@ END_AFTER_DONE_S = 1.0
 
 HOP_BY_HOP = frozenset(
     {
-        b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer",
+        b"connection", b"http2-settings", b"keep-alive", b"proxy-connection", b"te", b"trailer",
         b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
