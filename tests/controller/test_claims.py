@@ -46,3 +46,4 @@ def test_operator_and_gateway_agree(uids, times):
     served = build(reversed(bodies), []).resolve("n/chat")
     assert isinstance(served, Service)
     assert free == [served.name]
+    assert (times["abc".index(served.name)], served.name) == min(zip(times, "abc", strict=True))

@@ -187,6 +187,11 @@ NAME = f"chat-{REVISION}"
             id="no-retry-of-a-refusal",
         ),
         pytest.param(
+            look(preflight(), refusals={"old": ("PodTemplateRejected", "bad")}),
+            {"apply": [NAME]},
+            id="a-refusal-stops-no-other-revision",
+        ),
+        pytest.param(
             look(
                 deployment("old", 7), pod("b", "old"), phase="Starting", strategy="BlueGreen",
                 stable="old", refusals={REVISION: ("PodForbidden", "no")},
@@ -315,11 +320,12 @@ def test_an_edit_at_the_end_of_a_rollout_says_neither_ready_nor_stalled(phase: P
 def test_a_canary_that_the_spec_has_left_stalls_nothing() -> None:
     spec = replace(SPEC, seed=1)
     observed = look(
-        deployment("old"), pod("b", "old"), preflight(REFUSED, "Failed"),
+        deployment("old"), pod("b", "old"), deployment(), preflight(REFUSED, "Failed"),
         phase="Discarding", strategy="Canary", stable="old",
     )  # fmt: skip
     planned = plan(spec, observed, "image", NOW_S + 1)
     tree = {c.type: c for c in conditions(spec, observed, planned, None)}
+    assert (planned.rollout.phase, tree["ModelReady"].status) == ("Discarding", "False")
     assert (tree["Stalled"].status, tree["Ready"].status) == ("False", "False")
 
 

@@ -21,6 +21,13 @@ def test_every_form_is_what_the_client_library_makes_of_it(number: str, suffix: 
 
 
 @pytest.mark.parametrize(
+    "suffix", ["", *"numkMGTPE", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "e3", "E-3"]
+)
+def test_every_suffix_scales_as_the_client_library_has_it(suffix: str) -> None:
+    assert parse_quantity(f"1.5{suffix}") == pytest.approx(float(oracle(f"1.5{suffix}")), rel=1e-15)
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("1e3", 1000), ("1E3", 1000), ("1E", 10**18), ("1Pi", 2**50), ("1Ei", 2**60),
