@@ -30,7 +30,7 @@ async def silent(request):
     await asyncio.Event().wait()
 
 
-def breaks_on_poison(behaviour, answer=None):
+def breaks_on_poison(behaviour):
     async def behave(request):
         if json.loads(request.body).get("prompt") == "poison":
             await behaviour(request)
@@ -63,13 +63,23 @@ async def test_a_request_that_breaks_engines_reaches_few_of_them(
 
 
 async def test_two_failing_engines_of_five_are_found_beside_each_other(start_engine, start_gateway):
-    """A request that both fail says nothing; the next one is tried again on one without failures."""
-    good = [await start_engine() for _ in range(3)]
+    """Idle as they are, each would be chosen to try the other's requests again, and a request that both
+    fail says nothing: so a retry goes to an engine without failures."""
+
+    async def slow(request):
+        await asyncio.sleep(0.03)
+        await request.whole(b"{}")
+
+    good = [await start_engine(slow) for _ in range(3)]
     bad = [await start_engine(error) for _ in range(2)]
     front = await start_gateway(*good, *bad)
-    answers = [(await front.ask())[0] for _ in range(100)]
-    assert answers.count(500) <= 2
-    assert sum(len(engine.requests) for engine in bad) <= 20
+
+    async def client():
+        return [(await front.ask(stream=False))[0] for _ in range(20)]
+
+    answers = await asyncio.gather(*(client() for _ in range(6)))
+    assert sum(each.count(500) for each in answers) <= 6
+    assert sum(len(engine.requests) for engine in bad) <= 40
 
 
 async def test_a_pool_that_fails_as_a_whole_still_serves(start_engine, start_gateway):
@@ -119,3 +129,20 @@ async def test_errors_that_another_engine_saved_count_for_their_side_of_a_canary
     assert bad.requests == bad.errors == len(canary.requests) >= 3
     assert (good.requests, good.errors) == (40, 0)
     assert feed.services["default/chat"].failed == 0
+
+
+async def test_a_connection_that_another_engine_saved_is_nobodys_error(
+    start_engine, start_gateway, make_service
+):
+    """Containers restart and nodes are lost with any revision."""
+    stable, canary = await start_engine(), await start_engine(revision="r2")
+    await canary.stop()
+    front = await start_gateway()
+    front.show(make_service(stable, canary, weights={"r1": 50, "r2": 50}))
+    for _ in range(20):
+        assert (await front.ask())[0] == 200
+    await front.idle()
+    async with front.client.get(front.url + PATH) as got:
+        arms = parse("g", await got.text()).arms["default/chat"]
+    assert list(arms) == ["default/engine-0"]
+    assert await front.metric("penstock_gateway_retries_total", reason="connect") >= 3
