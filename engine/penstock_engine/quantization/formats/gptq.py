@@ -8,9 +8,11 @@
     weight[o, i] = (qweight[i, o] - zero[g, o]) * scales[g, o]        g = g_idx[i]
 
 zero is qzeros in the second version of the format (`gptq_v2`). The first version has words that
-are less by 1 in each number: the zero point 0 borrows from the number above it in its word. With
-desc_act a group is of inputs of like importance, not of neighbours: the inputs are then sorted by
-group, those of the weights at load and those of x in each product.
+are less by 1 in each number: the zero point 0 borrows from the number above it in its word. So
+GPTQModel packs it; AutoGPTQ lost the numbers above a 0, and no reader has them.
+
+With desc_act a group is of inputs of like importance, not of neighbours: the inputs are then sorted
+by group, those of the weights at load and those of x in each product.
 
 Of 4 bits each becomes an Int4Weight, of 8 an Int8Weight. In symmetric ones all zero points are in
 the middle, where none is needed.
