@@ -49,3 +49,27 @@ def test_blanks_between_values_are_none():
     body = b'{"model": "chat",' + b" " * (1 << 20) + b'"prompt": "four"}'
     call = parse(body)
     assert (call.prompt_bytes, call.tokens) == (4, 257)
+
+
+class Counted(dict):
+    """Counts how many of its values were read."""
+
+    num_read = 0
+
+    def values(self):
+        for value in super().values():
+            self.num_read += 1
+            yield value
+
+
+def test_of_very_many_tools_only_some_are_read():
+    tools = Counted({str(number): 1 for number in range(200_000)})
+    assert prompt_text_bytes({"messages": [], "tools": [tools]}) > 50_000
+    assert tools.num_read <= 20_001
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"), [(["a", 1], 0), ([], 0), ([None], 0), ([[1], 2], 4)]
+)
+def test_prompts_that_no_engine_takes(prompt, expected):
+    assert prompt_text_bytes({"prompt": prompt}) == expected

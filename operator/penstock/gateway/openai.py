@@ -14,9 +14,9 @@ from penstock.gateway.snapshot import Snapshot
 # Tokens are estimated, not counted: about four bytes of text each, and an answer of some length.
 ANSWER_TOKENS = 256
 CHAT_PATH = "/v1/chat/completions"
-# Lists and objects in one body. Each costs the parser about 0.1 us and 60 bytes: 4 MiB of `[],` have
-# 1.4 million, while 4 MiB of JSON text, pasted into a prompt, have about 80,000.
-MAX_CONTAINERS = 250_000
+# Lists and objects in one body. 4 MiB of `[],` have 1.4 million and stop the event loop for 0.2 to 0.7 s.
+# Text counts too: the densest of 19 JSON files would have 61,000 in 4 MiB, Python code 20,000.
+MAX_CONTAINERS = 100_000
 # A `user` is an identifier: a longer one is nobody that a ModelRoute names.
 MAX_USER_CHARACTERS = 512
 

@@ -1,10 +1,13 @@
 """Measures the text of a prompt, in a request body that is parsed already."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 # The usual length of a token in English text. Token ids count as so many bytes each.
 BYTES_PER_TOKEN = 4
+# Of one set of tools; 128 tools of 20 parameters have about 10,000. Each takes 0.3 us of the event loop.
+MAX_VALUES = 20_000
 
 
 def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
@@ -35,25 +38,37 @@ def _prompt_bytes(prompt: Any) -> int:
     """Of one text, texts, token ids, or lists of token ids."""
     if not isinstance(prompt, list):
         return _text_bytes(prompt)
-    total = 0
-    for item in prompt:
-        if isinstance(item, list):
-            total += BYTES_PER_TOKEN * len(item)
-        else:
-            total += BYTES_PER_TOKEN if isinstance(item, int) else _text_bytes(item)
-    return total
+    # By the first item: a loop over a million token ids would stop the event loop for 0.2 s.
+    match prompt[:1]:
+        case [int()]:
+            return BYTES_PER_TOKEN * len(prompt)
+        case [str()]:
+            return _joined_bytes(prompt)
+        case [list()]:
+            return BYTES_PER_TOKEN * sum(len(ids) for ids in prompt if isinstance(ids, list))
+        case _:
+            return 0
+
+
+def _joined_bytes(texts: list[Any]) -> int:
+    try:
+        return _text_bytes("".join(texts))
+    except TypeError:  # not all of them are texts: the engine will refuse them
+        return 0
 
 
 def _json_bytes(value: Any) -> int:
-    """Names and texts of a JSON value at any depth."""
+    """Names and texts of a JSON value at any depth, of the first so many values."""
     total, left = 0, [value]
-    while left:
+    for _ in range(MAX_VALUES):
+        if not left:
+            break
         one = left.pop()
         if isinstance(one, dict):
-            total += sum(map(_text_bytes, one))
-            left.extend(one.values())
+            total += sum(map(_text_bytes, islice(one, MAX_VALUES)))
+            left.extend(islice(one.values(), MAX_VALUES))
         elif isinstance(one, list):
-            left.extend(one)
+            left.extend(one[:MAX_VALUES])
         else:
             total += _text_bytes(one)
     return total

@@ -29,8 +29,10 @@ def _object(**fields: TypedDictField) -> CoreSchema:
 
 
 TEXT = str_schema(strict=True)
+# Messages of a request, or parts of one. Each takes 1 us of the event loop; more count as absent.
+MAX_ITEMS = 10_000
 # One bad element ends a list: collecting an error for each of a million would take 0.1 s and more.
-PARTS = list_schema(_object(text=_optional(TEXT)), fail_fast=True)
+PARTS = list_schema(_object(text=_optional(TEXT)), max_length=MAX_ITEMS, fail_fast=True)
 CONTENT = union_schema([TEXT, PARTS], mode="left_to_right")
 TOOLS = _optional(list_schema(any_schema()))
 MESSAGE = _object(role=_optional(TEXT), content=_optional(CONTENT), tool_calls=TOOLS)
@@ -41,7 +43,7 @@ REQUEST = SchemaValidator(
         # As engines read it: 1 and "true" are true.
         stream=_optional(bool_schema(), default=False),
         user=_optional(TEXT),
-        messages=_optional(list_schema(MESSAGE, fail_fast=True)),
+        messages=_optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),
         prompt=_optional(PROMPT),
         tools=TOOLS,
     )
