@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,16 +21,21 @@ START_TIMEOUT_S = 120
 
 
 @contextmanager
-def engine(*flags: str) -> Iterator[tuple[str, psutil.Process]]:
-    """Its URL and its process, once it is ready. Raises RuntimeError with its log when it does not start, or
+def engine(
+    *flags: str, prepare: Callable[[Path], Sequence[str]] = lambda _: ()
+) -> Iterator[tuple[str, psutil.Process]]:
+    """prepare: changes the model's folder and gives more flags.
+
+    Its URL and its process, once it is ready. Raises RuntimeError with its log when it does not start, or
     has died by the end; prints the end of the log when there is a traceback in it."""
     with tempfile.TemporaryDirectory() as folder:
         model, log_path = Path(folder) / "model", Path(folder) / "log"
         make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)
+        more = prepare(model)
         port = unused_port()
         with log_path.open("wb") as log:
             process = psutil.Popen(
-                [COMMAND, "serve", model, "--port", str(port), "--seed", "0", *flags],
+                [COMMAND, "serve", model, "--port", str(port), "--seed", "0", *flags, *more],
                 stdout=log, stderr=log, env=os.environ | {"PENSTOCK_CPU_LIMIT": "1"},
             )  # fmt: skip
         try:

@@ -1,0 +1,137 @@
+"""What each counter of the scheduler is after a short life, exactly."""
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.core.stats import Counters
+from penstock_engine.core.step import Sampled, Step
+
+
+def make_scheduler(speculation: SpeculationConfig | None = None, **changes: int) -> Scheduler:
+    values = {
+        "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 32, "block_size": 4,
+        "num_blocks": 8,
+    }  # fmt: skip
+    return Scheduler(SchedulerConfig(**(values | changes), speculation=speculation))  # type: ignore[arg-type]
+
+
+def sequence(name: str, prompt: list[int], max_tokens: int = 1, adapter: str = "") -> Sequence:
+    sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0)
+    return Sequence(name, prompt, sampling, frozenset(), 0.0, adapter=adapter)
+
+
+def step_of(scheduler: Scheduler, now_s: float = 0.0) -> Step:
+    step = scheduler.schedule(now_s)
+    assert step is not None
+    return step
+
+
+def run(scheduler: Scheduler, *drawn: tuple[int, ...]) -> None:
+    """One step for each entry, which every sequence of it draws."""
+    for tokens in drawn:
+        step = step_of(scheduler)
+        results = {s.request_id: Sampled(tokens, s.num_drafts) for s in step.sequences}
+        scheduler.complete(step, results, 0.0)
+
+
+def test_a_wait_for_blocks_is_counted_once_for_each_sequence() -> None:
+    """Steps in which two wait; only the first of the queue has looked for blocks."""
+    scheduler = make_scheduler()
+    scheduler.add(sequence("a", [1] * 20, max_tokens=9))
+    run(scheduler, (5,), (5,))
+    scheduler.add(sequence("b", [2] * 20))
+    scheduler.add(sequence("c", [3] * 20))
+    counted = []
+    while scheduler.has_work:
+        run(scheduler, (5,))
+        counted.append(scheduler.stats().waits_for_blocks)
+    assert counted[:3] == [1, 1, 1]
+    assert counted[-1] == 2
+
+
+def test_seconds_are_busy_once_however_many_steps_are_open() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(sequence("a", [1] * 4, max_tokens=9))
+    first = step_of(scheduler, now_s=1.0)
+    ahead = step_of(scheduler, now_s=2.0)
+    scheduler.complete(first, {"a": Sampled((5,))}, 4.0)
+    assert scheduler.stats().busy_s == 3.0
+    scheduler.complete(ahead, {"a": Sampled((5,))}, 5.0)
+    assert scheduler.stats().busy_s == 4.0
+    last = step_of(scheduler, now_s=8.0)
+    scheduler.complete(last, {"a": Sampled((5,))}, 10.0)
+    assert scheduler.stats().busy_s == 6.0
+
+
+def test_prompt_tokens_are_computed_or_read_from_the_device_or_from_the_host() -> None:
+    """12 tokens computed; then 8 of them on the device; then, pushed out, 8 in the host."""
+    scheduler = make_scheduler(num_blocks=4, max_model_len=16, num_host_blocks=8)
+
+    def counted() -> tuple[int, int, int, int]:
+        stats = scheduler.stats()
+        assert stats.prompt_tokens_cached == (
+            stats.prompt_tokens_from_device + stats.prompt_tokens_from_host
+        )
+        return (
+            stats.prompt_tokens_computed, stats.prompt_tokens_from_device,
+            stats.prompt_tokens_from_host, stats.generation_tokens,
+        )  # fmt: skip
+
+    prompt = list(range(12))
+    scheduler.add(sequence("a", prompt))
+    run(scheduler, (5,))
+    assert counted() == (12, 0, 0, 1)
+    scheduler.add(sequence("b", prompt))
+    run(scheduler, (5,))
+    assert counted() == (16, 8, 0, 2)
+    scheduler.add(sequence("other", [9] * 13))
+    run(scheduler, (5,))
+    assert counted() == (29, 8, 0, 3)
+    scheduler.add(sequence("c", prompt))
+    run(scheduler, (5,))
+    assert counted() == (33, 8, 8, 4)
+
+
+def test_what_was_restored_can_be_replaced_in_the_next_step() -> None:
+    """One slot in the host: it is kept only until the step that copies from it is scheduled."""
+    scheduler = make_scheduler(num_blocks=2, max_model_len=8, num_host_blocks=1)
+    saved = []
+    for name, token in (("a", 1), ("b", 2), ("a2", 1), ("b2", 2), ("c", 3)):
+        scheduler.add(sequence(name, [token] * 5))
+        run(scheduler, (5,))
+        saved.append(scheduler.stats().saved_blocks)
+    assert saved == [0, 1, 1, 2, 3]
+
+
+def test_drafts_are_counted_by_how_many_were_tried_and_right() -> None:
+    counters = Counters()
+    for num_drafts, num_right in ((2, 1), (1, 0), (3, 3), (2, 2)):
+        counters.draft_judged(num_drafts, num_right)
+    assert (counters.drafts, counters.draft_tokens) == (4, 8)
+    assert counters.drafts_right_by_position == [3, 2, 1]
+
+
+def test_drafts_of_a_sequence_are_counted_where_they_were_tried() -> None:
+    """Two drafts of which one is right, and steps without any."""
+    config = SpeculationConfig(method="ngram", num_speculative_tokens=2, prompt_lookup_min=1)
+    scheduler = make_scheduler(config)
+    scheduler.add(sequence("a", [1, 2, 1, 2, 1], max_tokens=6))
+    run(scheduler, (2,), (1, 7), (8,), (6,), (9,))
+    stats = scheduler.stats()
+    assert not scheduler.has_work
+    assert stats.generation_tokens == 6
+    assert (stats.drafts, stats.draft_tokens) == (1, 2)
+    assert stats.drafts_right_by_position == (1, 0)
+
+
+def test_patience_ends_after_the_time_and_not_at_it() -> None:
+    """Then nobody with an adapter passes one that waits for another."""
+    for now_s, admitted in ((1.0, {"x", "x2"}), (1.001, {"x"})):
+        scheduler = make_scheduler(max_adapters=1)
+        for name, adapter in (("x", "X"), ("y", "Y")):
+            scheduler.add(sequence(name, [1], max_tokens=9, adapter=adapter))
+        run(scheduler, (5,))
+        scheduler.add(sequence("x2", [1], adapter="X"))
+        assert {s.request_id for s in step_of(scheduler, now_s).sequences} == admitted
