@@ -11,7 +11,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
@@ -119,6 +120,7 @@ class EngineLoop:
         self._stats = scheduler.stats()
         self._is_stopping = False
         self._is_lost = False
+        self._has_ended = False
         self._num_failures = 0
         self._under_way: deque[_UnderWay] = deque()
         self._landed_s = 0.0
@@ -194,6 +196,7 @@ class EngineLoop:
         except Exception:
             logger.exception("the engine loop has died")
         finally:
+            self._has_ended = True
             self._drain_inbox()
             now = self._clock()
             self._report(self._scheduler.fail_all("engine_stopped", now), 0, now)
@@ -213,8 +216,8 @@ class EngineLoop:
     def _call(self, function: Callable[[], T]) -> Future[T]:
         done: Future[T] = Future()
         self._inbox.put(_Call(function, done))
-        if not self.alive:
-            self._drain_inbox()
+        if self._has_ended:  # perhaps behind the last message that the loop has read
+            _refuse(done)
         return done
 
     def _take(self, message: Message, events: list[TokenEvent]) -> None:
@@ -342,7 +345,13 @@ class EngineLoop:
             if isinstance(message, Sequence):
                 self._scheduler.add(message)
             elif isinstance(message, _Call):
-                message.done.set_exception(RuntimeError("the engine loop has ended"))
+                _refuse(message.done)
+
+
+def _refuse(done: Future[Any]) -> None:
+    """May be called twice, and of a call that its caller has given up."""
+    with suppress(InvalidStateError):
+        done.set_exception(RuntimeError("the engine loop has ended"))
 
 
 def _fulfil(done: Future[T], function: Callable[[], T]) -> None:

@@ -42,18 +42,26 @@ class Pending:
         self._device = device
         self._draws: Draws | None = None
         self._mark: Mark | None = None
+        self._failure: Exception | None = None
 
     @torch.inference_mode()
     def draw(self) -> None:
-        """Enqueues the draws, once; to be called when the step before is completed."""
+        """Enqueues the draws, once; to be called when the step before is completed.
+
+        After a failure, every further call raises too, from the same cause.
+        """
         if self._mark is not None:
             return
-        if self._sequences:
-            logits, self._logits = self._logits, None
-            if logits is None:
-                raise RuntimeError("the draws of this step have failed before")
-            self._draws = sample(logits, self._sequences)
-        self._mark = Mark(self._device)
+        if self._failure is not None:
+            raise RuntimeError("the draws of this step have failed") from self._failure
+        logits, self._logits = self._logits, None
+        try:
+            if logits is not None:
+                self._draws = sample(logits, self._sequences)
+            self._mark = Mark(self._device)
+        except Exception as error:
+            self._failure = error
+            raise
 
     @property
     def tokens(self) -> torch.Tensor | None:

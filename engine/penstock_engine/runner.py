@@ -154,13 +154,26 @@ class Runner:
     def _fill_in(
         self, sequences: Sequence[ScheduledSequence]
     ) -> tuple[torch.Tensor | None, list[ScheduledSequence]]:
-        """Tokens that the step before draws, and which of them each sequence takes."""
+        """Tokens that the step before draws, and which of them each sequence takes.
+
+        A failure to draw them belongs to that step: who waits for it is told. It is raised here
+        only where a sequence of this step needs one of the tokens.
+        """
         last, self._last = self._last, None
+        unread, self._unread = self._unread, None
+        is_awaited = any(s.token_ids == TO_BE_DRAWN for s in sequences)
         if last is not None:
-            last.draw()
-            self._let_read(last)
-        if last is None or all(s.token_ids != TO_BE_DRAWN for s in sequences):
+            try:
+                last.draw()
+            except Exception:
+                if is_awaited:
+                    raise
+            else:
+                self._let_read(last, unread)
+        if not is_awaited:
             return None, list(sequences)
+        if last is None:
+            raise RuntimeError("the step before draws no tokens")
         rows = last.rows
         return last.tokens, [
             s._replace(token_ids=(awaited(rows[s.request_id, s.start]),))
@@ -169,9 +182,10 @@ class Runner:
             for s in sequences
         ]
 
-    def _let_read(self, last: Pending) -> None:
+    def _let_read(
+        self, last: Pending, unread: tuple[list[ScheduledSequence], torch.Tensor] | None
+    ) -> None:
         """What a head drafts from is complete once a step is drawn."""
-        unread, self._unread = self._unread, None
         if self._draft is not None and unread is not None:
             sequences, hidden = unread
             self._draft.read(sequences, hidden, last.tokens, last.rows)

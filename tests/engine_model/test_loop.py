@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
@@ -53,10 +54,16 @@ class Engine:
         self.reports: queue.Queue[StepReport] = queue.Queue()
         self.loop = EngineLoop(self.scheduler, runner, on_step=self.reports.put)
 
-    def submit(self, name: str, num_prompt_tokens: int = 5, max_tokens: int = 6) -> None:
+    def submit(
+        self,
+        name: str,
+        num_prompt_tokens: int = 5,
+        max_tokens: int = 6,
+        constraint: Constraint | None = None,
+    ) -> None:
         sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
-        prompt = [ord(name[0]) % 60, *range(num_prompt_tokens - 1)]
-        self.loop.submit(Sequence(name, [t % 64 for t in prompt], sampling, frozenset(), 0.0))
+        prompt = [t % 64 for t in (ord(name[0]) % 60, *range(num_prompt_tokens - 1))]
+        self.loop.submit(Sequence(name, prompt, sampling, frozenset(), 0.0, constraint=constraint))
 
     def until(self, is_last: Callable[[TokenEvent], bool]) -> list[TokenEvent]:
         events: list[TokenEvent] = []
@@ -166,6 +173,33 @@ def test_one_bad_request_harms_no_other(engine: Engine) -> None:
     assert engine.loop.alive
 
 
+class FailingGrammar:
+    """A constraint that raises when it is asked which tokens may come."""
+
+    is_finished = False
+
+    def fill(self, bits: memoryview) -> None:
+        raise RuntimeError("out of luck")
+
+    def accept(self, token_id: int) -> bool:
+        return True
+
+    def rollback(self, num_tokens: int) -> None:
+        pass
+
+
+def test_a_draw_that_fails_harms_no_other(engine: Engine) -> None:
+    """The real runner raises while it draws, behind a forward pass that went well."""
+    names = ["ok1", "ok2", "bad", "ok3"]
+    for name in names:
+        constraint = FailingGrammar() if name == "bad" else None
+        engine.submit(name, constraint=constraint)
+    finished = engine.until_finished(*names)
+    failures = {name: finished[name].failure for name in names}
+    assert failures == {"ok1": None, "ok2": None, "bad": "step_failed", "ok3": None}
+    assert {finished[name].num_output_tokens for name in names if name != "bad"} == {6}
+
+
 def test_failures_now_and_then_do_not_add_up(engine: Engine) -> None:
     for index in range(2 * MAX_CONSECUTIVE_FAILURES):
         engine.runner.hook = fail_for("bad")
@@ -223,3 +257,21 @@ def test_an_engine_that_never_had_work_stops(runner: HookedRunner) -> None:
     assert engine.loop.alive
     engine.loop.stop()
     assert not engine.loop.alive
+
+
+def test_calls_of_a_lost_loop_are_refused_and_do_not_keep_it_alive(runner: HookedRunner) -> None:
+    """A caller's thread takes no message out of the inbox: it could be the one that ends the loop."""
+    runner.hook = lambda step: None
+    engine = Engine(runner)
+    engine.loop.lose()
+    early = [engine.loop.ask(lambda runner: 1) for _ in range(3)]
+    given_up = engine.loop.ask(lambda runner: 1)
+    assert given_up.cancel()
+    engine.submit("a")
+    engine.loop.start()
+    assert engine.until_finished("a")["a"].failure == "engine_stopped"
+    engine.loop._thread.join(timeout=30)
+    late = engine.loop.ask(lambda runner: 1)
+    for call in (*early, late):
+        with pytest.raises(RuntimeError, match="has ended"):
+            call.result(timeout=30)

@@ -1,5 +1,7 @@
 """What multiplies is what was read: products against those of the dequantised matrix."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -71,6 +73,19 @@ def test_products_equal_those_of_the_dequantised_matrix(
     weight = hold([matrix], dtype, "cpu")
     assert isinstance(weight, KINDS[kind])
     check_products(weight, matrix, dtype)
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_float16_holds_products_of_large_inputs(kind: str) -> None:
+    """Products of codes sum to 25 million here, beyond float16's 65,504; scaled ones do not."""
+    torch.manual_seed(0)
+    matrix = random_matrix(kind, 40, 4096, 4096)
+    codes = matrix.codes.float().abs().clamp(max=127).to(matrix.codes.dtype)
+    matrix = replace(matrix, codes=codes, scales=matrix.scales / 1024)
+    x = 200 * torch.rand(3, 4096, dtype=torch.float16)
+    expected = x.float() @ matrix.dequantized().T
+    actual = hold([matrix], torch.float16, "cpu")(x).float()
+    torch.testing.assert_close(actual, expected, rtol=2e-3, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["int8", "fp8"])

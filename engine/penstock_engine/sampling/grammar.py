@@ -58,13 +58,15 @@ def _words(constraint: Constraint, sequence: ScheduledSequence, vocab_size: int)
     is over with the step before this one, which nobody knew when this one was launched."""
     rows = []
     num_accepted = 0
-    for draft in (*sequence.drafts, None):
-        bits = bytearray(-(-vocab_size // WORD_BITS) * WORD_BITS // 8)
-        if not constraint.is_finished:
-            constraint.fill(memoryview(bits))
-        rows.append(np.frombuffer(bits, np.int32))
-        if draft is None or not constraint.accept(draft):
-            break
-        num_accepted += 1
-    constraint.rollback(num_accepted)
+    try:
+        for draft in (*sequence.drafts, None):
+            bits = bytearray(-(-vocab_size // WORD_BITS) * WORD_BITS // 8)
+            if not constraint.is_finished:
+                constraint.fill(memoryview(bits))
+            rows.append(np.frombuffer(bits, np.int32))
+            if draft is None or not constraint.accept(draft):
+                break
+            num_accepted += 1
+    finally:  # a step that fails is run again, from the same place in the grammar
+        constraint.rollback(num_accepted)
     return np.stack(rows)
