@@ -189,7 +189,7 @@ def test_the_context_can_be_filled_to_the_last_token(client: httpx.Client) -> No
     assert complete(client, **body)["usage"]["total_tokens"] == 2048
 
 
-@pytest.mark.parametrize("given", ["", "a-request_1.2"])
+@pytest.mark.parametrize("given", ["", "a-request_1.2", "root:1"])
 def test_the_request_id_comes_back(client: httpx.Client, given: str) -> None:
     headers = {"x-request-id": given} if given else {}
     body = {"prompt": "x", "max_tokens": 1}
