@@ -138,6 +138,11 @@ BAD = [
     ("a free variant", variants({"name": "a", "pricePerHour": 0}), "must be at least 0.0001"),
     ("a variant without a price", objectives() | {"variants": [{"name": "a"}]}, "pricePerHour"),
     ("a variant called control", variants({"name": "control"}), "must not be called control"),
+    (
+        "a variant called as another one of a control",
+        variants({"name": "x"}, {"name": "control-x"}),
+        "one must not be called control- and the name of the other",
+    ),
     ("a variant in capitals", variants({"name": "H100"}), "must have lower-case letters"),
     ("two variants of a name", variants({"name": "a"}, {"name": "a"}), "a"),
     (

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.adapters.resources import INFERENCE_SERVICES, PODS, Resource
+from penstock.adapters.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
 from penstock.controller.reconciler import Reconciler
 from penstock.core.rollout import commands
 from penstock.core.service import ROLE_LABEL, SERVE
@@ -30,7 +30,7 @@ class Stand:
 
     def make_reconciler(self, kube, image="penstock"):
         return Reconciler(
-            kube, image, services=lambda: self.services, scaling=lambda _: None,
+            kube, image, services=lambda: self.services, scaling=lambda *_: None,
             judgement=lambda *_: None, obeyed=lambda _: {}, gone=self.gone.append,
         )  # fmt: skip
 
@@ -63,6 +63,10 @@ class Stand:
 
     async def pods(self):
         return (await self.kube.list(PODS, self.namespace))[0]
+
+    async def deployment_uids(self):
+        found, _ = await self.kube.list(DEPLOYMENTS, self.namespace)
+        return {each["metadata"]["uid"] for each in found}
 
     async def step(self):
         """Reconciles once. Keeps what it raises."""

@@ -35,7 +35,7 @@ def test_operator_and_gateway_agree(uids, times):
     bodies = [service(*each) for each in zip("abc", uids, times, strict=True)]
     services = {("n", body["metadata"]["name"]): body for body in bodies}
     reconciler = Reconciler(
-        None, "penstock", services=lambda: services, scaling=lambda _: None,
+        None, "penstock", services=lambda: services, scaling=lambda *_: None,
         judgement=lambda *_: None, obeyed=lambda _: None, gone=lambda _: None,
     )  # fmt: skip
     free = [

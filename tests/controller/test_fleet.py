@@ -27,7 +27,7 @@ def body(mode, candidate=None):
         "kind": KIND,
         "metadata": {
             "name": "chat", "namespace": "default", "uid": "u1", "generation": 1,
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "creationTimestamp": "2025-12-31T00:00:00Z",
         },
         "spec": {"model": {"uri": "pvc://models"}, "scaling": {"mode": mode}},
         "status": {
@@ -45,6 +45,7 @@ def child(name, revision, cohort=""):
         "metadata": {
             "name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels,
             "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [{"uid": "u1", "controller": True}],
         },
         "spec": {"replicas": 1, "containers": []},
         "status": {"podIP": "127.0.0.9"},
@@ -95,3 +96,17 @@ def test_variants_are_told_apart_and_those_that_wait_for_a_node():
         ("a1", "a"), ("b1", "b"), ("b2", "b"),
     ]  # fmt: skip
     assert target.waiting == {"b": Waiting(parse_timestamp("2026-01-01T00:00:00Z"), 1)}
+
+
+def test_what_a_deleted_service_of_the_name_has_left_is_none_of_it():
+    deployments = [child("chat-a", OLD)]
+    deployments[0]["metadata"]["creationTimestamp"] = "2026-01-01T00:05:00Z"
+    before, after = child("before", OLD), child("after", OLD)
+    after["metadata"]["creationTimestamp"] = "2026-01-01T00:05:01Z"
+    before["metadata"]["creationTimestamp"] = "2026-01-01T00:04:00Z"
+    foreign = child("chat-b", OLD)
+    foreign["metadata"]["ownerReferences"][0]["uid"] = "u0"
+    (target,) = scale_targets(
+        {KEY: body("Active")}, [*deployments, foreign], [before, after], FAILURES
+    )
+    assert (target.provisioned, [view.name for view, _ in target.pods]) == (1, ["after"])

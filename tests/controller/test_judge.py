@@ -56,6 +56,7 @@ def child(name, revision, cohort="", **status):
         "metadata": {
             "name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels,
             "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [{"uid": "u1", "controller": True}],
         },
         "spec": {"replicas": 1},
         "status": status,
@@ -107,7 +108,7 @@ class World:
             "kind": KIND,
             "metadata": {
                 "name": "chat", "namespace": "default", "uid": "u1", "generation": 1,
-                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "creationTimestamp": "2025-12-31T00:00:00Z",
             },
             "spec": {"model": {"uri": "pvc://models"}, "rollout": {
                 "strategy": "Canary",

@@ -6,14 +6,20 @@ from typing import Any
 import pytest
 
 from penstock.adapters.kube import Kube
-from penstock.adapters.resources import CONFIG_MAPS, CONTROLLER_REVISIONS, INFERENCE_SERVICES, PODS
+from penstock.adapters.resources import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    PODS,
+)
 from penstock.api.convert import to_core
 from penstock.controller.reconciler import Reconciler
 from penstock.core.history import Revision
 from penstock.core.manifests.history import controller_revision
 from penstock.core.revision import revision_of
 from penstock.core.service import Object
-from penstock.errors import AlreadyExists, Conflict, Transient
+from penstock.errors import AlreadyExists, Conflict, NotFound, Transient
 
 pytestmark = pytest.mark.cluster
 
@@ -41,11 +47,11 @@ async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
     }  # fmt: skip
     await kube.create(CONTROLLER_REVISIONS, namespace, left)
     reconciler = Reconciler(
-        kube, "penstock", services=dict, scaling=lambda _: None, judgement=lambda *_: None,
+        kube, "penstock", services=dict, scaling=lambda *_: None, judgement=lambda *_: None,
         obeyed=lambda _: None, gone=lambda _: None,
     )  # fmt: skip
     await reconciler.reconcile((namespace, NAME))  # the first phase is written down
-    with pytest.raises(Transient, match="not remembered yet"):
+    with pytest.raises(Transient, match="of a deleted service"):
         await reconciler.reconcile((namespace, NAME))
     assert (await kube.list(PODS, namespace))[0] == []
 
@@ -57,6 +63,52 @@ async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
     assert [pod["metadata"]["name"] for pod in (await kube.list(PODS, namespace))[0]] == [
         f"{NAME}-{revision_of(spec)}-preflight"
     ]
+
+
+async def test_a_service_made_again_at_once_adopts_nothing(stand: Any, kube: Kube) -> None:
+    """As `kubectl replace --force` does: the garbage collector comes a moment later."""
+    await stand.create()
+    await stand.until_phase("Stable")
+    await stand.step()
+    (first,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
+    served = {pod["metadata"]["uid"] for pod in await stand.pods()}
+    await kube.delete(INFERENCE_SERVICES, *stand.key)
+    await stand.create()
+
+    waits = set()
+    # The garbage collector looks every half minute for kinds that it does not know yet.
+    for _ in range(600):
+        await stand.step()
+        waits.add(str(stand.error))
+        assert not (await stand.status()).get("readyReplicas")
+        if first["metadata"]["uid"] not in await stand.deployment_uids():
+            break
+        await asyncio.sleep(0.1)
+    await stand.until_phase("Stable")
+
+    assert any("of a deleted service" in each for each in waits), waits
+    assert first["metadata"]["uid"] not in await stand.deployment_uids()
+    ready = {pod["metadata"]["uid"] for pod in await stand.pods() if pod["status"].get("podIP")}
+    assert ready - served
+    assert (await stand.status())["readyReplicas"] == len(ready - served)
+
+
+async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
+    """Of a service that was deleted with --cascade=orphan: its pods go on."""
+    await stand.create()
+    await stand.until_phase("Stable")
+    await stand.step()
+    (first,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
+    await kube.delete(INFERENCE_SERVICES, *stand.key, propagation="Orphan")
+    for _ in range(100):
+        try:
+            await kube.get(INFERENCE_SERVICES, *stand.key)
+        except NotFound:
+            break
+        await asyncio.sleep(0.1)
+    await stand.create()
+    await stand.until_phase("Stable")
+    assert await stand.deployment_uids() == {first["metadata"]["uid"]}
 
 
 async def test_a_late_word_on_a_service_does_not_undo_a_newer_one(stand: Any, kube: Kube) -> None:

@@ -38,7 +38,7 @@ class Stage:
         self.kube, self.namespace = kube, namespace
         self.report: ScalingReport | None = None
         self.reconciler = Reconciler(
-            kube, "penstock", services=dict, scaling=lambda _: self.report,
+            kube, "penstock", services=dict, scaling=lambda *_: self.report,
             judgement=lambda *_: None, obeyed=lambda _: {}, gone=lambda _: None,
         )  # fmt: skip
 

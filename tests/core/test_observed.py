@@ -9,6 +9,7 @@ from penstock.core.observed import (
     ObservedDeployment,
     ObservedJob,
     ObservedPod,
+    pods_of,
     verdict_of,
 )
 
@@ -169,3 +170,39 @@ def test_pods_that_end_or_have_another_role_do_not_serve() -> None:
     assert [pod.name for pod in observed.serving("r1")] == ["a", "e"]
     assert [pod.name for pod in observed.serving("r1", "")] == ["a"]
     assert [pod.name for pod in observed.serving("r1", "control")] == ["e"]
+
+
+def test_pods_of_a_deleted_service_of_the_name_are_told_by_their_age_and_owner() -> None:
+    def pod(name: str, role: str, at: str, owner: str = "rs", revision: str = "a") -> ObservedPod:
+        return ObservedPod(
+            name,
+            name,
+            revision,
+            role,
+            "",
+            True,
+            False,
+            "Running",
+            None,
+            "",
+            created_at=at,
+            owner=owner,
+        )
+
+    made = ObservedDeployment("d", "d", "a", 1, 0, False, {}, created_at="2026-01-01T00:05:00Z")
+    pods = [
+        pod("older-than-its-deployment", "serve", "2026-01-01T00:04:00Z"),
+        pod("of-its-deployment", "serve", "2026-01-01T00:05:00Z"),
+        pod("as-old-as-the-service", "serve", "2026-01-01T00:01:00Z", revision="b"),
+        pod("of-a-deployment-that-is-gone", "serve", "2026-01-01T00:02:00Z", revision="b"),
+        pod("anothers-preflight", "preflight", "2026-01-01T00:06:00Z", owner="u0"),
+        pod("its-preflight", "preflight", "2026-01-01T00:01:00Z", owner="u1"),
+        pod("an-orphan", "preflight", "2026-01-01T00:00:00Z", owner=""),
+    ]
+    own = pods_of(pods, [made], "u1", "2026-01-01T00:01:00Z")
+    assert [each.name for each in own] == [
+        "of-its-deployment",
+        "of-a-deployment-that-is-gone",
+        "its-preflight",
+        "an-orphan",
+    ]

@@ -177,14 +177,17 @@ class World:
             failures=failures,
         )
 
+    uid = SERVICE.uid
+
     def targets(self):
         spec = replace(SPEC, mode=self.mode, objectives=self.objectives)
         first = self.variants[0].name if self.variants else ""
         view = PodView("p", "Ready", 100.0, 107.0, None, first)
         pods = ((view, self.engine_address),) if self.has_engine else ()
         service = replace(
-            SERVICE, scaling=spec, accelerator=self.accelerator, variants=self.variants
-        )
+            SERVICE, uid=self.uid, scaling=spec, accelerator=self.accelerator,
+            variants=self.variants,
+        )  # fmt: skip
         asked = {first: self.provisioned} if self.variants else {}
         return [
             ScaleTarget(
@@ -210,7 +213,7 @@ class World:
         self.gateways.append(gateway_pod(port, name))
 
     def report(self):
-        return self.scaler.report(KEY)
+        return self.scaler.report(KEY, self.uid)
 
     def state(self):
         return self.scaler._sizer._states[KEY][1]

@@ -109,3 +109,14 @@ def quota(hard, used):
         "spec": {"hard": {name: str(hard)}},
         "status": {"hard": {name: str(hard)}, "used": {name: str(used)}},
     }
+
+
+async def test_a_service_that_is_made_again_begins_without_what_was_said_of_the_first(world):
+    world.engine.usage = 1.0
+    await world.tick()
+    assert world.report().desired == 2
+    world.uid = "u2"
+    assert world.report() is None
+    world.engine.usage = 0.5
+    await world.tick()
+    assert world.report().desired == 1

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from penstock.api.resources import Resources
 from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.core.service import CONTROL
 
 LEAST_PRICE = 0.0001
 
@@ -13,6 +14,12 @@ LEAST_PRICE = 0.0001
 def _least_together(spec: Any) -> bool:
     least = sum(each.min_replicas for each in spec.variants)
     return bool(least <= spec.scaling.max_replicas)
+
+
+def _are_told_from_controls(spec: Any) -> bool:
+    """Deployments are named REVISION-COHORT-VARIANT, and "" is a cohort too."""
+    names = {each.name for each in spec.variants}
+    return not any(f"{CONTROL}-{name}" in names for name in names)
 
 
 RULES = (
@@ -25,6 +32,12 @@ RULES = (
         "self.variants.all(each, self.variants.exists_one(other, other.name == each.name))",
         lambda spec: len({each.name for each in spec.variants}) == len(spec.variants),
         "two of spec.variants have the same name; give each its own",
+    ),
+    Rule(
+        "self.variants.all(each, self.variants.all(other, other.name != 'control-' + each.name))",
+        _are_told_from_controls,
+        "of two spec.variants, one must not be called control- and the name of the other: the control "
+        "of a canary is; give it another name",
     ),
     Rule(
         "self.variants.map(each, each.minReplicas).sum() <= self.scaling.maxReplicas",

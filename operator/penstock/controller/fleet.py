@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
 from penstock.controller.failures import Failures
-from penstock.core.observed import ObservedDeployment, ObservedPod
+from penstock.core.observed import ObservedDeployment, ObservedPod, owner_uid, pods_of
 from penstock.core.quotas import Pool, pools_of
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
@@ -56,11 +56,11 @@ def scale_targets(
     failures: Failures,
 ) -> list[ScaleTarget]:
     """Services with traffic whose replicas Penstock decides, and any with a rollout under way."""
-    pods_of, deployments_of = by_service(pods), by_service(deployments)
+    by_key, deployments_by_key = by_service(pods), by_service(deployments)
     targets = []
     for key, body in services.items():
         with failures.contained("scaler", "/".join(key)):
-            target = _target(body, deployments_of.get(key, ()), pods_of.get(key, ()))
+            target = _target(body, deployments_by_key.get(key, ()), by_key.get(key, ()))
             if target is not None:
                 targets.append(target)
     return targets
@@ -76,6 +76,16 @@ def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
     return found
 
 
+def children_of(
+    body: Object, deployments: Iterable[Object], pods: Iterable[Object]
+) -> tuple[list[ObservedDeployment], tuple[ObservedPod, ...]]:
+    """What is the service's own of the children that carry its name."""
+    metadata = body["metadata"]
+    uid, since = metadata["uid"], metadata["creationTimestamp"]
+    own = [ObservedDeployment.of(each) for each in deployments if owner_uid(each) == uid]
+    return own, pods_of(map(ObservedPod.of, pods), own, uid, since)
+
+
 def _target(
     body: Object, deployments: Iterable[Object], pods: Iterable[Object]
 ) -> ScaleTarget | None:
@@ -86,10 +96,11 @@ def _target(
     status = body.get("status", {})
     sides = {share.side for share in traffic_of(status)}
     asked: Counter[str] = Counter()
-    for deployment in map(ObservedDeployment.of, deployments):
+    own, engines = children_of(body, deployments, pods)
+    for deployment in own:
         if deployment.side in sides and deployment.variant in spec.placed:
             asked[deployment.variant] += deployment.replicas
-    serving = [pod for pod in map(ObservedPod.of, pods) if pod.role == SERVE]
+    serving = [pod for pod in engines if pod.role == SERVE]
     is_scaled = asked.total() > 0 and spec.scaling.mode != "External"
     scaled = [pod for pod in serving if is_scaled and pod.side in sides]
     is_rolled = bool(status.get("candidateRevision"))

@@ -5,7 +5,7 @@ Faults that need no statistics are looked for in between, as often as engines an
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import CONFIG_MAPS
 from penstock.api.convert import InvalidService, to_core
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import by_service
+from penstock.controller.fleet import by_service, children_of
 from penstock.controller.meter import Meter
 from penstock.controller.pasts import Pasts
 from penstock.core.canary.counts import Counts
@@ -27,7 +27,7 @@ from penstock.core.canary.spec import ShadowSpec
 from penstock.core.canary.verdict import Verdict
 from penstock.core.feed import Arms
 from penstock.core.manifests.kept import TRIAL, is_ours
-from penstock.core.observed import ObservedDeployment, ObservedPod
+from penstock.core.observed import ObservedPod
 from penstock.core.rollout.blocks import Sides, block_of
 from penstock.core.rollout.phases import Phase
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
@@ -262,23 +262,17 @@ def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[
         service = to_core(body)
     except InvalidService:
         return []
-    canary = [
-        each["metadata"]["uid"]
-        for each in sorted(deployments, key=_name)  # of several variants the first
-        if ObservedDeployment.of(each).side == (revision, "")
-    ]
+    own, engines = children_of(body, deployments, pods)
+    canary = [each for each in own if each.side == (revision, "")]
     if not canary:
         return []
-    case = _case(service, revision, stable, canary[0], list(map(ObservedPod.of, pods)))
+    first = min(canary, key=lambda each: each.name)  # of several variants
+    case = _case(service, revision, stable, first.uid, engines)
     return [replace(case, is_shadowed=_phase(body) == SHADOWED)]
 
 
-def _name(body: Object) -> str:
-    return str(body["metadata"]["name"])
-
-
 def _case(
-    service: ServiceSpec, revision: str, stable: str, deployment: str, pods: list[ObservedPod]
+    service: ServiceSpec, revision: str, stable: str, deployment: str, pods: Sequence[ObservedPod]
 ) -> Case:
     serving = [pod for pod in pods if pod.role == SERVE]
     canary = [pod for pod in serving if pod.revision == revision]

@@ -1,7 +1,7 @@
 """One service: read what is there, plan, write, say how it stands."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +32,8 @@ from penstock.core.observed import (
     ObservedDeployment,
     ObservedJob,
     ObservedPod,
+    owner_uid,
+    pods_of,
 )
 from penstock.core.plan import Plan, Told, plan
 from penstock.core.revision import revision_of
@@ -87,7 +89,7 @@ class Reconciler:
         engine_image: str,
         *,
         services: Callable[[], Mapping[Key, Object]],
-        scaling: Callable[[Key], ScalingReport | None],
+        scaling: Callable[[Key, str], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
         obeyed: Callable[[Key], Obeyed | None],
         gone: Callable[[Key], None],
@@ -131,13 +133,15 @@ class Reconciler:
             is_written = await self._write_status(key, body, before, after, revision=None)
             return None if is_written else 0.0
         observed = await self._observe(body, spec, now_s)
-        scaling = self._scaling(key) or ScalingReport.of(before)
+        scaling = self._scaling(key, spec.uid) or ScalingReport.of(before)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
         said = self._judgement(key, canary.uid) if canary else None
         told = self._told(key, body, scaling, said)
         if _is_resumed(told, observed):
             self._refused.forget(spec.uid)
-        outcome = await self._bring_up(spec, plan(spec, observed, self._image, now_s, told))
+        outcome = await self._bring_up(
+            spec, plan(spec, observed, self._image, now_s, told), observed.leftovers
+        )
         observed = replace(observed, refusals=outcome.refusals)
         planned = plan(spec, observed, self._image, now_s, told)
         await self._adjust(spec, planned, outcome)
@@ -168,15 +172,19 @@ class Reconciler:
         """Read from the API server, not from a cache: a stale list must never delete or scale."""
         status = body.get("status", {})
         rollout = RolloutState.of(status, now_s)
-        history = tuple(Revision.of(r) for r in await self._owned(CONTROLLER_REVISIONS, spec))
-        deployments = await self._owned(DEPLOYMENTS, spec)
+        leftovers: set[tuple[str, str]] = set()
+        records = await self._owned(CONTROLLER_REVISIONS, spec, leftovers)
+        history = tuple(Revision.of(record) for record in records)
+        deployments = tuple(
+            ObservedDeployment.of(each) for each in await self._owned(DEPLOYMENTS, spec, leftovers)
+        )
         pods, _ = await self._kube.list(PODS, spec.namespace, labelSelector=_selector(spec))
         budgets, _ = await self._kube.list(DISRUPTION_BUDGETS, spec.namespace)
         is_tried = rollout is not None and rollout.strategy == "Canary" and not rollout.is_calm
-        jobs = await self._owned(JOBS, spec) if is_tried else []
+        jobs = await self._owned(JOBS, spec, leftovers) if is_tried else []
         return Observed(
-            deployments=tuple(ObservedDeployment.of(d) for d in deployments),
-            pods=tuple(ObservedPod.of(p) for p in pods),
+            deployments=deployments,
+            pods=pods_of(map(ObservedPod.of, pods), deployments, spec.uid, spec.created_at),
             history=history,
             rollout=rollout,
             traffic=statuses.traffic_of(status),
@@ -185,6 +193,7 @@ class Reconciler:
             stable_spec=_stable_spec(body, spec, history, rollout),
             name_taken_by=self._name_taken_by(body, spec),
             jobs=tuple(ObservedJob.of(job) for job in jobs),
+            leftovers=frozenset(leftovers),
             budget=ObservedBudget.of(
                 budgets,
                 engines_budget_name(spec.name),
@@ -193,9 +202,15 @@ class Reconciler:
             ),
         )
 
-    async def _owned(self, resource: Resource, spec: ServiceSpec) -> list[Object]:
+    async def _owned(
+        self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
+    ) -> list[Object]:
+        """Its children of one kind; adds those of a deleted service of its name to `leftovers`. An
+        orphan is neither: applying it adopts it."""
         found, _ = await self._kube.list(resource, spec.namespace, labelSelector=_selector(spec))
-        return [child for child in found if _owner_uid(child) == spec.uid]
+        foreign = [child for child in found if owner_uid(child) not in (None, spec.uid)]
+        leftovers |= {(child["kind"], child["metadata"]["name"]) for child in foreign}
+        return [child for child in found if owner_uid(child) == spec.uid]
 
     def _name_taken_by(self, mine: Object, spec: ServiceSpec) -> str | None:
         """The older service of the namespace that serves the same name."""
@@ -208,8 +223,11 @@ class Reconciler:
                 return name
         return None
 
-    async def _bring_up(self, spec: ServiceSpec, planned: Plan) -> _Outcome:
-        """Make what is to be there, in order. A refusal of one revision's object stops no other's."""
+    async def _bring_up(
+        self, spec: ServiceSpec, planned: Plan, leftovers: Collection[tuple[str, str]]
+    ) -> _Outcome:
+        """Make what is to be there, in order. A refusal of one revision's object stops no other's.
+        What is left of a deleted service is waited for: to apply it would be to adopt its pods."""
         for line in planned.details:
             logger.info("%s/%s: %s", spec.namespace, spec.name, line)
         outcome = _Outcome()
@@ -219,13 +237,14 @@ class Reconciler:
             if revision in unremembered:
                 continue
             try:
+                _require_new(body, leftovers)
                 refusal = await self._write(spec, body)
             except Forbidden as error:
                 refusal = conditions.forbidden(spec, str(error))
                 outcome.error = outcome.error or error
                 if body["kind"] == "ControllerRevision":
                     unremembered.add(revision)
-            except _Unremembered as error:
+            except _NotYet as error:
                 outcome.error = outcome.error or error
                 unremembered.add(revision)
                 continue
@@ -247,7 +266,7 @@ class Reconciler:
         except Rejected as error:
             if body["kind"] == "ControllerRevision":  # of a service of the name that is going
                 text = f"the revision is not remembered yet: {error}"
-                raise _Unremembered(text) from error
+                raise _NotYet(text) from error
             refusal = conditions.rejected(body["kind"], str(error))
             self._refused.add(spec.uid, body, refusal, monotonic())
             logger.warning("%s/%s: %s", *spec.key, refusal[1])
@@ -298,8 +317,15 @@ class Reconciler:
         return True
 
 
-class _Unremembered(Transient):
-    """The ControllerRevision of a revision cannot be written yet, so nothing of it may be made."""
+class _NotYet(Transient):
+    """An object that others of its revision need cannot be written yet."""
+
+
+def _require_new(body: Object, leftovers: Collection[tuple[str, str]]) -> None:
+    """Raises _NotYet."""
+    kind, name = body["kind"], body["metadata"]["name"]
+    if (kind, name) in leftovers:
+        raise _NotYet(f"the {kind} {name} of a deleted service of the same name is still there")
 
 
 def _is_resumed(told: Told, observed: Observed) -> bool:
@@ -307,11 +333,6 @@ def _is_resumed(told: Told, observed: Observed) -> bool:
     read = observed.rollout.command if observed.rollout else ""
     command = told.command
     return command is not None and command.action == "resume" and command.text != read
-
-
-def _owner_uid(child: Object) -> str | None:
-    owners = child["metadata"].get("ownerReferences", [])
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
 def _selector(spec: ServiceSpec) -> str:

@@ -54,10 +54,12 @@ class Scaler:
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
         self._shortages: dict[Key, Shortages] = {}
+        self._uids: dict[Key, str] = {}
         self._unreadable: tuple[str, ...] = ()
 
-    def report(self, key: Key) -> ScalingReport | None:
-        return self._reports.get(key)
+    def report(self, key: Key, uid: str) -> ScalingReport | None:
+        """uid: of the service; nothing is said of a deleted one of the same name."""
+        return self._reports.get(key) if self._uids.get(key) == uid else None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -71,7 +73,9 @@ class Scaler:
         """One look at all, and a decision on each."""
         looked_at = self._targets()
         targets = [target for target in looked_at if target.is_scaled]
-        alive = {target.service.key for target in targets}
+        uids = {target.service.key: target.service.uid for target in targets}
+        alive = {key for key, uid in uids.items() if self._uids.get(key) == uid}
+        self._uids = uids
         self._states = {k: v for k, v in self._states.items() if k in alive}
         self._reports = {k: v for k, v in self._reports.items() if k in alive}
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}

@@ -110,6 +110,7 @@ class ObservedDeployment:
     trouble: tuple[str, str] | None = None  # why its pods cannot even be made
     cohort: str = ""
     variant: str = ""
+    created_at: str = ""  # as the API server writes times
 
     @property
     def side(self) -> Side:
@@ -138,6 +139,7 @@ class ObservedDeployment:
             ),
             cohort=metadata.get("labels", {}).get(COHORT_LABEL, ""),
             variant=metadata.get("labels", {}).get(VARIANT_LABEL, ""),
+            created_at=metadata["creationTimestamp"],
         )
 
 
@@ -196,6 +198,32 @@ class ObservedBudget:
         return cls(ours, foreign)
 
 
+def owner_uid(child: Object) -> str | None:
+    """Of the object that controls this one; None of an orphan."""
+    owners = child["metadata"].get("ownerReferences", [])
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def pods_of(
+    pods: Iterable[ObservedPod], deployments: Iterable[ObservedDeployment], uid: str, since: str
+) -> tuple[ObservedPod, ...]:
+    """The pods of a service, without those of a deleted service of the same name.
+
+    deployments: its own. uid, since: of the service, and when it was created. A pod's owner is a
+    ReplicaSet, which nobody reads here; but no pod is older than its Deployment, and none of a Deployment
+    that is gone was made in the second in which the service was.
+    """
+    made = {(each.side, each.variant): each.created_at for each in deployments}
+
+    def is_own(pod: ObservedPod) -> bool:
+        if pod.role == PREFLIGHT:
+            return pod.owner in (uid, "")  # an orphan has no owner
+        created_at = made.get((pod.side, pod.variant))
+        return pod.created_at > since if created_at is None else pod.created_at >= created_at
+
+    return tuple(filter(is_own, pods))
+
+
 @dataclass(frozen=True, slots=True)
 class Observed:
     """A service's children and what its status said before.
@@ -217,6 +245,8 @@ class Observed:
     # (reason, message) by revision, when the API server refused a pod or a template of it.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
+    # (kind, name) of what a deleted service of the same name has left.
+    leftovers: frozenset[tuple[str, str]] = frozenset()
     budget: ObservedBudget = field(default_factory=ObservedBudget)
 
     @property
