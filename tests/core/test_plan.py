@@ -502,3 +502,12 @@ def test_a_preflight_runs_once_whatever_the_template_says() -> None:
     """Deployments take only Always, with which a preflight would never end."""
     spec = replace(SPEC, template={"spec": {"restartPolicy": "Always"}})
     assert manifests.pods_of(spec, REVISION, "image").preflight["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize(("seed", "flags"), [(None, []), (0, ["--seed=0"]), (7, ["--seed=7"])])
+def test_engines_share_a_seed_only_when_the_service_names_one(
+    seed: int | None, flags: list[str]
+) -> None:
+    spec = replace(SPEC, seed=seed)
+    (container,) = manifests.pods_of(spec, REVISION, "image").serve["spec"]["containers"]
+    assert [arg for arg in container["args"] if arg.startswith("--seed")] == flags
