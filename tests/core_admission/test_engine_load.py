@@ -31,6 +31,22 @@ def test_a_request_adds_what_it_is_until_it_is_over():
     assert (load.prefill_tokens, load.kv_tokens) == (0, 0)
 
 
+def test_what_ends_twice_frees_nothing_of_others():
+    """A client that leaves while its answer ends."""
+    load = engine()
+    first, second = Place(load, waiting(300, "a"), 0.0), Place(load, waiting(500, "b"), 0.0)
+    for _ in range(2):
+        first.computed()
+        assert (load.prefill_tokens, load.kv_tokens) == (500, 800)
+    for _ in range(2):
+        first.left()
+        assert (load.prefill_tokens, load.kv_tokens) == (500, 500)
+    first.computed()
+    assert load.prefill_tokens == 500
+    second.left()
+    assert (load.prefill_tokens, load.kv_tokens) == (0, 0)
+
+
 def test_what_is_not_known_holds_nothing():
     load = EngineLoad(pod="p", kv_capacity_tokens=10_000)
     for name in "abc":
