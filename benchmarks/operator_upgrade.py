@@ -1,0 +1,241 @@
+"""The operator is upgraded under load, and only what is restarted afterwards gets other pods.
+
+.venv/bin/python benchmarks/operator_upgrade.py [--per-strategy 3]
+
+Services of all four strategies serve, two of them in the middle of a canary. Then the operator is replaced
+by one with another engine image and another pod template; the records of every other service are made such
+as a version of Penstock leaves them that did not record pods. No pod may be replaced. Then one service of
+each strategy is told to restart, and takes the new image by its strategy. Ends with 1 otherwise.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import get_args
+
+from penstock.adapters.clock import monotonic
+from penstock.adapters.kube import Object, connect
+from penstock.adapters.resources import (
+    CONTROLLER_REVISIONS,
+    DEPLOYMENTS,
+    INFERENCE_SERVICES,
+    LEASES,
+    PODS,
+)
+from penstock.core.history import PODS_ANNOTATION, STABLE_ANNOTATION
+from penstock.core.manifests.system import NAMESPACE, OPERATOR
+from penstock.core.rollout.phases import Strategy
+from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH
+from penstock.demo.campaigns import corpus
+from penstock.demo.load import Load, Workload
+from penstock.demo.model import ensure_model
+from penstock.demo.stage import Stage, eventually, models_claim
+from penstock.local import cluster as clusters
+from penstock.local.install import install
+
+ROOT = Path(__file__).parents[1]
+NEW_IMAGE = "penstock-next"
+# As if the next version gave engines more time before they are told to end.
+NEXT_VERSION = (
+    "from penstock.core.manifests import engine; engine.PRE_STOP_S = 5; "
+    "from penstock.cli.main import main; main()"
+)
+# For a new leader to look at everything several times.
+QUIET_S = 60
+PATIENCE_S = 600.0
+MANAGER = "upgrade"
+
+Engines = Mapping[str, tuple[str, str, int]]
+
+
+def service(name: str, strategy: Strategy) -> Object:
+    canary = {"minWeight": 0.3, "maxWeight": 0.4, "tolerance": 0.5, "maxDuration": "2h"}
+    return {
+        "apiVersion": "serving.penstock.dev/v1alpha1",
+        "kind": "InferenceService",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"uri": "pvc://models/penstock-tiny"},
+            "engine": {"maxModelLen": 256, "maxNumSeqs": 4, "kvCache": {"memory": "8Mi"}},
+            "resources": {"cpu": "1", "memory": "1Gi"},
+            "scaling": {"minReplicas": 1, "maxReplicas": 1},
+            "rollout": {
+                "strategy": strategy, "canary": canary, "progressDeadline": "20m",
+                "blueGreen": {"previousKept": "2s"},
+            },
+        },
+    }  # fmt: skip
+
+
+class Campaign:
+    """names: of the services, by strategy."""
+
+    def __init__(self, stage: Stage, names: Mapping[Strategy, list[str]]) -> None:
+        self._stage, self._kube, self._names = stage, stage.kube, names
+
+    async def begin(self) -> None:
+        for strategy, names in self._names.items():
+            for name in names:
+                await self._kube.create(INFERENCE_SERVICES, "default", service(name, strategy))
+                await self._until(name, "Stable")
+
+    async def release_canaries(self) -> None:
+        for name in self._names["Canary"][:-1]:
+            change = {"spec": {"engine": {"maxNumSeqs": 5}}}
+            await self._kube.merge(INFERENCE_SERVICES, "default", name, change, manager=MANAGER)
+        for name in self._names["Canary"][:-1]:
+            await self._until(name, "Judging")
+
+    async def engines(self) -> Engines:
+        """By the pod's uid: its service, its image, how often its container was started again."""
+        found, _ = await self._kube.list(PODS, "default", labelSelector=f"{ROLE_LABEL}={SERVE}")
+        return {
+            pod["metadata"]["uid"]: (
+                pod["metadata"]["labels"][SERVICE_LABEL],
+                pod["spec"]["containers"][0]["image"],
+                sum(c["restartCount"] for c in pod["status"].get("containerStatuses", [])),
+            )
+            for pod in found
+            if "deletionTimestamp" not in pod["metadata"]  # it finishes its streams
+        }
+
+    async def upgrade(self) -> None:
+        """Replace the operator, as a new version with another default image."""
+        before = await self._holder()
+        await self._patch_operator({"spec": {"replicas": 0}})
+        await eventually(self._has_no_operator, within_s=120, what="the old operator has gone")
+        for names in self._names.values():
+            for name in names[::2]:
+                await self._forget(name)
+        deployment = await self._kube.get(DEPLOYMENTS, NAMESPACE, OPERATOR)
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        args = [
+            f"--engine-image={NEW_IMAGE}" if arg.startswith("--engine-image=") else arg
+            for arg in container["args"]
+        ]
+        container |= {"command": ["python", "-c", NEXT_VERSION], "args": args}
+        template = {"spec": {"containers": [container]}}
+        await self._patch_operator({"spec": {"replicas": 1, "template": template}})
+
+        async def leads() -> bool:
+            return await self._holder() not in (before, "")
+
+        await eventually(leads, within_s=120, what="the new operator leads")
+
+    async def restart(self, name: str, strategy: Strategy) -> tuple[list[str], float]:
+        """The phases that the service went through, and how long it took in seconds."""
+        code, said = await self._stage.rollout("restart", name)
+        if code:
+            raise RuntimeError(said)
+        started_s, phases, is_promoted = monotonic(), ["Stable"], False
+        while monotonic() - started_s < PATIENCE_S:
+            phase = await self._phase(name)
+            if phase != phases[-1]:
+                phases.append(phase)
+            if phase == "Judging" and not is_promoted:
+                is_promoted = True
+                await self._stage.rollout("promote", name)
+            if phase == "Stable" and len(phases) > 1:
+                return phases[1:], monotonic() - started_s
+            await asyncio.sleep(0.2)
+        raise TimeoutError(f"{name} ({strategy}): {phases}")
+
+    async def _phase(self, name: str) -> str:
+        found = await self._kube.get(INFERENCE_SERVICES, "default", name)
+        return str(found.get("status", {}).get("rollout", {}).get("phase", ""))
+
+    async def _until(self, name: str, phase: str) -> None:
+        async def is_there() -> bool:
+            return await self._phase(name) == phase
+
+        await eventually(is_there, within_s=PATIENCE_S, what=f"{name} is {phase}")
+
+    async def _holder(self) -> str:
+        lease = await self._kube.get(LEASES, NAMESPACE, OPERATOR)
+        return str(lease["spec"].get("holderIdentity") or "")
+
+    async def _has_no_operator(self) -> bool:
+        found, _ = await self._kube.list(
+            PODS, NAMESPACE, labelSelector=f"app.kubernetes.io/name={OPERATOR}"
+        )
+        return not found
+
+    async def _patch_operator(self, patch: Object) -> None:
+        await self._kube.merge(DEPLOYMENTS, NAMESPACE, OPERATOR, patch, manager=MANAGER)
+
+    async def _forget(self, name: str) -> None:
+        """Take away what a version before did not write."""
+        for resource, annotations in (
+            (CONTROLLER_REVISIONS, (PODS_ANNOTATION, STABLE_ANNOTATION)),
+            (DEPLOYMENTS, (TEMPLATE_HASH,)),
+        ):
+            selector = f"{SERVICE_LABEL}={name}"
+            for each in (await self._kube.list(resource, "default", labelSelector=selector))[0]:
+                patch = {"metadata": {"annotations": dict.fromkeys(annotations)}}
+                child = each["metadata"]["name"]
+                await self._kube.merge(resource, "default", child, patch, manager=MANAGER)
+
+
+async def campaign(per_strategy: int) -> bool:
+    models = ensure_model(ROOT / "docs", seconds=60)
+    names: dict[Strategy, list[str]] = {
+        strategy: [f"{strategy.lower()}-{n}" for n in range(per_strategy)]
+        for strategy in get_args(Strategy)
+    }
+    with clusters.temporary("operator-upgrade", say=print) as cluster:
+        await install(cluster, say=print)
+        async with await connect(cluster.kubeconfig) as kube, AsyncExitStack() as stack:
+            stage = Stage(cluster, kube)
+            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+            made = Campaign(stage, names)
+            await made.begin()
+            words, loads = corpus(ROOT), []
+            for name in (each for group in names.values() for each in group):
+                workload = Workload(name, words, prompt_words=20, max_tokens=8, think_s=1.0)
+                loads.append(await stack.enter_async_context(Load(cluster.gateway_url, workload)))
+                loads[-1].set_clients(1)
+            await made.release_canaries()
+            is_good = await _drill(made, names)
+            for load in loads:
+                await load.finish()
+            await stage.close()
+    ends = Counter(outcome.end for load in loads for outcome in load.outcomes)
+    print(f"requests: {', '.join(f'{count} {end}' for end, count in ends.items())}")
+    return is_good
+
+
+async def _drill(made: Campaign, names: Mapping[Strategy, list[str]]) -> bool:
+    before = await made.engines()
+    print(f"{sum(map(len, names.values()))} services, {len(before)} engine pods", flush=True)
+    await made.upgrade()
+    await asyncio.sleep(QUIET_S)
+    after = await made.engines()
+    is_good = after == before
+    restarts = sum(after[uid][2] > each[2] for uid, each in before.items() if uid in after)
+    replaced = len(before.keys() ^ after.keys())
+    print(f"upgraded: {replaced} pods replaced, {restarts} containers restarted", flush=True)
+    for strategy, group in names.items():
+        phases, took_s = await made.restart(group[-1], strategy)
+        images = {image for name, image, _ in (await made.engines()).values() if name == group[-1]}
+        is_good = is_good and images == {NEW_IMAGE}
+        print(
+            f"restart of {group[-1]}: {' '.join(phases)}, {took_s:.0f} s, now {', '.join(images)}",
+            flush=True,
+        )
+    restarted = {group[-1] for group in names.values()}
+    left = {uid: each for uid, each in before.items() if each[0] not in restarted}
+    kept = {uid: each for uid, each in (await made.engines()).items() if each[0] not in restarted}
+    print(f"of the others: {len(left.keys() ^ kept.keys())} of {len(left)} pods replaced")
+    return is_good and left == kept
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--per-strategy", type=int, default=3)
+    sys.exit(0 if asyncio.run(campaign(parser.parse_args().per_strategy)) else 1)
