@@ -179,6 +179,12 @@ class EngineConfig:
         return config is not None and config.method == "eagle"
 
     @property
+    def num_drafts(self) -> int:
+        """Guesses for one sequence in one step, at most."""
+        config = self.speculative_config
+        return 0 if config is None else config.num_speculative_tokens
+
+    @property
     def draft_model_dir(self) -> Path | None:
         """The folder of the model that guesses, where one does."""
         config = self.speculative_config

@@ -20,6 +20,16 @@ KV_DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"
 # Of each token and head, where its numbers are rounded.
 KV_SCALE_BYTES = 4
 
+# Logits that are drawn from at once, by device: 8 and 64 MiB of float32.
+LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
+# For each of them, at most: benchmarks/drawing_cost.py measures it.
+BYTES_OF_DRAWN_LOGIT = 40
+
+# Keys and values of single tokens that a CPU gathers at once, unless one sequence has more.
+GATHERED_AT_ONCE_BYTES = 32 * 2**20
+# In the mask of the rows of a chunk that attend at once: as a mask, and as numbers.
+MASK_NUMBERS = 1 << 21
+
 # Without one of these a CPU emulates bfloat16 products, slower than it computes in float32.
 NATIVE_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
@@ -93,16 +103,42 @@ def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def activation_bytes(
-    *, num_tokens: int, hidden_size: int, intermediate_size: int, num_rows: int, vocab_size: int
-) -> int:
-    """Upper estimate of what one forward pass needs beside weights and KV cache.
+def activation_bytes(*, num_tokens: int, hidden_size: int, intermediate_size: int) -> int:
+    """Upper estimate of what one forward pass needs beside weights, KV cache and attention.
 
-    A dozen hidden-sized and four MLP-sized tensors alive at once, and four copies of the sampled
-    rows' logits, all counted as float32.
+    A dozen hidden-sized and four MLP-sized tensors alive at once, counted as float32.
     """
-    per_token = 12 * hidden_size + 4 * intermediate_size
-    return 4 * (num_tokens * per_token + 4 * num_rows * vocab_size)
+    return 4 * num_tokens * (12 * hidden_size + 4 * intermediate_size)
+
+
+def gathered_bytes(*, max_num_seqs: int, num_visible_tokens: int, token_bytes: int) -> int:
+    """Upper estimate of what attention needs on a CPU, where it gathers keys and values.
+
+    num_visible_tokens: that one token sees at most. token_bytes: keys and values of one token in
+    one layer, in the model's number type.
+    """
+    longest_bytes = num_visible_tokens * token_bytes
+    gathered = max(longest_bytes, min(GATHERED_AT_ONCE_BYTES, 2 * max_num_seqs * longest_bytes))
+    return gathered + MASK_NUMBERS * (1 + 4)
+
+
+def drawing_bytes(
+    *, max_num_seqs: int, rows_per_sequence: int, vocab_size: int, item_bytes: int, device: str
+) -> int:
+    """Upper estimate of what the draws of one step need, with any settings of requests.
+
+    The model's logits, of item_bytes each, of all rows; float32 copies and orders of those that are
+    drawn at once; and what is kept of a request's settings, a byte for each token of the vocabulary.
+    """
+    num_rows = max_num_seqs * rows_per_sequence
+    at_once = min(num_rows, rows_at_once(vocab_size, device))
+    kept_bytes = max_num_seqs * vocab_size
+    return vocab_size * (num_rows * item_bytes + at_once * BYTES_OF_DRAWN_LOGIT) + kept_bytes
+
+
+def rows_at_once(vocab_size: int, device: str) -> int:
+    """Of logits, which are drawn or told of at once: the more, the fewer launches."""
+    return max(1, LOGITS_AT_ONCE[device] // vocab_size)
 
 
 def kv_memory_bytes(

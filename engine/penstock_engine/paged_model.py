@@ -181,6 +181,10 @@ class PagedModel:
             is_rounded=self._is_rounded,
         )
 
+    @property
+    def vocab_size(self) -> int:
+        return self.config.vocab_size
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
         return self.decoder.logits(hidden)

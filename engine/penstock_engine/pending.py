@@ -13,6 +13,7 @@ import torch
 from penstock_engine.core.step import Sampled, ScheduledSequence
 from penstock_engine.kernels.transfer import Mark
 from penstock_engine.sampling.logprobs import Told
+from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import Draws, sample
 
 
@@ -21,7 +22,7 @@ class Asked:
     """What is told beside drawn tokens, by request id. embeddings: float32 [hidden_size]."""
 
     embeddings: Mapping[str, torch.Tensor]
-    prompt_logprobs: Mapping[str, Sequence[Told]]
+    prompt_logprobs: Mapping[str, Told]
 
 
 class Pending:
@@ -32,13 +33,15 @@ class Pending:
         sequences: Sequence[ScheduledSequence],
         logits: torch.Tensor | None,
         asked: Asked,
+        states: RequestStates,
         device: torch.device | str,
     ) -> None:
         """sequences: that draw tokens. logits: [rows, vocabulary], of them in order; None without
-        one. asked: fetched already."""
+        one. asked: fetched already. states: of the steps before."""
         self._sequences = sequences
         self._logits = logits
         self._asked = asked
+        self._states = states
         self._device = device
         self._draws: Draws | None = None
         self._mark: Mark | None = None
@@ -57,7 +60,7 @@ class Pending:
         logits, self._logits = self._logits, None
         try:
             if logits is not None:
-                self._draws = sample(logits, self._sequences)
+                self._draws = sample(logits, self._sequences, self._states)
             self._mark = Mark(self._device)
         except Exception as error:
             self._failure = error
@@ -89,8 +92,7 @@ class Pending:
         for request_id, vector in self._asked.embeddings.items():
             embedding = tuple(vector.tolist())
             results[request_id] = replace(results[request_id], embedding=embedding)
-        for request_id, parts in self._asked.prompt_logprobs.items():
-            told = tuple(logprobs for part in parts for logprobs in part.all())
+        for request_id, told in self._asked.prompt_logprobs.items():
             result = results.get(request_id, Sampled())
-            results[request_id] = replace(result, prompt_logprobs=told)
+            results[request_id] = replace(result, prompt_logprobs=told.all())
         return results

@@ -10,7 +10,7 @@ import torch
 from penstock_engine.core.errors import RunnerLost
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TO_BE_DRAWN, Moves, Sampled, ScheduledSequence, Step
-from penstock_engine.device import num_threads
+from penstock_engine.device import num_threads, rows_at_once
 from penstock_engine.draft_head import DraftHead
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.kernels.transfer import fetch, send
@@ -22,10 +22,9 @@ from penstock_engine.parallel.model import ParallelModel, SpreadAdapters
 from penstock_engine.pending import Asked, Pending
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.sampling.logprobs import Told
+from penstock_engine.sampling.request_state import RequestStates
 
 WARM_UP_TOKENS = 16
-# Rows of logits of a prompt that exist at once: 150,000 tokens of vocabulary are 40 MB then.
-PROMPT_LOGPROB_ROWS = 64
 
 
 class Runner:
@@ -47,6 +46,7 @@ class Runner:
         self._draft = draft
         self._unread: tuple[list[ScheduledSequence], torch.Tensor] | None = None
         self._last: Pending | None = None
+        self._states = RequestStates()
         is_apart = isinstance(model, PagedModel) and model.device != "cpu"
         self.depth = 2 if is_apart and is_ahead else 1
 
@@ -204,23 +204,29 @@ class Runner:
             if s.sampling.wants_embedding
         }
         prompt_logprobs = {
-            s.request_id: self._prompt_logprobs(s, hidden[end - s.num_tokens : end])
+            s.request_id: told
             for s, end in zip(sequences, ends, strict=True)
             if s.wants_prompt_logprobs
+            and (told := self._prompt_logprobs(s, hidden[end - s.num_tokens : end]))
         }
         asked = Asked(embeddings, prompt_logprobs)
-        return Pending([s for s, _ in drawing], logits, asked, self._model.device)
+        return Pending([s for s, _ in drawing], logits, asked, self._states, self._model.device)
 
-    def _prompt_logprobs(self, sequence: ScheduledSequence, hidden: torch.Tensor) -> list[Told]:
+    def _prompt_logprobs(self, sequence: ScheduledSequence, hidden: torch.Tensor) -> Told | None:
         """hidden: [tokens of the chunk, hidden_size]. Each position tells of the token after it."""
         end = min(sequence.end, sequence.num_prompt_tokens - 1)
-        told: list[Told] = []
-        for first in range(sequence.start, end, PROMPT_LOGPROB_ROWS):
-            last = min(end, first + PROMPT_LOGPROB_ROWS)
-            logits = self._model.logits(hidden[first - sequence.start : last - sequence.start])
+        if end <= sequence.start:
+            return None
+        model = self._model
+        top = min(sequence.sampling.prompt_logprobs or 0, model.vocab_size)
+        told = Told(end - sequence.start, top, model.device)
+        num_rows = rows_at_once(model.vocab_size, model.device)
+        for first in range(sequence.start, end, num_rows):
+            last = min(end, first + num_rows)
+            logits = model.logits(hidden[first - sequence.start : last - sequence.start])
             tokens = torch.tensor(sequence.history[first + 1 : last + 1])
-            top = sequence.sampling.prompt_logprobs or 0
-            told.append(Told(logits, send(tokens, logits.device), top))
+            told.fill(logits, send(tokens, logits.device))
+        told.fetch()
         return told
 
 

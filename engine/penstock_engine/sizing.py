@@ -96,20 +96,36 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     fixed_bytes = weights_bytes + _adapter_bytes(config, model, device_name, item_bytes)
     if device_name == "cpu":
         fixed_bytes += num_host_blocks * config.block_size * per_token
-    free_bytes = _free_bytes(
-        config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes, max_model_len,
-        item_bytes,
-    )  # fmt: skip
+
+    def free_bytes_of(length: int) -> int:
+        return _free_bytes(
+            config, model, device_name, memory_limit_bytes, fixed_bytes, wanted_bytes, length,
+            item_bytes,
+        )  # fmt: skip
+
+    if is_fitted and device_name == "cuda":
+        fitting = (wanted_bytes or free_bytes_of(max_model_len)) // per_token
+    elif is_fitted:
+        # What attention gathers grows with the longest sequence, too.
+        gathered_bytes = _gathered_token_bytes(model, item_bytes)
+        free_bytes = free_bytes_of(config.block_size) - device.GATHERED_AT_ONCE_BYTES
+        fitting = max(0, free_bytes) // (per_token + gathered_bytes)
+        fitting = min(fitting, wanted_bytes // per_token) if wanted_bytes else fitting
     if is_fitted:
-        block_bytes = per_token * config.block_size
-        fitting = (wanted_bytes or free_bytes) // block_bytes * config.block_size
+        fitting = fitting // config.block_size * config.block_size
         max_model_len = min(max_model_len, max(fitting, config.block_size))
+    free_bytes = free_bytes_of(max_model_len)
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
         per_token, num_host_blocks, kv_dtype,
         None if None in windows else max(filter(None, windows)),
     )  # fmt: skip
+
+
+def _gathered_token_bytes(model: ModelConfig, item_bytes: int) -> int:
+    """Keys and values of one token in one layer, in the model's number type."""
+    return 2 * model.num_kv_heads * model.head_dim * item_bytes
 
 
 def _adapter_bytes(
@@ -214,14 +230,25 @@ def _free_bytes(
         num_tokens=config.max_num_batched_tokens,
         hidden_size=model.hidden_size,
         intermediate_size=model.widest_intermediate_size,
-        num_rows=min(config.max_num_seqs, config.max_num_batched_tokens),
+    )
+    drawing_bytes = device.drawing_bytes(
+        max_num_seqs=config.max_num_seqs,
+        rows_per_sequence=1 + config.num_drafts,
         vocab_size=model.vocab_size,
+        item_bytes=item_bytes,
+        device=device_name,
     )
     num_ranks = config.layout.num_ranks
     if device_name == "cuda" and num_ranks == 1 and not config.enforce_eager:
         base_bytes += _graph_bytes(config, model, max_model_len, item_bytes)
     if device_name == "cpu":
         base_bytes = num_ranks * base_bytes + PROGRAM_BYTES + (num_ranks - 1) * WORKER_BYTES
+        base_bytes += device.gathered_bytes(
+            max_num_seqs=config.max_num_seqs,
+            num_visible_tokens=min(max_model_len, model.window_tokens or max_model_len),
+            token_bytes=_gathered_token_bytes(model, item_bytes),
+        )
+    base_bytes += drawing_bytes
     free_bytes = device.kv_memory_bytes(
         device_name,
         memory_limit_bytes=memory_limit_bytes,
@@ -251,8 +278,6 @@ def _graph_bytes(
         num_tokens=most_rows(config.max_num_seqs),
         hidden_size=model.hidden_size,
         intermediate_size=model.widest_intermediate_size,
-        num_rows=0,
-        vocab_size=model.vocab_size,
     )
     return graph_bytes(
         max_num_seqs=config.max_num_seqs,

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,8 @@ from penstock_engine.device import (
     choose_device,
     choose_dtype,
     cpu_flags,
+    drawing_bytes,
+    gathered_bytes,
     kv_memory_bytes,
     memory_limit_bytes,
     num_kv_blocks,
@@ -16,6 +20,7 @@ from penstock_engine.device import (
 )
 
 MIB = 2**20
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.parametrize(
@@ -109,8 +114,77 @@ def test_the_cache_gets_what_weights_and_work_leave() -> None:
     assert left == 40
 
 
-def test_activations_grow_with_batch_and_vocabulary() -> None:
-    sizes = {"num_tokens": 512, "hidden_size": 256, "intermediate_size": 768, "num_rows": 64}
-    small = activation_bytes(vocab_size=8192, **sizes)
+def test_activations_grow_with_the_batch() -> None:
+    small = activation_bytes(num_tokens=512, hidden_size=256, intermediate_size=768)
     assert 10 * MIB < small < 30 * MIB
-    assert activation_bytes(vocab_size=150_000, **sizes) > small + 4 * 64 * 4 * 140_000
+    assert activation_bytes(num_tokens=1024, hidden_size=256, intermediate_size=768) == 2 * small
+
+
+def test_drawing_grows_with_vocabulary_and_drafts() -> None:
+    sizes = {"max_num_seqs": 64, "item_bytes": 4, "device": "cpu"}
+    small = drawing_bytes(vocab_size=8192, rows_per_sequence=1, **sizes)
+    large = drawing_bytes(vocab_size=150_000, rows_per_sequence=1, **sizes)
+    drafted = drawing_bytes(vocab_size=150_000, rows_per_sequence=5, **sizes)
+    assert large > small + 64 * 140_000 * 4
+    assert drafted == large + 4 * 64 * 150_000 * 4
+
+
+def measured_bytes(code: str) -> int:
+    """What a process of its own prints: memory that tests before have left free would be used."""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
+    )
+    return int(result.stdout)
+
+
+DRAW = """
+import drawing_cost as cost, torch
+settings, length = cost.mixes(152_000)["all of these"]
+sequences = cost.sequences_of(settings, 12, 4, length, 152_000)
+print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
+"""
+
+
+def test_drawing_takes_no_more_than_is_counted() -> None:
+    """With all settings of a request, 20 log-probabilities and 4 drafts."""
+    counted = drawing_bytes(
+        max_num_seqs=12, rows_per_sequence=5, vocab_size=152_000, item_bytes=4, device="cpu"
+    )
+    assert counted / 3 < measured_bytes(DRAW) < counted
+
+
+ATTEND = """
+import torch
+from drawing_cost import peak_of
+from penstock_engine.kernels.kv_quant import quantize_kv
+from penstock_engine.layers.attention import AttentionShape, Heads, Span
+from penstock_engine.layers.gathered_attention import GatheredAttention
+from penstock_engine.layers.kv_cache import KVCache
+ends, num_new, num_blocks = {ends}, {num_new}, 16 * 512
+shape = torch.Size((2, num_blocks + 1, 16, 2, 64))
+cache = KVCache.zeros(tuple(shape), torch.int8, is_scaled=True, device="cpu")
+cache.numbers.random_(-100, 100)
+cache.scales.fill_(0.01)
+spans = [
+    Span(end - num_new, end, tuple(range(512 * row, 512 * row + 512))) for row, end in enumerate(ends)
+]
+slots = torch.arange(len(ends) * num_new)
+heads = Heads(*(torch.randn(len(slots), size, 64) for size in (14, 2, 2)))
+def attend():
+    step = GatheredAttention(
+        spans, slots, cache_shape=shape, dtype=torch.float32, is_rounded=True
+    )
+    step(heads, cache, AttentionShape(0.1))
+attend()
+print(peak_of(attend))
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "num_new"), [([8192] * 16, 1), ([8192], 600)], ids=["tokens", "chunk"]
+)
+def test_attention_takes_no_more_than_is_counted(ends: list[int], num_new: int) -> None:
+    """Over an int8 cache, which as float32 would be 128 MiB."""
+    counted = gathered_bytes(max_num_seqs=16, num_visible_tokens=8192, token_bytes=2 * 2 * 64 * 4)
+    measured = measured_bytes(ATTEND.format(ends=ends, num_new=num_new))
+    assert counted / 4 < measured < counted + 4 * MIB

@@ -14,12 +14,15 @@ KERNEL_TESTS = Path(__file__).parent / "kernels"
 def test_kernels_equal_their_references_under_the_interpreter() -> None:
     """In a process of its own: Triton decides at its import whether it interprets."""
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(KERNEL_TESTS)],
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(KERNEL_TESTS),
+            f"--ignore={KERNEL_TESTS / 'test_race.py'}",  # run by tests/engine_sampling
+        ],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert result.returncode == 0, result.stdout[-5000:] + result.stderr[-5000:]
     assert " passed" in result.stdout
 

@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from penstock_engine.core.noise import uniform
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.sampling import sampler
+from penstock_engine.sampling.draw import keep_top, keep_top_in_order
 from penstock_engine.sampling.sampler import sample
 
 About = Callable[..., ScheduledSequence]
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -2.0])
+
+
+def keep_top_on_device(logits: torch.Tensor, params: list[SamplingParams]) -> None:
+    keep_top_in_order(logits, [i for i, p in enumerate(params) if p.top_k or p.top_p < 1], params)
 
 
 def one(logits: torch.Tensor, sequence: ScheduledSequence) -> Sampled:
@@ -145,12 +151,14 @@ def test_a_grammar_masks_every_row_and_stays_where_it_was(
     assert ladder.height == 0
 
 
-def test_nothing_left_to_draw_harms_no_neighbour(about: About) -> None:
+@pytest.mark.parametrize("wishes", [{}, {"top_p": 0.5}, {"top_k": 2}, {"min_p": 0.1}], ids=str)
+def test_nothing_left_to_draw_harms_no_neighbour(about: About, wishes: dict[str, float]) -> None:
     """Wishes that contradict each other, and logits that are no numbers."""
-    contradiction = about(allowed_token_ids=frozenset({1}), bad_words=((1,),), seed=4)
+    contradiction = about(allowed_token_ids=frozenset({1}), bad_words=((1,),), seed=4, **wishes)
     logits = LOGITS.repeat(3, 1)
     logits[1] = math.nan
-    results = sample(logits, [contradiction, about(seed=1), about(temperature=0.0)]).results()
+    sequences = [contradiction, about(seed=1, **wishes), about(temperature=0.0)]
+    results = sample(logits, sequences).results()
     assert [result.token_ids for result in results] == [(), (), (0,)]
     assert [result.is_corrupt for result in results] == [False, True, False]
 
@@ -193,3 +201,63 @@ def test_logprobs_are_told_for_each_right_draft_and_only_where_asked(about: Abou
     assert first.token_ids == (0, 0, 0)
     assert [told.token_id for told in first.logprobs] == [0, 0, 0]
     assert second.logprobs == ()
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 7])
+def test_rows_drawn_some_at_a_time_draw_the_same(
+    about: About, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a part ends between the drafts of a sequence, with grammars and logprobs."""
+    torch.manual_seed(0)
+    sequences = [
+        about(seed=1, drafts=[2, 3], logprobs=2),
+        about(seed=2, top_p=0.8, top_k=7, drafts=[0]),
+        about(temperature=0.0, logprobs=0, frequency_penalty=1.0),
+        about(seed=4, constraint=Ladder()),
+        about(seed=5, drafts=[0, 1, 4], constraint=Ladder(), logprobs=1),
+        about(seed=6, min_p=0.2, logprobs=3),
+    ]
+    logits = torch.randn(sum(sequence.num_rows for sequence in sequences), 20)
+    expected = sample(logits.clone(), sequences).results()
+    monkeypatch.setattr(sampler, "rows_at_once", lambda vocab_size, device: rows_at_once)
+    assert sample(logits, sequences).results() == expected
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999999])
+@pytest.mark.parametrize("is_flat", [False, True])
+@pytest.mark.parametrize("keep", [keep_top, keep_top_on_device])
+def test_top_k_and_top_p_keep_what_a_sort_keeps(
+    keep: Callable[[torch.Tensor, list[SamplingParams]], None], is_flat: bool, top_p: float
+) -> None:
+    """The row by row of a CPU and the order of a device, in one batch of rows of all kinds."""
+    torch.manual_seed(0)
+    logits = torch.randn(7, 5000) * (0.01 if is_flat else 5)
+    logits[:, ::7] = -torch.inf
+    wishes = [{"top_p": top_p}, {"top_k": 3}, {"top_k": 2000}, {"top_k": 40, "top_p": top_p}, {}]
+    wishes += [{"top_k": 3000, "top_p": top_p}, {"top_k": 9000}]
+    params = [SamplingParams(max_tokens=1, **wish) for wish in wishes]
+    kept = logits.clone()
+    keep(kept, params)
+    for before, after, own in zip(logits, kept, params, strict=True):
+        order = before.argsort(descending=True)[: own.top_k or 5000]
+        shares = before[order].double().softmax(-1)
+        is_kept = (shares.cumsum(-1) - shares < own.top_p) | (own.top_p == 1)
+        expected = order[is_kept & (before[order] > -torch.inf)]
+        actual = after.isfinite().nonzero()[:, 0]
+        differing = sorted(set(actual.tolist()) ^ set(expected.tolist()))
+        # The last tokens of a nucleus are decided by sums, which are rounded.
+        assert before.double().softmax(-1)[differing].sum() < 2e-6 + is_flat * 4e-4
+        assert own.top_p < 1 or not differing
+        assert torch.equal(after[actual], before[actual])
+
+
+@pytest.mark.parametrize("keep", [keep_top, keep_top_on_device])
+def test_of_equal_tokens_no_more_are_kept_than_asked(
+    keep: Callable[[torch.Tensor, list[SamplingParams]], None],
+) -> None:
+    logits = torch.zeros(3, 100)
+    logits[:, 7] = 1
+    wishes = [{"top_k": 5}, {"top_p": 0.5}, {"top_k": 40, "top_p": 0.25}]
+    keep(logits, [SamplingParams(max_tokens=1, **wish) for wish in wishes])
+    assert logits.isfinite().sum(1).tolist() == [5, 1 + 49, 1 + 8]
+    assert logits[:, 7].tolist() == [1, 1, 1]

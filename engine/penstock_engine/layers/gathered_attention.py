@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.nn.functional as F
 
+from penstock_engine.device import GATHERED_AT_ONCE_BYTES, MASK_NUMBERS
 from penstock_engine.kernels.kv_write import kv_write_reference
 from penstock_engine.layers.attention import AttentionShape, Heads, Span, pad_tables
 from penstock_engine.layers.kv_cache import KVCache
@@ -17,11 +18,6 @@ from penstock_engine.layers.softcap import softcapped, softcapped_chunk
 
 # Below this length, padding costs less than one more call.
 MIN_BUCKET_TOKENS = 256
-# Keys and values of single tokens that are gathered at once, unless one sequence has more. sizing
-# counts them.
-MAX_GATHERED_BYTES = 32 * 2**20
-# Numbers in the mask of a chunk's rows: 8 MiB in float32.
-MAX_MASK_NUMBERS = 1 << 21
 
 
 class GatheredAttention:
@@ -79,7 +75,7 @@ class GatheredAttention:
         _, _, block_size, num_kv_heads, head_dim = self._cache_shape
         token_numbers = 2 * num_kv_heads * head_dim
         if singles:
-            max_tokens = MAX_GATHERED_BYTES // (token_numbers * self._dtype.itemsize)
+            max_tokens = GATHERED_AT_ONCE_BYTES // (token_numbers * self._dtype.itemsize)
             lengths = [span.end - span.first_visible(window_tokens) for span in singles]
             for rows in buckets(lengths, max_tokens):
                 padded = PaddedDecode(singles[rows], window_tokens, self._cache_shape, self._dtype)
@@ -174,7 +170,7 @@ class ChunkAttention:
                 num_rows = end - first
                 if not self._is_causal(first, end):
                     num_keys = self._span.start + end - self._first
-                    num_rows = min(num_rows, max(1, MAX_MASK_NUMBERS // num_keys))
+                    num_rows = min(num_rows, max(1, MASK_NUMBERS // num_keys))
                 yield slice(first, first + num_rows)
                 first += num_rows
 

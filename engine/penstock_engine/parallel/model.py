@@ -106,6 +106,10 @@ class ParallelModel:
         return self._model.embeddings(hidden)
 
     @property
+    def vocab_size(self) -> int:
+        return self._model.vocab_size
+
+    @property
     def adapters(self) -> "SpreadAdapters | None":
         return None if self._model.adapters is None else SpreadAdapters(self, self._model.adapters)
 

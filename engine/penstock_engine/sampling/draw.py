@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from penstock_engine.core.noise import uniform
@@ -12,6 +13,10 @@ from penstock_engine.sampling.grammar import Allowed
 from penstock_engine.sampling.row import Row
 
 IMPOSSIBLE = -1
+# Up to this top_k, on a device, a row is ordered apart from those that are sorted as a whole.
+MOST_CANDIDATES = 1024
+
+Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
 def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> torch.Tensor:
@@ -28,21 +33,25 @@ def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
     if drawn:
         params = [rows[index].sampling for index in drawn]
         numbers = [uniform(rows[i].sampling.seed, rows[i].position) for i in drawn]
-        chosen[drawn] = _inverse(probabilities(logits[drawn], params), numbers)
+        if len(drawn) < len(rows):
+            logits = logits[drawn]
+        chosen[drawn] = _inverse(probabilities(logits, params), numbers)
     # Weights that are no numbers have no sum, and the search in it ends behind the last token.
     is_token = (best.values > -torch.inf) & (chosen < logits.shape[1])
     return chosen.where(is_token, IMPOSSIBLE)
 
 
 def probabilities(logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """Temperature, then min_p, then top_k, then top_p, as vLLM orders them."""
-    scaled = logits / _column([p.temperature for p in params], logits)
+    """Temperature, then min_p, then top_k, then top_p, as vLLM orders them.
+
+    logits: [rows, vocabulary], overwritten.
+    """
+    logits /= _column([p.temperature for p in params], logits)
     if any(p.min_p > 0 for p in params):
-        floor = _column([p.min_p for p in params], logits).log() + scaled.amax(-1, keepdim=True)
-        scaled = scaled.masked_fill(scaled < floor, -torch.inf)
-    if any(p.top_k > 0 or p.top_p < 1 for p in params):
-        scaled = keep_top(scaled, params)
-    return scaled.softmax(-1)
+        floor = _column([p.min_p for p in params], logits).log() + logits.amax(-1, keepdim=True)
+        logits.masked_fill_(logits < floor, -torch.inf)
+    keep_top(logits, params)
+    return logits.softmax(-1)
 
 
 def _inverse(weights: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
@@ -50,26 +59,62 @@ def _inverse(weights: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
 
     In float64: in float32, the sum over a large vocabulary would lose its small weights.
     """
-    ends = weights.double().cumsum(-1)
+    ends = weights.cumsum(-1, dtype=torch.float64)
     marks = _column(numbers, ends) * ends[:, -1:]
     tokens: torch.Tensor = torch.searchsorted(ends, marks, right=True)[:, 0]
     return tokens
 
 
-def keep_top(scaled: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """scaled: [rows, vocabulary]. The same with -inf for what top_k and top_p leave out."""
-    vocab_size = scaled.shape[1]
-    counts = [min(p.top_k or vocab_size, vocab_size) for p in params]
-    top_k, top_p = _column(counts, scaled), _column([p.top_p for p in params], scaled)
+def keep_top(logits: torch.Tensor, params: Sequence[SamplingParams]) -> None:
+    """Makes -inf, in place, of what top_k and top_p leave out. logits: [rows, vocabulary]."""
+    vocab_size = logits.shape[1]
+    limited = [index for index, p in enumerate(params) if 0 < p.top_k < vocab_size or p.top_p < 1]
+    if logits.device.type == "cpu":
+        for index in limited:
+            keep_top_of_row(logits[index].numpy(), params[index])
+        return
+    # Few best tokens in order cost a tenth of a sort: rows of a small top_k are not sorted with
+    # those that have to be.
+    few = [index for index in limited if 0 < params[index].top_k <= MOST_CANDIDATES]
+    rest = [index for index in limited if not 0 < params[index].top_k <= MOST_CANDIDATES]
+    for rows in filter(None, (few, rest)):
+        keep_top_in_order(logits, rows, params)
+
+
+def keep_top_in_order(
+    logits: torch.Tensor, rows: Sequence[int], params: Sequence[SamplingParams]
+) -> None:
+    """As keep_top, of some rows, with nothing read back from the device."""
+    places = send(torch.tensor(rows), logits.device)
+    own = [params[index] for index in rows]
+    counts = [min(p.top_k or logits.shape[1], logits.shape[1]) for p in own]
+    top_k, top_p = _column(counts, logits), _column([p.top_p for p in own], logits)
+    scaled = logits[places]
     ordered, token_ids = scaled.topk(max(counts))
-    rank = torch.arange(ordered.shape[1], device=scaled.device)
-    ordered = ordered.masked_fill(rank >= top_k, -torch.inf)
+    rank = torch.arange(ordered.shape[1], device=logits.device)
+    ordered.masked_fill_(rank >= top_k, -torch.inf)
     weights = ordered.softmax(-1)
     # A token stays while those before it have not reached top_p; the first always stays.
-    before = weights.cumsum(-1) - weights
-    is_out = (before >= top_p) & (top_p < 1) & (rank > 0)
-    kept = torch.full_like(scaled, -torch.inf)
-    return kept.scatter_(1, token_ids, ordered.masked_fill(is_out, -torch.inf))
+    before = weights.cumsum(-1).sub_(weights)
+    ordered.masked_fill_((before >= top_p) & (top_p < 1) & (rank > 0), -torch.inf)
+    logits.index_copy_(0, places, scaled.fill_(-torch.inf).scatter_(1, token_ids, ordered))
+
+
+def keep_top_of_row(logits: Floats, params: SamplingParams) -> None:
+    """As keep_top, of one row: numpy orders 152,000 numbers in a fiftieth of torch's time."""
+    count = min(params.top_k or len(logits), len(logits))
+    ordered = logits if count == len(logits) else np.partition(logits, -count)[-count:]
+    ordered = np.sort(ordered)[::-1]
+    if params.top_p < 1:
+        with np.errstate(invalid="ignore"):  # a row without numbers, or with nothing left to draw
+            ends = np.exp(ordered - ordered[0]).cumsum(dtype=np.float64)
+            # A token stays while those before it have not reached top_p; the first always stays.
+            count = 1 + int((ends[:-1] < params.top_p * ends[-1]).sum())
+    least = ordered[count - 1]
+    num_above = int((logits > least).sum())
+    equal = np.flatnonzero(logits == least)
+    logits[logits < least] = -np.inf
+    logits[equal[count - num_above :]] = -np.inf
 
 
 def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:

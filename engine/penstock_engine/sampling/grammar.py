@@ -1,5 +1,6 @@
 """Grammars as masks over the vocabulary."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,11 +17,18 @@ Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """rows: of logits, that a grammar has a say in. words: [rows, words], of each row bit i of word
+    """rows: of logits, rising, that a grammar has a say in. words: [rows, words], of each row bit i of word
     w for token 32 w + i: set where it may come."""
 
     rows: list[int]
     words: Words
+
+    def of(self, part: slice) -> "Allowed | None":
+        """Of some rows of logits; None where no grammar has a say."""
+        first, end = bisect_left(self.rows, part.start), bisect_left(self.rows, part.stop)
+        if first == end:
+            return None
+        return Allowed([row - part.start for row in self.rows[first:end]], self.words[first:end])
 
     def mask(self, logits: torch.Tensor) -> None:
         """Takes out, in place, what may not come. logits: [all rows, vocabulary]."""

@@ -7,32 +7,54 @@ from penstock_engine.kernels.transfer import fetch
 
 
 class Told:
-    """Of some tokens, on their way to the host: to be read behind a mark that was set since."""
+    """Of some tokens: filled in from the first on, and then fetched, all at once.
 
-    def __init__(self, logits: torch.Tensor, token_ids: torch.Tensor, top: int) -> None:
-        """logits: [tokens, vocabulary], as the model gave them. token_ids: int64 [tokens], on the
-        same device. top: how many of the best are told."""
-        logprobs = logits.float().log_softmax(-1)
+    All memory is taken at the beginning. Results that are kept one by one would lie between what
+    each part of the tokens needs for a moment, and keep that memory from being used again.
+    """
+
+    def __init__(self, num_tokens: int, top: int, device: torch.device | str) -> None:
+        """top: how many of the best are told, at most the vocabulary."""
+        self._ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
+        self._logprobs = torch.zeros(num_tokens, device=device)
+        self._ranks = torch.zeros(num_tokens, dtype=torch.int64, device=device)
+        self._best_ids = torch.zeros(num_tokens, top, dtype=torch.int64, device=device)
+        self._best_logprobs = torch.zeros(num_tokens, top, device=device)
+        self._num_filled = 0
+
+    def fill(self, logits: torch.Tensor, token_ids: torch.Tensor) -> None:
+        """Of the next tokens. logits: [tokens, vocabulary], as the model gave them. token_ids: int64
+        [tokens], on the same device."""
+        rows = slice(self._num_filled, self._num_filled + len(token_ids))
+        self._num_filled = rows.stop
+        logprobs = logits.log_softmax(-1, dtype=torch.float32)
         of_chosen = logprobs.gather(1, token_ids[:, None])
-        best = logprobs.topk(min(top, logits.shape[1]), -1)
-        self._token_ids = fetch(token_ids)
-        self._of_chosen = fetch(of_chosen[:, 0])
-        self._ranks = fetch((logprobs > of_chosen).sum(1) + 1)
-        self._best = fetch(best.values), fetch(best.indices)
-        self._top = top
+        best = logprobs.topk(self._best_ids.shape[1], -1)
+        self._ids[rows] = token_ids
+        self._logprobs[rows] = of_chosen[:, 0]
+        self._ranks[rows] = (logprobs > of_chosen).sum(1) + 1
+        self._best_ids[rows] = best.indices
+        self._best_logprobs[rows] = best.values
+
+    def fetch(self) -> None:
+        """Begins their way to the host: to be read behind a mark that is set afterwards."""
+        self._ids = fetch(self._ids)
+        self._logprobs = fetch(self._logprobs)
+        self._ranks = fetch(self._ranks)
+        self._best_ids = fetch(self._best_ids)
+        self._best_logprobs = fetch(self._best_logprobs)
 
     def all(self) -> tuple[TokenLogprobs, ...]:
-        return self.rows(0, len(self._token_ids), self._top)
+        return self.rows(0, len(self._ids), self._best_ids.shape[1])
 
     def rows(self, first: int, end: int, top: int) -> tuple[TokenLogprobs, ...]:
         """top: at most what was asked for all."""
         rows = slice(first, end)
-        values, ids = self._best
         return tuple(
             TokenLogprobs(token_id, logprob, rank, tuple(zip(best_ids, best_values, strict=True)))
             for token_id, logprob, rank, best_ids, best_values in zip(
-                self._token_ids[rows].tolist(), self._of_chosen[rows].tolist(),
-                self._ranks[rows].tolist(), ids[rows, :top].tolist(),
-                values[rows, :top].tolist(), strict=True,
+                self._ids[rows].tolist(), self._logprobs[rows].tolist(),
+                self._ranks[rows].tolist(), self._best_ids[rows, :top].tolist(),
+                self._best_logprobs[rows, :top].tolist(), strict=True,
             )
         )  # fmt: skip

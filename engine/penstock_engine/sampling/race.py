@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits
 from penstock_engine.kernels.race_argmax import race_argmax
 from penstock_engine.kernels.transfer import send
@@ -17,6 +18,7 @@ from penstock_engine.sampling.grammar import Allowed
 from penstock_engine.sampling.row import Row
 
 SEED_BITS = 64
+UNLIMITED = SamplingParams(max_tokens=1)
 
 
 def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> torch.Tensor:
@@ -34,13 +36,7 @@ def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
     penalties = penalties_of(rows, logits.shape[1], device)
     adjust_logits(logits, temperatures, min_ps, penalties=penalties, allowed=words)
     is_possible = logits.amax(-1) > -torch.inf
-    limited = [
-        index for index, p in enumerate(params) if not p.is_greedy and (p.top_k > 0 or p.top_p < 1)
-    ]
-    if limited:
-        places = send(torch.tensor(limited), device)
-        kept = keep_top(logits[places], [params[index] for index in limited])
-        logits.index_copy_(0, places, kept)
+    keep_top(logits, [UNLIMITED if p.is_greedy else p for p in params])
     numbers = [
         [not p.is_greedy for p in params],
         [_signed(p.seed) for p in params],
@@ -58,20 +54,16 @@ def penalties_of(rows: Sequence[Row], vocab_size: int, device: torch.device) -> 
         return None
     slots = np.full(len(rows), -1)
     slots[penalised] = range(len(penalised))
-    prompts, outputs = [], []  # places in [slots, vocabulary]
-    for slot, index in enumerate(penalised):
-        tokens, end = np.array(rows[index].tokens), rows[index].sequence.num_prompt_tokens
-        places = slot * vocab_size + tokens
-        is_token = tokens < vocab_size
-        prompts.append(places[:end][is_token[:end]])
-        outputs.append(places[end:][is_token[end:]])
-    prompt = send(torch.from_numpy(np.concatenate(prompts)), device)
-    output = send(torch.from_numpy(np.concatenate(outputs)), device)
+    seen = [rows[index].token_counts for index in penalised]
+    # Places in [slots, vocabulary].
+    starts = [slot * vocab_size + own.token_ids for slot, own in enumerate(seen)]
+    places = send(torch.from_numpy(np.concatenate(starts)), device)
+    times = np.concatenate([own.counts for own in seen]).astype(np.int32)
     size = (len(penalised), vocab_size)
-    is_in_prompt = torch.zeros(size, dtype=torch.bool, device=device)
-    is_in_prompt.view(-1).index_fill_(0, prompt, True)
+    is_seen = torch.zeros(size, dtype=torch.bool, device=device)
+    is_seen.view(-1).index_fill_(0, places, True)
     counts = torch.zeros(size, dtype=torch.int32, device=device)
-    counts.view(-1).index_add_(0, output, torch.ones_like(output, dtype=torch.int32))
+    counts.view(-1).index_copy_(0, places, send(torch.from_numpy(times), device))
     params = [row.sampling for row in rows]
     factors = [
         [p.repetition_penalty for p in params],
@@ -80,7 +72,7 @@ def penalties_of(rows: Sequence[Row], vocab_size: int, device: torch.device) -> 
     ]
     repetition, presence, frequency = send(torch.tensor(factors), device)
     slot_of_row = send(torch.from_numpy(slots), device)
-    return Penalties(repetition, presence, frequency, counts, is_in_prompt, slot_of_row)
+    return Penalties(repetition, presence, frequency, counts, is_seen, slot_of_row)
 
 
 def _signed(seed: int) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.sampling.request_state import RequestState, TokenCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class Row:
     sequence: ScheduledSequence
     position: int
     num_drafts: int
+    state: RequestState
 
     @property
     def sampling(self) -> SamplingParams:
@@ -24,12 +26,20 @@ class Row:
         return self.position - self.sequence.num_prompt_tokens
 
     @property
-    def tokens(self) -> list[int]:
-        """All tokens before this position."""
-        return [*self.sequence.history, *self.sequence.drafts[: self.num_drafts]]
+    def token_counts(self) -> TokenCounts:
+        """Of all tokens before this position."""
+        return self.state.token_counts(self.sequence.drafts[: self.num_drafts])
+
+    def output_tail(self, num_tokens: int) -> list[int]:
+        """So many of the last generated tokens before this position, or all of them."""
+        drafts = self.sequence.drafts[: self.num_drafts]
+        history = self.sequence.history
+        num_known = max(0, num_tokens - len(drafts))
+        first = max(self.sequence.num_prompt_tokens, len(history) - num_known)
+        return [*history[first:], *drafts][-num_tokens:] if num_tokens else []
 
 
-def rows_of(sequence: ScheduledSequence) -> Iterator[Row]:
+def rows_of(sequence: ScheduledSequence, state: RequestState) -> Iterator[Row]:
     first = sequence.end - sequence.num_drafts
     for index in range(sequence.num_rows):
-        yield Row(sequence, first + index, index)
+        yield Row(sequence, first + index, index, state)

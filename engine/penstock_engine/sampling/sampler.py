@@ -11,14 +11,16 @@ from collections.abc import Sequence
 import torch
 
 from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.device import rows_at_once
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.sampling.bias import forbid_and_favour
 from penstock_engine.sampling.draw import draw
-from penstock_engine.sampling.grammar import allowed_by_grammar
+from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
 from penstock_engine.sampling.logprobs import Told
 from penstock_engine.sampling.race import race
-from penstock_engine.sampling.row import rows_of
+from penstock_engine.sampling.request_state import RequestStates
+from penstock_engine.sampling.row import Row, rows_of
 
 # Drawn by a row whose logits are not numbers.
 CORRUPT = -2
@@ -62,25 +64,58 @@ class Draws:
         return results
 
 
-def sample(logits: torch.Tensor, sequences: Sequence[ScheduledSequence]) -> Draws:
-    """logits: [rows, vocabulary], the rows of all `sequences` in order; is overwritten."""
-    rows = [row for sequence in sequences for row in rows_of(sequence)]
-    logits = logits.float()
+def sample(
+    logits: torch.Tensor,
+    sequences: Sequence[ScheduledSequence],
+    states: RequestStates | None = None,
+) -> Draws:
+    """logits: [rows, vocabulary], the rows of all `sequences` in order; may be overwritten.
+
+    Draws some rows at a time, so that the memory for it is bounded. states: kept from step to step;
+    None: of this step alone.
+    """
+    vocab_size = logits.shape[1]
+    owned = (states or RequestStates()).of(sequences, vocab_size, logits.device)
+    rows = [
+        row
+        for sequence, state in zip(sequences, owned, strict=True)
+        for row in rows_of(sequence, state)
+    ]
+    allowed = allowed_by_grammar(sequences, vocab_size)
+    drawn = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
+    asked = [row.sampling.logprobs for row in rows if row.sampling.logprobs is not None]
+    told = Told(len(asked), min(max(asked), vocab_size), logits.device) if asked else None
+    num_rows = rows_at_once(vocab_size, logits.device.type)
+    for first in range(0, len(rows), num_rows):
+        part = slice(first, first + num_rows)
+        own_allowed = None if allowed is None else allowed.of(part)
+        drawn[part] = _draw(logits[part], rows[part], own_allowed, told)
+    if told is not None:
+        told.fetch()
+    return Draws(sequences, drawn, told)
+
+
+def _draw(
+    logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None, told: Told | None
+) -> torch.Tensor:
+    """As sample, of some rows. told: is filled for those of them that ask for it."""
+    asked = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
+    raw = logits
+    logits = logits.to(torch.float32, copy=bool(asked))
     # Before any wish of a request: a tiny temperature makes any logit infinite.
     are_numbers = logits.amax(-1) < torch.inf
-    asked = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
-    if asked:
-        places = send(torch.tensor(asked), logits.device)
-        raw = logits[places]
-    allowed = allowed_by_grammar(sequences, logits.shape[1])
     forbid_and_favour(logits, rows)
     choose = race if operations(logits.device).has_kernels else draw
     tokens = choose(logits, rows, allowed).where(are_numbers, CORRUPT)
-    told = None
-    if asked:
-        top = max(rows[index].sampling.logprobs or 0 for index in asked)
-        told = Told(raw, tokens[places].clamp(min=0), top)
-    return Draws(sequences, tokens, told)
+    if told is not None and asked:
+        del logits
+        if len(asked) < len(rows):
+            places = send(torch.tensor(asked), raw.device)
+            raw, token_ids = raw[places], tokens[places]
+        else:
+            token_ids = tokens
+        told.fill(raw, token_ids.clamp(min=0))
+    return tokens
 
 
 def _kept(drafts: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:

@@ -1,17 +1,25 @@
 """The sampler's kernel path against its torch path: the same tokens remain, greedy ones are equal."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import sampling_distribution as campaign
 import torch
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.kernels.race_argmax import race_argmax_reference
 from penstock_engine.sampling.draw import draw
 from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
 from penstock_engine.sampling.race import race
+from penstock_engine.sampling.request_state import RequestState
 from penstock_engine.sampling.row import Row, rows_of
+from penstock_engine.sampling.sampler import sample
 
+Computing = Callable[[str], AbstractContextManager[None]]
 VOCAB_SIZE = 40
 PROMPT, OUTPUT = [3, 4, 9], [5, 5, 4]
 WISHES: list[dict[str, float]] = [
@@ -43,7 +51,7 @@ def row(wishes: dict[str, float], constraint: OddTokens | None = None) -> Row:
         "a", len(history) - 1, (history[-1],), (), True, SamplingParams(max_tokens=9, **wishes),
         history, len(PROMPT), constraint=constraint,
     )  # fmt: skip
-    return next(rows_of(sequence))
+    return next(rows_of(sequence, RequestState(sequence, VOCAB_SIZE, "cpu")))
 
 
 def grammar_of(rows: list[Row]) -> Allowed | None:
@@ -104,3 +112,49 @@ def test_a_seed_draws_the_same_in_any_batch(device: str) -> None:
     alone = [race(logits[i : i + 1].clone(), rows[i : i + 1], None)[0] for i in range(6)]
     assert alone == together
     assert any(a != b for a, b in pairwise(together))
+
+
+def test_every_setting_draws_what_the_exact_distribution_and_the_noise_say(
+    computing: Computing, device: str
+) -> None:
+    """All settings of a request in one batch, greedy and drawn rows mixed, with drafts and without.
+
+    The distribution is worked out token by token in plain Python (sampling_distribution.exact), and
+    the noise in torch; with it, the token of a row is determined.
+    """
+    settings = campaign.make_settings(240, seed=7)
+    for index in range(0, len(settings), 3):
+        wishes = settings[index].wishes | {"temperature": (0.0, 1e-6)[index % 2]}
+        settings[index] = replace(settings[index], wishes=wishes)
+    sequences, logits, expected = [], [], []
+    for seed, setting in enumerate(settings):
+        drafts = (3,) if setting.with_draft else ()
+        sequence = campaign._scheduled(setting, drafts, seed)
+        sequences.append(sequence)
+        for row in range(1 + len(drafts)):
+            logits.append(setting.logits[row])
+            expected.append(expected_token(setting, drafts[:row], seed, device))
+    with computing("triton"):
+        draws = sample(torch.tensor(logits, device=device), sequences)
+    assert draws.tokens.tolist() == expected
+
+
+def expected_token(
+    setting: campaign.Setting, drafts: tuple[int, ...], seed: int, device: str
+) -> int:
+    sampling, output = setting.sampling, [*setting.output, *drafts]
+    logits = setting.logits[len(drafts)]
+    if sampling.is_greedy:
+        whole = replace(sampling, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+        shares = campaign.exact(logits, whole, setting.prompt, output)
+        return max(range(len(shares)), key=shares.__getitem__)
+    shares = campaign.exact(logits, sampling, setting.prompt, output)
+    position = len(setting.prompt) + len(output)
+    [token] = race_argmax_reference(
+        torch.tensor([shares], device=device).log(),
+        torch.tensor([True], device=device),
+        torch.tensor([seed], device=device),
+        torch.tensor([position], device=device),
+    ).tolist()
+    assert isinstance(token, int)
+    return token
