@@ -160,3 +160,12 @@ def test_a_step_that_only_computes_prompts_has_a_price_too() -> None:
     for _ in range(20):
         governor.judged(4, 4)
     assert 0 <= governor.num_drafts(0) <= 4
+
+
+@given(texts, st.integers(0, 6))
+def test_a_guess_from_suffixes_is_no_longer_than_asked_for(tokens: list[int], most: int) -> None:
+    store = SuffixStore()
+    for position in range(len(tokens)):
+        store.add(tokens, position)
+    longest = SuffixDrafter(store, 0.0).propose(tokens, 10)
+    assert SuffixDrafter(store, 0.0).propose(tokens, most) == longest[:most]
