@@ -1,5 +1,6 @@
 """From samples to the model they were made with."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -162,3 +163,15 @@ def test_a_measured_profile_is_one_to_simulate_with(tmp_path: Path) -> None:
         scenario.load("llm-d-ramp").with_each(profile="llama-9")
     with pytest.raises(ValueError, match="No such file"):
         scenario.load("llm-d-ramp").with_each(profile=str(tmp_path / "none.yaml"))
+
+
+def test_samples_without_a_duration_are_left_out() -> None:
+    """A client that stood still reads the first and the last token at the same moment."""
+    times = IterationTimes(
+        fixed_s=1e-3, prompt_token_s=1e-5, pair_s=1e-9, sequence_s=1e-4, kv_token_s=1e-7
+    )
+    samples = samples_of(times, 1e-3, noise=0.0, seed=0)
+    stood_still = [replace(sample, time_s=0.0) for sample in samples[:NUM_TERMS]]
+    assert fit(samples + stood_still) == fit(samples)
+    with pytest.raises(ValueError, match="too few"):
+        fit(stood_still)
