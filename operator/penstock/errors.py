@@ -27,7 +27,7 @@ class Conflict(KubeError):
 
 
 class AlreadyExists(Conflict):
-    """There is an object of that name already."""
+    """An object of that name exists already."""
 
 
 class Transient(KubeError):

@@ -11,7 +11,7 @@ ALIGNMENT_BYTES = 16
 
 
 class HostBlocks:
-    """One buffer of slots; a slot has the keys and values of one block in all layers.
+    """A host buffer of slots; each holds the keys and values of one block in all layers.
 
     So all copies are of contiguous memory, which a device reads and writes by itself.
     """

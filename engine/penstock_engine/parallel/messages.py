@@ -59,7 +59,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class AddFactors:
-    """Of one product of the adapter that the next AddAdapter names."""
+    """The factors of one product of the adapter that the next AddAdapter names."""
 
     target: str
     factors: Factors
@@ -67,7 +67,7 @@ class AddFactors:
 
 @dataclass(frozen=True, slots=True)
 class AddAdapter:
-    """Of the factors that have arrived since the last one."""
+    """Adds the adapter whose factors have arrived since the last one."""
 
     name: str
     rank: int

@@ -84,7 +84,7 @@ def keep_top(logits: torch.Tensor, params: Sequence[SamplingParams]) -> None:
 def keep_top_in_order(
     logits: torch.Tensor, rows: Sequence[int], params: Sequence[SamplingParams]
 ) -> None:
-    """As keep_top, of some rows, with nothing read back from the device."""
+    """keep_top of some rows, with nothing read back from the device."""
     places = send(torch.tensor(rows), logits.device)
     own = [params[index] for index in rows]
     counts = [min(p.top_k or logits.shape[1], logits.shape[1]) for p in own]
@@ -101,7 +101,7 @@ def keep_top_in_order(
 
 
 def keep_top_of_row(logits: Floats, params: SamplingParams) -> None:
-    """As keep_top, of one row: numpy orders 152,000 numbers in a fiftieth of torch's time."""
+    """keep_top of one row on a CPU: numpy orders 152,000 numbers in a fiftieth of torch's time."""
     count = min(params.top_k or len(logits), len(logits))
     ordered = logits if count == len(logits) else np.partition(logits, -count)[-count:]
     ordered = np.sort(ordered)[::-1]

@@ -7,7 +7,7 @@ from penstock_engine.kernels.transfer import fetch
 
 
 class Told:
-    """Of some tokens: filled in from the first on, and then fetched, all at once.
+    """Log-probabilities of some tokens: filled from the first on, then fetched all at once.
 
     All memory is taken at the beginning. Results that are kept one by one would lie between what
     each part of the tokens needs for a moment, and keep that memory from being used again.

@@ -1,4 +1,4 @@
-"""What a request's settings come to, kept from step to step instead of worked out in each."""
+"""Sampling state of a request, kept from step to step instead of rebuilt in each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ NO_TOKENS = TokenCounts(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
 
 class RequestState:
-    """Of one sequence. Everything is made when it is first asked for.
+    """Sampling state of one sequence. Each part is made when it is first asked for.
 
     Tokens beyond the vocabulary are passed over.
     """
@@ -56,7 +56,7 @@ class RequestState:
         self._bias: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def token_counts(self, drafts: tuple[int, ...]) -> TokenCounts:
-        """Of all tokens of the sequence, and of drafts behind them."""
+        """Token counts of the sequence, with the drafts behind them."""
         counted, length = self._num_counted, len(self.history)
         if counted < length:
             tokens = self._known(self.history[counted:length])

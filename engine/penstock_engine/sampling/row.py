@@ -27,11 +27,11 @@ class Row:
 
     @property
     def token_counts(self) -> TokenCounts:
-        """Of all tokens before this position."""
+        """Counts of all tokens before this position."""
         return self.state.token_counts(self.sequence.drafts[: self.num_drafts])
 
     def output_tail(self, num_tokens: int) -> list[int]:
-        """So many of the last generated tokens before this position, or all of them."""
+        """The last so many generated tokens before this position, or all of them."""
         drafts = self.sequence.drafts[: self.num_drafts]
         history = self.sequence.history
         num_known = max(0, num_tokens - len(drafts))

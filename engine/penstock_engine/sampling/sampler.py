@@ -98,7 +98,7 @@ def sample(
 def _draw(
     logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None, told: Told | None
 ) -> torch.Tensor:
-    """As sample, of some rows. told: is filled for those of them that ask for it."""
+    """Samples some rows. told: filled for those of them that ask for log-probabilities."""
     asked = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
     raw = logits
     logits = logits.to(torch.float32, copy=bool(asked))

@@ -71,7 +71,7 @@ class Obeys:
 
 
 def positive_duration(field: str, example: str) -> Obeys:
-    """Of a field that is a time, and not zero."""
+    """Validation of a duration that must not be zero."""
     return Obeys(
         matches(DURATION_PATTERN, f"{field} must be a duration such as {example}"),
         Rule(

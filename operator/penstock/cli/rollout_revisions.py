@@ -21,7 +21,7 @@ ATTEMPTS = 5
 
 
 class Refused(Exception):
-    """What was asked for makes no sense as things stand; the text says why."""
+    """The command does not fit the service's state; the text says why."""
 
 
 async def show(kube: Kube, namespace: str, service: str) -> bool:

@@ -79,7 +79,7 @@ def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
 def children_of(
     body: Object, deployments: Iterable[Object], pods: Iterable[Object]
 ) -> tuple[list[ObservedDeployment], tuple[ObservedPod, ...]]:
-    """What is the service's own of the children that carry its name."""
+    """Filters children by owner: those of this service, not of a deleted one of its name."""
     metadata = body["metadata"]
     uid, since = metadata["uid"], metadata["creationTimestamp"]
     own = [ObservedDeployment.of(each) for each in deployments if owner_uid(each) == uid]

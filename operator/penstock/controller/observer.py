@@ -102,7 +102,7 @@ class Observer:
     async def _engines_of(
         self, key: Key, pods: Sequence[tuple[PodView, str]]
     ) -> tuple[PodView, ...]:
-        """What a service's engines say. An unexpected error is as if they had said nothing."""
+        """Scrapes a service's engines. After an unexpected error all of them count as unread."""
         views = tuple(
             replace(view, reading=Missing(view.name, "it could not be read"))
             if view.phase == "Ready"

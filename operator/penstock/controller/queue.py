@@ -67,7 +67,7 @@ class WorkQueue:
             self._tasks.pop(key, None)
 
     async def _run(self, key: Key) -> Exception | None:
-        """What went wrong, logged."""
+        """Handles the key once and returns its error, which is logged."""
         try:
             async with self._slots:
                 self._set_alarm(key, await self._handle(key))
@@ -88,7 +88,7 @@ class WorkQueue:
             self._alarms[key] = loop.call_later(after_s, self.add, key)
 
     async def _pause(self, key: Key, seconds: float) -> None:
-        """Until then, or until the key changes."""
+        """Waits for so many seconds, or until the key changes."""
         if key in self._dirty or seconds <= 0:
             return
         self._pauses[key] = asyncio.Event()

@@ -6,7 +6,7 @@ from penstock.core.service import Object
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """As a PodDisruptionBudget reads it: an empty selector is every pod, none at all no pod."""
+    """Matches labels as a PodDisruptionBudget does: an empty selector is every pod, None no pod."""
     if selector is None:
         return False
     wanted = selector.get("matchLabels") or {}

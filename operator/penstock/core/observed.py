@@ -118,7 +118,7 @@ class ObservedDeployment:
 
     @property
     def template_hash(self) -> str:
-        """Of the pod template that it was given last; empty where an earlier version gave it."""
+        """Hash of the pod template that was applied last; empty where an earlier version applied it."""
         return str(self.body["metadata"].get("annotations", {}).get(TEMPLATE_HASH, ""))
 
     @classmethod
@@ -199,7 +199,7 @@ class ObservedBudget:
 
 
 def owner_uid(child: Object) -> str | None:
-    """Of the object that controls this one; None of an orphan."""
+    """The uid of the controlling owner; None for an orphan."""
     owners = child["metadata"].get("ownerReferences", [])
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 

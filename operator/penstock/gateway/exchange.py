@@ -112,7 +112,7 @@ class Exchange:
     async def _try_engines(
         self, call: Call, target: Target, search: Search, guard: Guard, ticket: Ticket
     ) -> None:
-        """One engine after the other, until one answers or the retry policy ends it. Raises Refused."""
+        """Tries one engine after the other until one answers or the retry policy ends it. Raises Refused."""
         service = target.service
         headers = self._upstream_headers(service)
         outgoing = Outgoing(self._path(), headers, call.body, is_stream=call.is_stream)

@@ -95,14 +95,14 @@ class HalfClosing:
 
 @dataclass(slots=True)
 class Connections:
-    """What the connections of one server share. idle: those without a request, oldest first."""
+    """State that the connections of one server share. idle: those without a request, oldest first."""
 
     settings: GatewaySettings
     idle: dict["GatewayProtocol", None] = field(default_factory=dict)
 
 
 class GatewayProtocol(H11Protocol):
-    """One connection of a client."""
+    """The protocol of one client connection."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the gateway knows of each engine by itself: tokens in flight, and how requests went there."""
+"""Per-engine state of this gateway: tokens in flight and health."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -35,7 +35,7 @@ def _content_bytes(content: Any) -> int:
 
 
 def _prompt_bytes(prompt: Any) -> int:
-    """Of one text, texts, token ids, or lists of token ids."""
+    """Bytes of a prompt: one text, texts, token ids, or lists of token ids."""
     if not isinstance(prompt, list):
         return _text_bytes(prompt)
     # By the first item: a loop over a million token ids would stop the event loop for 0.2 s.

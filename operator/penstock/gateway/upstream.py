@@ -52,7 +52,7 @@ class AttemptFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What every engine that is tried is sent. path: with the query. is_stream: asks for events."""
+    """The request that each tried engine is sent. path: with the query. is_stream: asks for events."""
 
     path: str
     headers: Mapping[str, str]
@@ -220,5 +220,5 @@ def header_text(value: bytes) -> str:
 
 
 def body_payload(body: bytes) -> bytes | io.BytesIO:
-    """What aiohttp sends: a large body in pieces, as fast as the engine reads, without a copy."""
+    """The body as aiohttp sends it: a large one in pieces, as fast as the engine reads, uncopied."""
     return body if len(body) <= PIECES_FROM_BYTES else io.BytesIO(body)

@@ -106,7 +106,7 @@ def dead_components(cluster: Cluster) -> list[str]:
 
 @contextmanager
 def _locked(cluster: Cluster) -> Iterator[None]:
-    """Held by whoever starts or ends the cluster, and let go with its process.
+    """A file lock for starting and ending the cluster; the kernel frees it with its process.
 
     The lock is on the folder itself, so that none is left behind. Raises ClusterError.
     """

@@ -32,7 +32,7 @@ def engines_budget_name(service: str) -> str:
 
 
 def engines_budget(spec: ServiceSpec) -> Object:
-    """Of all engines of a service, whatever their revision. Deleted with its service."""
+    """The budget of all engines of a service, whatever their revision. Deleted with its service."""
     made = budget(
         engines_budget_name(spec.name),
         spec.namespace,

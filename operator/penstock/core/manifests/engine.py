@@ -150,7 +150,7 @@ def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str =
 
 
 def _overrides(spec: ServiceSpec) -> Object:
-    """What the user's template, or a variant, states of the pod's spec."""
+    """The pod spec that the user's template or a variant states."""
     found: Object = spec.template.get("spec", {})
     return found
 

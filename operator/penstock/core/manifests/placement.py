@@ -1,4 +1,4 @@
-"""What a pod's spec says of the nodes it runs on, and the same pod on other nodes."""
+"""Placement of a pod: the fields that choose its nodes, and how they are replaced."""
 
 from copy import deepcopy
 
@@ -35,7 +35,7 @@ def place(
 
 
 def amounts(spec: ServiceSpec) -> Object:
-    """What an engine's container asks for, and may use at most."""
+    """Resource requests and limits of an engine's container."""
     asked = {"cpu": spec.cpu, "memory": spec.memory}
     if spec.accelerator:
         asked[spec.accelerator[0]] = str(spec.accelerator[1])

@@ -92,7 +92,7 @@ class Container:
         return 128 - code if code < 0 else code
 
     def _kill_left(self) -> None:
-        """Also children in a session of their own, which the group's signals do not reach."""
+        """Kills what is left of the container, also in sessions that its group's signals do not reach."""
         uid, name = self._marks[processes.POD_UID], self._marks[processes.CONTAINER]
         processes.kill(lambda: processes.find_in_pod(uid, name))
 

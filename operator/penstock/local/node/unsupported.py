@@ -1,4 +1,4 @@
-"""What a pod asks for and this node does not offer. No I/O."""
+"""Pod features that this node does not offer. No I/O."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -29,12 +29,12 @@ class Variables:
         self._pod_ip = pod_ip
 
     def machine(self) -> dict[str, str]:
-        """What this machine and its container runtime would set; the pod may set it otherwise."""
+        """Variables that a container runtime would set; the pod may override them."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         return inherited | {"PATH": search_path(), "HOSTNAME": self._pod["metadata"]["name"]}
 
     def marks(self, spec: Object) -> dict[str, str]:
-        """By what the container's processes are found; the pod cannot set it otherwise."""
+        """Variables by which the container's processes are found; the pod cannot override them."""
         metadata = self._pod["metadata"]
         return {
             processes.CLUSTER_ID: self._cluster.cluster_id,
@@ -44,7 +44,7 @@ class Variables:
         }
 
     async def stated(self, spec: Object) -> dict[str, str]:
-        """What the pod states. Raises ConfigError for a key that is missing, KubeError."""
+        """Variables that the pod states. Raises ConfigError for a missing key, KubeError."""
         config_maps, secrets = references(self._pod)
         maps = {name: await self._data(CONFIG_MAPS, name) for name in config_maps}
         secret = {name: await self._data(SECRETS, name) for name in secrets}
