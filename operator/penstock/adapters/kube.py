@@ -299,7 +299,7 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def _field(text: str, name: str) -> str:
-    """One field of the API server's error Status; empty where it has none."""
+    """Reads one field of the API server's error Status; empty where it has none."""
     try:
         return str(json.loads(text)[name])
     except (ValueError, KeyError, TypeError):

@@ -23,7 +23,7 @@ from penstock.core.what_if import (
 )
 from penstock.errors import KubeError
 
-# Without markup: reasons and notes may hold brackets.
+# Markup is off: reasons and notes may hold brackets.
 console = Console(highlight=False, markup=False)
 
 

@@ -18,7 +18,7 @@ from penstock.local.gobuild import BuildFailed
 from penstock.local.install import install
 
 app = typer.Typer(no_args_is_help=True)
-# Without markup: names, paths and errors may hold brackets.
+# Markup is off: names, paths and errors may hold brackets.
 console = Console(highlight=False, markup=False)
 
 Name = Annotated[str, typer.Option(help="The cluster's name.")]

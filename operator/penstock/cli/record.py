@@ -52,7 +52,7 @@ async def _write(operator_namespace: str, name: str, wanted_s: float, output: Pa
         with ExitStack() as files:
             file = None
             async for line in lines:
-                # Not before: without an operator an earlier recording stays as it is.
+                # Opened at the first line: without an operator an earlier recording stays as it is.
                 file = file or files.enter_context(output.open("wb"))
                 file.write(line + b"\n")
                 written += 1

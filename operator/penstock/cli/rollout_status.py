@@ -14,7 +14,7 @@ from penstock.core.rollout import commands
 from penstock.core.timestamps import parse_timestamp
 from penstock.errors import Forbidden, Transient
 
-# Without markup: reasons and messages may hold brackets.
+# Markup is off: reasons and messages may hold brackets.
 console = Console(highlight=False, markup=False)
 
 POLL_S = 1.0

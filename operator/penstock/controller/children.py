@@ -19,7 +19,7 @@ class Children:
         self._pods = self._mirror(kube, PODS)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follows both kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._deployments.run())
             group.create_task(self._pods.run())
@@ -34,7 +34,7 @@ class Children:
         services: dict[Key, Key] = {}
 
         def changed(key: Key) -> None:
-            # One that has gone is not in the mirror any more.
+            # A child that was deleted is not in the mirror any more.
             child = mirror.get(key)
             service = services.pop(key, None)
             if child is not None:

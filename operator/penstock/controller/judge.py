@@ -255,7 +255,7 @@ def cases_of(
 
 
 def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[Case]:
-    """One, or none where the spec cannot be read or the canary has no Deployment yet."""
+    """The case of a service; empty where its spec is unreadable or its canary has no Deployment."""
     status = body["status"]
     revision, stable = status.get("candidateRevision", ""), status.get("stableRevision", "")
     try:

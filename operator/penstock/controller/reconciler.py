@@ -70,8 +70,8 @@ SCALER_MANAGER = "penstock-scaler"
 
 @dataclass(slots=True)
 class _Outcome:
-    """What came of the writes of one plan. refusals: by revision. error: to be raised once the status
-    is written, so that it is tried again."""
+    """Results of one plan's writes. refusals: by revision. error: raised once the status is written,
+    so that the plan is tried again."""
 
     refusals: dict[str, tuple[str, str]] = field(default_factory=dict)
     error: KubeError | None = None
@@ -253,7 +253,7 @@ class Reconciler:
         return outcome
 
     async def _write(self, spec: ServiceSpec, body: Object) -> tuple[str, str] | None:
-        """(reason, message) of the refusal of an object that is wrong as it is. Raises KubeError."""
+        """Writes one object. Returns (reason, message) if it is invalid. Raises KubeError."""
         if known := self._refused.get(spec.uid, body, monotonic()):
             return known
         try:

@@ -26,7 +26,7 @@ class PinnedPods:
 
     @classmethod
     def of(cls, text: str | None) -> "PinnedPods | None":
-        """None where nothing is recorded, or nothing that can be read."""
+        """Parses the recorded pods; None where there are none, or none that can be read."""
         try:
             said = json.loads(text or "")
             pods = cls(said["serve"], said["preflight"])
