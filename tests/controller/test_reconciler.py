@@ -99,6 +99,14 @@ async def test_a_service_made_again_at_once_adopts_nothing(stand: Any, kube: Kub
     assert (await stand.status())["readyReplicas"] == len(ready - served)
 
 
+async def _is_there(kube: Kube, key: tuple[str, str]) -> bool:
+    try:
+        await kube.get(INFERENCE_SERVICES, *key)
+    except NotFound:
+        return False
+    return True
+
+
 async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
     """Of a service that was deleted with --cascade=orphan: its pods go on."""
     await stand.create()
@@ -106,12 +114,10 @@ async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
     await stand.step()
     (first,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
     await kube.delete(INFERENCE_SERVICES, *stand.key, propagation="Orphan")
-    for _ in range(100):
-        try:
-            await kube.get(INFERENCE_SERVICES, *stand.key)
-        except NotFound:
-            break
-        await asyncio.sleep(0.1)
+    # The garbage collector takes the owner off its children first, and looks every half minute.
+    async with asyncio.timeout(90):
+        while await _is_there(kube, stand.key):
+            await asyncio.sleep(0.1)
     await stand.create()
     await stand.until_phase("Stable")
     assert await stand.deployment_uids() == {first["metadata"]["uid"]}

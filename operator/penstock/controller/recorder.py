@@ -18,8 +18,8 @@ Key = tuple[str, str]
 
 PATH = "/recording/{namespace}/{name}"
 MAX_LISTENERS = 8
-# A tick comes every two seconds.
-FIRST_TICK_S = 10.0
+# A tick comes every two seconds, and later while the API server or the engines answer slowly.
+FIRST_TICK_S = 25.0
 # Ticks that may wait for a slow listener. One that is slower is cut: a gap could not be replayed.
 MAX_BEHIND = 16
 
@@ -57,7 +57,10 @@ class Recorder:
             try:
                 tick = await asyncio.wait_for(queue.get(), FIRST_TICK_S)
             except TimeoutError:
-                text = f"no decision on {'/'.join(key)} is made here: it needs spec.objectives"
+                text = (
+                    f"no decision on {'/'.join(key)} was made in {FIRST_TICK_S:.0f} s:"
+                    " does the service exist, and has it spec.objectives?"
+                )
                 return web.Response(status=404, text=text)
             writer = Writer("/".join(key))
             response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
