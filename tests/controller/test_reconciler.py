@@ -116,7 +116,7 @@ async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
     await kube.delete(INFERENCE_SERVICES, *stand.key, propagation="Orphan")
     # The garbage collector takes the owner off its children first, and looks every half minute.
     async with asyncio.timeout(90):
-        while await _is_there(kube, stand.key):
+        while await _is_there(kube, stand.key):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     await stand.create()
     await stand.until_phase("Stable")
