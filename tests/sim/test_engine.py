@@ -1,5 +1,6 @@
 """The simulated engine: the real scheduler in simulated time."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -152,3 +153,13 @@ def test_shared_prefixes_are_computed_once() -> None:
 def test_a_request_that_can_never_fit_is_refused() -> None:
     engine = Engine(profile(), Clock(), Log(), Random(0))
     assert not engine.submit(Request("a", 0.0, 64_000, 1))
+
+
+def test_a_request_beyond_the_queue_is_refused() -> None:
+    engine = Engine(profile(max_num_seqs=1), Clock(), Log(), Random(0))
+    scheduler = engine.scheduler
+    scheduler.config = replace(scheduler.config, max_num_queued_seqs=1)
+    taken = [engine.submit(Request(str(index), 0.0, 100, 10)) for index in range(3)]
+
+    assert taken == [True, True, False]
+    assert engine.num_open == 2

@@ -115,7 +115,7 @@ class Engine:
         return self._batch.kv
 
     def submit(self, request: Request, tpot_s: float | None = None) -> bool:
-        """tpot_s: as in `Sequence`. False when the request can never fit."""
+        """tpot_s: as in `Sequence`. False when the engine refuses the request."""
         room = self.scheduler.config.max_num_tokens - request.prompt_tokens
         if room < 1:
             return False
@@ -129,7 +129,8 @@ class Engine:
             self._clock.now,
             tpot_s=tpot_s,
         )
-        self.scheduler.add(sequence)
+        if self.scheduler.add(sequence) is not None:
+            return False
         self._jobs[request.request_id] = self._pending[request.request_id] = Job(request, sequence)
         if self._step is None:
             self._start()
