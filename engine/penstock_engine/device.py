@@ -23,7 +23,7 @@ KV_SCALE_BYTES = 4
 # Logits that are drawn from at once, by device: 8 and 64 MiB of float32.
 LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
 # For each of them, at most: benchmarks/drawing_cost.py measures it.
-BYTES_OF_DRAWN_LOGIT = 40
+BYTES_OF_DRAWN_LOGIT = 44
 
 # Keys and values of single tokens that a CPU gathers at once, unless one sequence has more.
 GATHERED_AT_ONCE_BYTES = 32 * 2**20
