@@ -1,4 +1,4 @@
-"""What came of the requests of one service."""
+"""Statistics of one service's requests: counts, outcomes, and what each engine did."""
 
 from collections.abc import Container
 from typing import Protocol
@@ -13,7 +13,7 @@ from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 
 class Asked(Protocol):
-    """A request, as the account of its service holds it. came_s: on the monotonic clock."""
+    """A request that waits or runs. came_s: when it was complete, on the monotonic clock."""
 
     came_s: float
     prompt_tokens: int
@@ -21,8 +21,11 @@ class Asked(Protocol):
 
 
 class Account:
-    """Since this process began. Tokens of prompts are estimated from the bytes of their
-    text, at the ratio of the answers whose engine told them."""
+    """Counts one service's requests since this process started.
+
+    The tokens of a prompt are estimated from the bytes of its text, at the ratio that answers with
+    usage have shown.
+    """
 
     def __init__(self) -> None:
         self.objectives: Objectives | None = None
@@ -41,23 +44,23 @@ class Account:
         return self._arms.setdefault(pod, ArmCount())
 
     def given(self, pod: str) -> tuple[int, int]:
-        """A request goes to the pod; how many wait there for their first byte before it, and how many
-        of its have not ended."""
+        """Count a request that is sent to the pod. Returns how many others wait there for their first
+        byte, and how many have not ended."""
         ahead, beside = self._unanswered.get(pod, 0), self._unended.get(pod, 0)
         self._unanswered[pod], self._unended[pod] = ahead + 1, beside + 1
         return ahead, beside
 
     def answered(self, pod: str) -> None:
-        """A request that was given to the pod waits no more."""
+        """Count that a request sent to the pod waits for its first byte no longer."""
         _one_less(self._unanswered, pod)
 
     def left(self, pod: str) -> int:
-        """A request that was given to the pod has ended, however it did; how many of its have not."""
+        """Count that a request sent to the pod has ended, however. Returns how many have not."""
         _one_less(self._unended, pod)
         return self._unended.get(pod, 0)
 
     def only(self, pods: Container[str]) -> None:
-        """pods: all engines that are there; the others are forgotten."""
+        """Forget all engines but these pods."""
         self._arms = {pod: count for pod, count in self._arms.items() if pod in pods}
 
     def arms(self) -> dict[str, Arm]:

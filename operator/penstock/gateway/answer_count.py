@@ -1,8 +1,8 @@
-"""How many tokens an answer has, without reading it.
+"""Counts the tokens of an answer without parsing it.
 
-An engine that tells usage is believed. Else each event of a stream is taken for a token, but for the
-DONE event and, in a chat, the one that opens it. That is exact for an engine that sends each token by
-itself, and too few where it sends several at once: when it speculates, or when a character takes
+Usage in the answer is believed. Without it each event of a stream counts as one token, except for
+the DONE event and, in a chat, the first one. That is exact for an engine that sends one token per
+event, and too low for one that sends several: with speculative decoding, or when a character takes
 more than one token.
 """
 
@@ -20,7 +20,7 @@ TEXT = re.compile(
     rb'"(?:\\[nrt]|\s)*(?!\\[nrt])[^"\s]'
     rb'|"tool_calls"\s*:\s*\[\s*\{'
 )
-# What an engine sends when it fails behind the first byte, in the words of each dialect.
+# The error event of an engine that fails after the first byte: chat and completions, then responses.
 FAILED = re.compile(
     rb'(?:^|\n)data: ?\{\s*(?:"type"\s*:\s*"error"\s*,\s*)?"error"\s*:'
     rb"|(?:^|\n)event: ?response\.failed\s"
@@ -29,7 +29,7 @@ CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
 
 
 def error_status(events: bytes) -> int | None:
-    """The HTTP status that an error event stands for, 500 if it gives none; None without such an event."""
+    """HTTP status of the first error event: 500 if it has no code, None without such an event."""
     failed = FAILED.search(events)
     if failed is None:
         return None
@@ -38,9 +38,12 @@ def error_status(events: bytes) -> int | None:
 
 
 class AnswerCount:
-    """overhead: events of a stream that are no tokens. has_text: whether it says or calls anything.
-    has_error: whether a stream has an error event. has_failed: one that is not the client's.
-    prompt_tokens: None when the engine does not tell."""
+    """Token counts and errors of one answer, from its bytes.
+
+    overhead: events of a stream that are no tokens. has_text: whether there is any text or tool
+    call. has_error: whether a stream has an error event. has_failed: whether that is of class 5xx,
+    so not the client's fault. prompt_tokens: None without usage.
+    """
 
     def __init__(self, *, is_stream: bool, overhead: int) -> None:
         self._is_stream = is_stream
@@ -53,7 +56,7 @@ class AnswerCount:
         self.has_text = self.has_error = self.has_failed = False
 
     def feed(self, chunk: bytes) -> None:
-        """Whole events, or a part of an answer that is none."""
+        """Count a part of the answer: whole events of a stream, any bytes of another answer."""
         self._bytes += len(chunk)
         if self._is_stream:
             self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")

@@ -28,9 +28,9 @@ from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 logger = logging.getLogger(__name__)
 
 ENGINE_ROUTES = (CHAT_PATH, "/v1/completions")
-# The feed is for the operator, which asks the pod itself, by its address. Who asks by another name, or
-# through a proxy, is from outside.
-HTTP_PORT = 80  # clients leave it out
+# The feed is for the operator, which requests it at the pod's own address. A request for another host
+# or through a proxy comes from outside the cluster.
+HTTP_PORT = 80  # clients leave it out of the Host header
 PROXIED = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
 
 
@@ -134,7 +134,7 @@ class EngineRoute:
 
 
 def _is_asked_by_address(request: Request) -> bool:
-    """Whether the Host header is the address at which the connection came in."""
+    """Whether the Host header is the address that the connection was accepted at."""
     server = request.scope["server"]
     if server is None:
         return False

@@ -1,4 +1,4 @@
-"""Bounds the memory that request bodies take, of all requests together."""
+"""Bounds the memory that the bodies of all requests take together."""
 
 from types import TracebackType
 from typing import Self
@@ -6,12 +6,13 @@ from typing import Self
 from penstock.gateway.openai import Refused
 
 RETRY_AFTER_S = 5
-# Of the limit; so the requests of one service that has no engine leave room for the others.
+# The fraction of the limit that one service may hold, so that requests for a service without engines
+# leave memory for the others.
 SERVICE_SHARE = 0.5
 
 
 class BodyMemory:
-    """The bytes of all bodies that are held, and of those how many each service holds."""
+    """Counts the bytes of all bodies in memory, in total and by service."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -22,7 +23,7 @@ class BodyMemory:
         return self.held_bytes + num_bytes <= self._limit_bytes
 
     def add(self, num_bytes: int) -> None:
-        """Raises Refused."""
+        """Count bytes of a body. Raises Refused at the limit."""
         if not self.has_room(num_bytes):
             message = (
                 "the requests in this gateway hold too much memory: try again later, with less"
@@ -31,7 +32,7 @@ class BodyMemory:
         self.held_bytes += num_bytes
 
     def add_to_service(self, service: str, num_bytes: int) -> None:
-        """Raises Refused."""
+        """Count bytes, which `add` counted already, to a service. Raises Refused at its limit."""
         held_bytes = self._by_service.get(service, 0) + num_bytes
         if held_bytes > SERVICE_SHARE * self._limit_bytes:
             message = "the waiting requests for this model hold too much memory: try again later"
@@ -48,7 +49,7 @@ class BodyMemory:
 
 
 class BodyReservation:
-    """The memory of one request's body, until the block ends or `release` is called."""
+    """Memory held by one request's body until the block ends or `release` is called."""
 
     def __init__(self, memory: BodyMemory) -> None:
         self._memory = memory
@@ -67,12 +68,12 @@ class BodyReservation:
         self.release()
 
     def grow(self, num_bytes: int) -> None:
-        """Raises Refused."""
+        """Reserve more bytes. Raises Refused at the limit."""
         self._memory.add(num_bytes)
         self._num_bytes += num_bytes
 
     def assign(self, service: str) -> None:
-        """Count the body to its service. Raises Refused."""
+        """Count the body to its service as well. Raises Refused at the service's limit."""
         self._memory.add_to_service(service, self._num_bytes)
         self._service = service
 

@@ -22,11 +22,11 @@ class ClientLeft(Exception):
 
 
 def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, bytes]:
-    """By name, of a request whose body can be read. Raises Refused."""
+    """A request's headers by name. Raises Refused: too large, or the body is no plain JSON."""
     if sum(len(name) + len(value) for name, value in headers) > limit_bytes:
         raise Refused(431, f"the headers are larger than {limit_bytes} bytes")
     named: dict[bytes, bytes] = {}
-    for name, value in headers:  # RFC 9110, 5.3: one that is repeated has its values as a list
+    for name, value in headers:  # RFC 9110, 5.3: repeated fields are joined with commas
         named[name] = named[name] + b", " + value if name in named else value
     content_type = named.get(b"content-type", b"application/json").split(b";")[0].strip()
     if content_type.lower() != b"application/json":
@@ -44,8 +44,8 @@ async def read_body(
     limit_bytes: int,
     timeout_s: float,
 ) -> bytes:
-    """The whole body. declared: its Content-Length, or nothing. memory: grows with what came. Raises
-    Refused, ClientLeft."""
+    """Read the whole body. declared: its Content-Length, or empty. memory: reserved as bytes arrive.
+    Raises Refused, ClientLeft."""
     if declared.isdigit() and int(declared[:20]) > limit_bytes:
         raise _too_large(limit_bytes)
     chunks: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Objects of the API server -> the picture that requests are sent by."""
+"""Builds the gateway's routing snapshot from Kubernetes objects."""
 
 from collections.abc import Iterable, Mapping
 
@@ -19,7 +19,7 @@ from penstock.gateway.snapshot import Route, Service, Snapshot
 def build(
     services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
 ) -> Snapshot:
-    """InferenceServices, engine pods and ModelRoutes, as the API server has them -> the picture."""
+    """Build the routing snapshot from InferenceServices, engine pods and ModelRoutes."""
     engines: dict[Key, list[Object]] = {}
     for pod in pods:
         metadata = pod["metadata"]

@@ -5,8 +5,8 @@
                     '--- retry --'
 
 Until the first byte of an engine's answer is here nothing has been said to the client, so another
-engine may be tried: `core.retry` says when. An engine's own 500 is passed on if no other engine gives a
-better answer.
+engine may be tried: `core.retry` says when. An engine's own 500 is passed on if every other engine
+that is tried fails too.
 """
 
 import asyncio
@@ -54,14 +54,14 @@ class Exchange:
         self._reply = reply
         self._request_id = request_id
         self._memory = BodyReservation(shared.bodies)
-        self._came_s = shared.now()  # until the request is complete; then when it was
+        self._came_s = shared.now()  # replaced when the request is complete
         self._service = ""
         self._revision = ""
         self._endpoint: Endpoint | None = None
         self._answer: Answer | None = None
         self._ticket: Ticket | None = None
         self._has_left = False
-        self._is_blocked = False  # by a client that does not take its answer
+        self._is_blocked = False  # while a write waits for the client to read
 
     async def run(self, receive: Receive) -> None:
         """Raises Refused, ClientLeft, Interrupted."""
@@ -77,14 +77,14 @@ class Exchange:
                 timeout_s=self._settings.request_timeout_s,
             )
             self._reply.has_whole_request = True
-            # How long a client takes to send is not the engine's time.
+            # Latency objectives start here: how long the client takes to send its body does not count.
             self._came_s = self._shared.now()
             call = parse(body)
             del body
             with Guard(receive, self._settings.total_timeout_s, self._shared.guards) as guard:
                 guard.allow(Phase.WAITING, self._settings.total_timeout_s)
                 serving = self._serve(call, headers, guard)
-                del call  # streams that have begun hold no body
+                del call  # frees the body once the answer has begun
                 await serving
 
     async def _serve(self, call: Call, given: Mapping[bytes, bytes], guard: Guard) -> None:
@@ -112,7 +112,7 @@ class Exchange:
     async def _try_engines(
         self, call: Call, target: Target, search: Search, guard: Guard, ticket: Ticket
     ) -> None:
-        """Tries one engine after the other until one answers or the retry policy ends it. Raises Refused."""
+        """Try one engine after another until one answers or `may_retry` says no. Raises Refused."""
         service = target.service
         headers = self._upstream_headers(service)
         outgoing = Outgoing(self._path(), headers, call.body, is_stream=call.is_stream)
@@ -161,7 +161,7 @@ class Exchange:
                 return failed
 
     def _note_health(self, status: int, search: Search) -> None:
-        """Of an answer that is passed on."""
+        """Record what the status of an answer that is passed on says of the engine's health."""
         if status >= 500:
             search.gave_up()
         elif self._endpoint is not None:
@@ -170,7 +170,7 @@ class Exchange:
     async def _give_up(
         self, last: Failure, error: Answer | None, guard: Guard, ticket: Ticket
     ) -> None:
-        """error: what an engine said itself, to be passed on. Raises Refused if there is none."""
+        """Pass on the engine's own error answer. Raises Refused if there is none."""
         if error is not None:
             guard.dismiss()
             ticket.lose()
@@ -240,7 +240,7 @@ class Exchange:
             answer.close()
 
     async def _to_client(self, chunk: bytes, ticket: Ticket) -> None:
-        """Returns when the client has taken what came before."""
+        """Send a chunk, and wait until the client has read enough of what was sent before."""
         began_s = self._shared.now()
         self._is_blocked = True
         await self._reply.more(chunk)
@@ -258,9 +258,7 @@ class Exchange:
             pod, now = self._endpoint.pod, self._shared.now()
             self._shared.loads.failed(pod, now, is_unreachable=False)
         status, message = LAST_WORDS[end.cause]
-        if (
-            end.cause is Cause.TIMEOUT and self._is_blocked
-        ):  # the time went by while the client did not read: the engine lost none
+        if end.cause is Cause.TIMEOUT and self._is_blocked:  # the client's fault: it did not read
             self.left(end.phase)
             await self._cut(status, message, "client")
         elif self._reply.has_begun:
@@ -293,7 +291,7 @@ class Exchange:
         return f"{path}?{query.decode('latin-1')}" if query else path
 
     def _upstream_headers(self, service: Service) -> CIMultiDict[str]:
-        """The client's, each as often as it came, and what only the gateway may say."""
+        """The client's headers, repeated ones included, and those that the gateway sets itself."""
         headers = CIMultiDict(
             (name.decode("latin-1"), header_text(value))
             for name, value in forwarded(self._scope["headers"], NOT_FOR_ENGINES)

@@ -1,8 +1,8 @@
-"""The gateway's HTTP/1.1 server protocol: uvicorn's on h11, with limits on what a client may hold.
+"""The gateway's HTTP/1.1 server protocol: uvicorn's on h11, with limits for slow and hostile clients.
 
-h11 rather than httptools: it reads the body of a request with an Upgrade header (httptools takes what
-follows the head for another protocol, uvicorn for the next request), keeps trailers out of the headers,
-and bounds both.
+Why h11 and not httptools: it reads the body of a request with an Upgrade header (httptools takes the
+bytes behind the head for another protocol, and uvicorn takes them for the next request), keeps
+trailers out of the headers, and bounds the size of both.
 """
 
 import asyncio
@@ -19,21 +19,23 @@ from uvicorn.server import ServerState
 from penstock.gateway.openai import error_body
 from penstock.gateway.settings import GatewaySettings
 
-# Bytes of one read that are parsed at a time: h11 checks its limit only between two.
+# One read is parsed in pieces of so many bytes: h11 checks its limit only between two calls.
 PIECE_BYTES = 16 << 10
-# Beyond these a body may have a chunk for every so many bytes: h11 takes 15 us for each chunk, so a
+# A body may have 1000 chunks, and one more for every 256 bytes. h11 takes 15 us for each chunk, so a
 # read of 256 KiB in chunks of one byte would stop the event loop for half a second.
 FREE_CHUNKS = 1000
 MIN_CHUNK_BYTES = 256
-# How long a client may go on sending after its answer, before the connection is reset.
+# How long a client may go on sending after its answer before the connection is reset.
 LINGER_S = 2.0
-# What a client that reads at all takes within `client_stall_timeout_s`.
+# A client that reads less than this within `client_stall_timeout_s` counts as stalled.
 MIN_READ_BYTES = 16 << 10
 
 
 class Framing(h11.Connection):
-    """Also refuses requests whose end a proxy before the gateway could see elsewhere (RFC 9112, 6.1),
-    and bodies in tiny chunks."""
+    """h11's server parser, with two more checks against request smuggling and tiny chunks.
+
+    A body whose length a proxy before the gateway could read differently is refused (RFC 9112, 6.1).
+    """
 
     def __init__(self, max_head_bytes: int) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=max_head_bytes)
@@ -64,10 +66,10 @@ class Framing(h11.Connection):
 
 
 class HalfClosing:
-    """A transport that is closed in two steps while its client still sends: the answer, then the rest.
+    """A transport that closes its sending side first while the client still sends.
 
-    A socket that is closed with unread bytes is reset, and the client may lose the answer that was
-    sent before. has_more: whether there may be such bytes.
+    A socket that is closed with unread bytes is reset, and then the client may lose the answer.
+    has_more: whether there may be unread bytes.
     """
 
     def __init__(self, transport: asyncio.Transport, has_more: Callable[[], bool]) -> None:
@@ -95,7 +97,8 @@ class HalfClosing:
 
 @dataclass(slots=True)
 class Connections:
-    """State that the connections of one server share. idle: those without a request, oldest first."""
+    """State shared by the connections of one server. idle: connections without a request, oldest
+    first."""
 
     settings: GatewaySettings
     idle: dict["GatewayProtocol", None] = field(default_factory=dict)
@@ -117,7 +120,7 @@ class GatewayProtocol(H11Protocol):
         self._shared = shared
         self._settings = shared.settings
         self.conn: Framing = Framing(self._settings.max_header_bytes)
-        # When a head was begun that is not complete. A new connection owes one at once.
+        # When the incomplete head started; for a new connection, when it was opened.
         self._head_began_s: float | None = self.loop.time()
         self._early_bytes = 0
         self._is_refused = False
@@ -152,7 +155,7 @@ class GatewayProtocol(H11Protocol):
         self._note_progress()
 
     def on_response_complete(self) -> None:
-        if self.conn.their_state is h11.SEND_BODY:  # answered before it was all here
+        if self.conn.their_state is h11.SEND_BODY:  # answered before the body was complete
             self.transport.close()
         super().on_response_complete()
         self._early_bytes = 0
@@ -168,7 +171,7 @@ class GatewayProtocol(H11Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST, msg)
 
     def check(self, now_s: float) -> None:
-        """End the connection of a client that does not send or read in time. now_s: of the event loop."""
+        """End the connection of a client that does not send or read in time. now_s: loop time."""
         settings = self._settings
         began_s = self._head_began_s
         if began_s is not None and now_s - began_s > settings.head_timeout_s:
@@ -176,7 +179,7 @@ class GatewayProtocol(H11Protocol):
             if self.conn.trailing_data[0]:
                 message = f"the head was not complete after {settings.head_timeout_s:g} s"
                 self._refuse(HTTPStatus.REQUEST_TIMEOUT, message)
-            else:  # an answer to no request would be taken for that of the next one
+            else:  # the client would take an answer now for that to its next request
                 self.transport.close()
         if self.transport.is_closing():
             self._closing_since_s = self._closing_since_s or now_s
@@ -186,7 +189,7 @@ class GatewayProtocol(H11Protocol):
             ):
                 self.transport.abort()
         unsent_bytes = self.transport.get_write_buffer_size()
-        # Nothing is written meanwhile, so the client alone makes it less.
+        # While nothing more is written, the buffer shrinks only when the client reads.
         is_final = self.flow.write_paused or self.transport.is_closing() or not self._is_answering
         is_read = self._unsent_bytes - unsent_bytes >= MIN_READ_BYTES
         if not self._unsent_bytes or not unsent_bytes or not is_final or is_read:
@@ -195,7 +198,7 @@ class GatewayProtocol(H11Protocol):
             self.transport.abort()
 
     def _has_more(self) -> bool:
-        """Whether the client may still send what nobody reads."""
+        """Whether the client may still send bytes that are not read."""
         is_dropping = self._early_bytes > self._settings.max_header_bytes
         return self._is_refused or is_dropping or self.conn.their_state is h11.SEND_BODY
 
@@ -204,15 +207,15 @@ class GatewayProtocol(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _keep_for_later(self, data: bytes) -> None:
-        """Keep a little of the next request until this one is answered.
+        """Buffer the start of a pipelined request until the current one is answered.
 
-        Reading goes on all the while, or nobody would see that the client leaves.
+        The connection is read all the while, so that a disconnect is noticed.
         """
         self._early_bytes += len(data)
         if self._early_bytes <= self._settings.max_header_bytes:
             self.conn.receive_data(data)
         else:
-            self.cycle.keep_alive = False  # the client has to send it again, on another connection
+            self.cycle.keep_alive = False  # too large: the client must send it again elsewhere
 
     def _note_progress(self) -> None:
         if self._is_answering:
@@ -224,11 +227,11 @@ class GatewayProtocol(H11Protocol):
                 self._head_began_s = self.loop.time()
 
     def _should_upgrade(self) -> bool:
-        """No upgrade is offered; a client may ask all the same, and gets a plain answer."""
+        """Never: a request with an Upgrade header is answered as plain HTTP/1.1."""
         return False
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """Answer, if no answer has begun, and close."""
+        """Send an error, unless an answer has begun, and close the connection."""
         self._is_refused = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = error_body(status, message)

@@ -1,11 +1,11 @@
-"""Counts how many of something there are at this moment, by key."""
+"""Counts concurrent holders by key, such as the open requests of each service."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class KeyedCount:
-    """A key without any takes no memory."""
+    """Number of current holders by key. A key at zero takes no memory."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -19,7 +19,7 @@ class KeyedCount:
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
-        """Counts one more of the key while the block runs."""
+        """Count one more for the key while the block runs."""
         self._counts[key] = self.of(key) + 1
         try:
             yield

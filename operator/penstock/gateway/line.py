@@ -1,4 +1,4 @@
-"""The line of one side of a service: who waits for its engines, in the order of deadlines."""
+"""Admission queue for the engines of one revision and cohort, in the order of deadlines."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ Ejected = Callable[[Iterable[Endpoint], float], set[str]]
 
 
 class Full(Exception):
-    """Too many wait, or one has waited too long. retry_after_s: when there may be room."""
+    """The queue is full, or the request waited too long. retry_after_s: when there may be room."""
 
     def __init__(self, message: str, retry_after_s: int) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class Full(Exception):
 
 
 class Line:
-    """ejected: pods that are to be passed over, if there are others. now: the monotonic clock."""
+    """Admission queue. ejected: pods to avoid while there are others. now: the monotonic clock."""
 
     def __init__(self, spec: AdmissionSpec, ejected: Ejected, now: Callable[[], float]) -> None:
         self._admission = Admission(spec)

@@ -37,7 +37,7 @@ class Loads:
 
     @property
     def suspects(self) -> set[str]:
-        """Pods that have failed a request and answered none since: a retry goes elsewhere if it can."""
+        """Pods that failed a request and have answered none since; a retry avoids them if it can."""
         return set(self._health)
 
     def picked(self, pod: str, now: float) -> None:
@@ -47,10 +47,11 @@ class Loads:
             self._health[pod] = health.while_probed(now)
 
     def answered(self, pod: str) -> None:
-        """The pod gave an answer below 500."""
+        """Forget the pod's failures: it gave an answer below 500."""
         self._health.pop(pod, None)
 
     def failed(self, pod: str, now: float, *, is_unreachable: bool) -> None:
+        """Count a failed attempt. is_unreachable: no connection could be made."""
         self._health = {
             p: h for p, h in self._health.items() if h.retry_at_s > now - FORGET_AFTER_S
         }
@@ -58,14 +59,14 @@ class Loads:
         self._health[pod] = before.after_failure(now, is_unreachable=is_unreachable)
 
     def excuse(self, pods: Iterable[str]) -> None:
-        """Takes one failure of each pod back: all of them failed the same request."""
+        """Take back one failure of each pod, because all of them failed the same request."""
         for pod in pods:
             if pod in self._health:
                 self._health[pod] = self._health[pod].after_excuse()
 
 
 class RetryBudget:
-    """Bounds how many requests of a service may be at a second or later attempt at the same time."""
+    """Bounds how many requests of a service may be at their second or a later attempt at once."""
 
     def __init__(self, ratio: float, minimum: int) -> None:
         self._ratio = ratio
@@ -77,7 +78,7 @@ class RetryBudget:
         return self._retrying.total
 
     def has_room(self, service: str, open_requests: int) -> bool:
-        """open_requests: all that the service has now."""
+        """Whether one more retry may start. open_requests: of the service, now."""
         return self._retrying.of(service) < max(self._minimum, int(self._ratio * open_requests))
 
     def hold(self, service: str) -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""What the gateway tells Prometheus. service: "namespace/name", empty while it is not known."""
+"""The gateway's Prometheus metrics. Label service: "namespace/name", empty while it is not known."""
 
 from collections.abc import Mapping, Set
 
@@ -96,11 +96,11 @@ class Metrics:
         )  # fmt: skip
 
     def keep_only(self, revisions: Mapping[str, Set[str]]) -> None:
-        """Drop the series of all others: a client would keep those of every revision there ever was.
+        """Remove the series of all other services and revisions; prometheus_client never does.
 
-        revisions: of each service that is there, "namespace/name".
+        revisions: of each existing service, "namespace/name".
         """
-        # Those without a service are of requests that named none.
+        # Series with an empty service count requests that named no known model: they stay.
         for metric in (self.requests, self.responses, self.shadows, self.in_flight, self.waiting):
             for labels in _label_sets(metric):
                 service, revision = labels["service"], labels.get("revision", "")

@@ -1,4 +1,4 @@
-"""OpenAI's wire format, as far as a gateway must understand it: one name, and errors."""
+"""The part of OpenAI's wire format that a gateway needs: some request fields, models, errors."""
 
 import json
 from dataclasses import dataclass, replace
@@ -11,18 +11,19 @@ from penstock.gateway.prompt_text import BYTES_PER_TOKEN, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Snapshot
 
-# Tokens are estimated, not counted: about four bytes of text each, and an answer of some length.
+# Assumed length of an answer, for the estimate of KV cache use.
 ANSWER_TOKENS = 256
 CHAT_PATH = "/v1/chat/completions"
-# Lists and objects in one body. 4 MiB of `[],` have 1.4 million and stop the event loop for 0.2 to 0.7 s.
-# Text counts too: the densest of 19 JSON files would have 61,000 in 4 MiB, Python code 20,000.
+# Bound on lists and objects in one body: 4 MiB of `[],` have 1.4 million, which would stop the event
+# loop for 0.2 to 0.7 s. Brackets in text count too: the densest of 19 JSON files would have 61,000 in
+# 4 MiB, Python code 20,000.
 MAX_CONTAINERS = 100_000
-# A `user` is an identifier: a longer one is nobody that a ModelRoute names.
+# A `user` is an identifier. A longer one counts as absent: no ModelRoute matches it.
 MAX_USER_CHARACTERS = 512
 
 
 class Refused(Exception):
-    """An answer that is an error. The message is for the client."""
+    """The request is answered with an error. The message is for the client."""
 
     def __init__(
         self,
@@ -46,10 +47,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An OpenAI request: its body as bytes, and the few values of it that routing needs.
+    """An OpenAI request: its body as bytes, and the fields that routing needs.
 
-    The parsed body is not kept: it may be 30 times as large as its bytes. user: None when absent.
-    user_key, conversation_key: sticky keys. prompt_bytes: of the prompt's text alone.
+    The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
+    user_key, conversation_key: sticky keys. prompt_bytes: length of the prompt's text.
     """
 
     model: str
@@ -62,7 +63,7 @@ class Call:
 
     @property
     def tokens(self) -> int:
-        """An estimate of the KV tokens that it will hold."""
+        """Estimated tokens in the KV cache at the end of the request."""
         return self.prompt_bytes // BYTES_PER_TOKEN + ANSWER_TOKENS
 
     def sticky_key(self, by: StickyBy) -> bytes | None:
@@ -75,8 +76,7 @@ class Call:
                 return self.conversation_key
 
     def renamed(self, served_name: str) -> "Call":
-        """The call for an engine that knows the model as `served_name`: the same bytes if it is so
-        called already."""
+        """The call with `model` set to the name that the engine serves; self if that is its name."""
         if served_name == self.model:
             return self
         body = to_json(from_json(self.body) | {"model": served_name})
@@ -84,8 +84,8 @@ class Call:
 
 
 def parse(body: bytes) -> Call:
-    """Read what routing needs from a request body. Raises Refused."""
-    # Text counts too: telling it apart would cost more than parsing does.
+    """Read the fields that routing needs from a request body. Raises Refused."""
+    # Brackets in text count as well: finding out which are text would cost more than parsing.
     if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
         message = f"the request body has more than {MAX_CONTAINERS} lists and objects"
         raise Refused(400, message)

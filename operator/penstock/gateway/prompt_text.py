@@ -1,18 +1,21 @@
-"""Measures the text of a prompt, in a request body that is parsed already."""
+"""Measures the text of the prompt in a parsed request body."""
 
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-# The usual length of a token in English text. Token ids count as so many bytes each.
+# The usual length of a token in English text. A token id counts as so many bytes.
 BYTES_PER_TOKEN = 4
-# Of one set of tools; 128 tools of 20 parameters have about 10,000. Each takes 0.3 us of the event loop.
+# Bound on the JSON values of `tools` that are measured. 128 tools of 20 parameters have about 10,000;
+# each value takes 0.3 us of the event loop.
 MAX_VALUES = 20_000
 
 
 def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
-    """UTF-8 bytes of the text that the engine makes tokens of: `prompt`, messages and tools. Blanks
-    between JSON values, parameters and images are none of it."""
+    """Length in UTF-8 bytes of the text that the engine tokenizes: `prompt`, messages and tools.
+
+    Blanks between JSON values, sampling parameters and images do not count.
+    """
     if fields.get("messages") is not None:
         return _messages_bytes(fields["messages"]) + _json_bytes(fields.get("tools"))
     return _prompt_bytes(fields.get("prompt"))
@@ -35,10 +38,10 @@ def _content_bytes(content: Any) -> int:
 
 
 def _prompt_bytes(prompt: Any) -> int:
-    """Bytes of a prompt: one text, texts, token ids, or lists of token ids."""
+    """Bytes of `prompt`: a string, strings, token ids, or lists of token ids."""
     if not isinstance(prompt, list):
         return _text_bytes(prompt)
-    # By the first item: a loop over a million token ids would stop the event loop for 0.2 s.
+    # Only the first item's type is looked at: a loop over a million token ids would take 0.2 s.
     match prompt[:1]:
         case [int()]:
             return BYTES_PER_TOKEN * len(prompt)
@@ -53,12 +56,12 @@ def _prompt_bytes(prompt: Any) -> int:
 def _joined_bytes(texts: list[Any]) -> int:
     try:
         return _text_bytes("".join(texts))
-    except TypeError:  # not all of them are texts: the engine will refuse them
+    except TypeError:  # not all of them are strings: the engine will refuse them
         return 0
 
 
 def _json_bytes(value: Any) -> int:
-    """Names and texts of a JSON value at any depth, of the first so many values."""
+    """Bytes of keys and strings in a JSON value at any depth, of its first MAX_VALUES values."""
     total, left = 0, [value]
     for _ in range(MAX_VALUES):
         if not left:

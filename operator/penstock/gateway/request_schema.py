@@ -1,8 +1,8 @@
-"""The members of an OpenAI request that a gateway reads, as a schema of pydantic-core.
+"""The fields of an OpenAI request that a gateway reads, as a pydantic-core schema.
 
-A member that is not named here is checked to be JSON and never becomes a Python object: 4 MiB of
-`[],` take 40 ms so, and 200 ms and 100 MB as Python lists. A member of the wrong type counts as absent:
-the engine, which knows its own dialect, refuses it.
+A field that is not named here is checked to be JSON but never becomes a Python object: 4 MiB of
+`[],` take 40 ms this way, and 200 ms and 100 MB as Python lists. A field of the wrong type counts as
+absent: the engine, which knows its own dialect, refuses it.
 """
 
 from pydantic_core import CoreSchema, SchemaValidator
@@ -29,9 +29,10 @@ def _object(**fields: TypedDictField) -> CoreSchema:
 
 
 TEXT = str_schema(strict=True)
-# Messages of a request, or parts of one. Each takes 1 us of the event loop; more count as absent.
+# Bound on the messages of a request and the parts of a message; a longer list counts as absent. Each
+# item takes 1 us of the event loop.
 MAX_ITEMS = 10_000
-# One bad element ends a list: collecting an error for each of a million would take 0.1 s and more.
+# fail_fast: the first bad item ends a list. Collecting a million errors would take 0.1 s and more.
 PARTS = list_schema(_object(text=_optional(TEXT)), max_length=MAX_ITEMS, fail_fast=True)
 CONTENT = union_schema([TEXT, PARTS], mode="left_to_right")
 TOOLS = _optional(list_schema(any_schema()))
@@ -40,7 +41,7 @@ PROMPT = union_schema([TEXT, list_schema(any_schema())], mode="left_to_right")
 REQUEST = SchemaValidator(
     _object(
         model=_optional(TEXT),
-        # As engines read it: 1 and "true" are true.
+        # Not strict, like engines: 1 and "true" are true.
         stream=_optional(bool_schema(), default=False),
         user=_optional(TEXT),
         messages=_optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),

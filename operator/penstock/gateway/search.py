@@ -1,4 +1,4 @@
-"""Where one request goes next: the engine to try, waited for if need be."""
+"""Endpoint selection for one request, with waiting and retries."""
 
 import contextlib
 import random
@@ -16,11 +16,11 @@ from penstock.gateway.snapshot import Service
 from penstock.gateway.ticket import Ticket
 
 RETRY_AFTER_S = 5
-# Before engines that have failed a request are tried again, if no other one appears.
+# Back-off before engines that failed the request are tried again, when all of them did.
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.25, 2.0
-# How often a retry looks whether the budget has room.
+# How often a waiting retry checks the retry budget.
 BUDGET_PAUSE_S = 0.05
-# How long a request that has got an engine's error waits for the budget, before it is told.
+# How long a request waits for a retry after an engine's error answer, which is then passed on.
 ERROR_PATIENCE_S = 1.0
 
 BUDGET_SPENT = NoEndpoint("too many requests are tried again")
@@ -28,14 +28,14 @@ BUDGET_SPENT = NoEndpoint("too many requests are tried again")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """seat: of a service with objectives, unless the request is tried again."""
+    """An engine to try. seat: its reserved slot, if the service has objectives and it is no retry."""
 
     endpoint: Endpoint
     seat: Seat | None = None
 
 
 class Search:
-    """key: what keeps the request on its side. tokens: what it will hold of a KV cache."""
+    """Chooses the engines for one request. key: its sticky key. tokens: its estimated KV cache use."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Search:
         self._pause_s = FIRST_PAUSE_S
 
     def failed(self, pod: str, failure: Failure, took_s: float) -> None:
-        """The attempt at the pod failed after took_s: another engine is to be tried."""
+        """Record that the attempt at the pod failed after took_s; `next` avoids that pod."""
         shared = self._shared
         is_unreachable = failure is Failure.CONNECT
         shared.loads.failed(pod, shared.now(), is_unreachable=is_unreachable)
@@ -74,20 +74,21 @@ class Search:
             self._patience_s = min(self._patience_s, ERROR_PATIENCE_S)
 
     def gave_up(self) -> None:
-        """No engine answered. What several engines failed at may be the request's fault, not theirs."""
+        """Record that no engine answered. If several failed, that may be the request's fault: each is
+        excused one failure."""
         if len(self._failed) > 1:
             self._shared.loads.excuse(self._failed)
 
     def serves(self, pod: str) -> bool:
-        """Whether the pod is still among the engines that take traffic of the service."""
+        """Whether the pod is still an engine of the service with traffic."""
         service = self._shared.fleet.snapshot.get(self._service)
         return service is not None and any(
             e.pod == pod and service.weights.get(e.side, 0) > 0 for e in service.endpoints
         )
 
     async def next(self, *, is_retry: bool) -> Found:
-        """Raises Refused."""
-        # The last connection that was begun in time may take its own time-out.
+        """The next engine to try, after waiting for one if necessary. Raises Refused."""
+        # The last connection attempt that started in time may take its whole time-out.
         if self._patience_s < -self._shared.settings.connect_timeout_s:
             message = "no connection to an engine could be made in time"
             raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
@@ -103,7 +104,8 @@ class Search:
                 return Found(seat.endpoint, seat)
 
     def _choose(self, is_retry: bool) -> Found | PickedSide | NoEndpoint:
-        """A side where there is a line; else, and for who has stood in it already, an engine."""
+        """A revision and cohort to queue for if the service has objectives; else, or after a failed
+        attempt, an engine."""
         shared = self._shared
         num_open = shared.open_requests.of(self._service)
         if is_retry and not shared.budget.has_room(self._service, num_open):
@@ -111,7 +113,7 @@ class Search:
         service = self._current()
         now, draw = shared.now(), random.random()  # noqa: S311 - spreads load
         ejected = shared.loads.ejected(service.endpoints, now)
-        if is_retry:  # an engine that is sound shows whether the request is what fails
+        if is_retry:  # a healthy engine shows whether the request itself is at fault
             ejected |= shared.loads.suspects
         if service.objectives is not None and not self._tried:
             return pick_side(
@@ -134,7 +136,7 @@ class Search:
         return choice
 
     async def _change(self, chosen: NoEndpoint, is_retry: bool) -> Found | PickedSide:
-        """What there is to choose as soon as there is anything."""
+        """Wait until there is something to choose, and choose it. Raises Refused."""
         fleet, choice = self._shared.fleet, chosen
         now = self._shared.now()
         give_up_s, again_s = now + self._patience_s, now + self._pause_s
@@ -147,7 +149,7 @@ class Search:
                 await fleet.wait(min(BUDGET_PAUSE_S, left_s))
             elif not choice.all_tried:
                 await fleet.wait(left_s)
-            # Snapshots change for other services too: the pause ends when it ends, however many come.
+            # Changes of other services end `wait` too: they must not prolong the pause.
             elif again_s <= now or not await fleet.wait(min(again_s - now, left_s)):
                 self._tried.clear()
                 self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
@@ -180,7 +182,7 @@ class Search:
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
-        """The request is counted as one that waits, and its patience runs."""
+        """Count the request as waiting while the block runs, against its time limit for that."""
         shared = self._shared
         if shared.waiting_requests.of(self._service) >= shared.settings.max_waiting:
             message = "too many requests wait for an engine"

@@ -1,4 +1,4 @@
-"""A request's place at an engine: the line moves on when it needs less of it."""
+"""A reserved slot at an engine; when its prefill or the request ends, the admission queue goes on."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from penstock.core.routing import Endpoint
 
 
 class Seat:
-    """freed: called when the engine may have more room."""
+    """A request's reserved slot at an engine. freed: called when the engine may have more room."""
 
     def __init__(self, endpoint: Endpoint, place: Place, freed: Callable[[], None]) -> None:
         self.endpoint = endpoint
@@ -17,7 +17,7 @@ class Seat:
         self._timer: asyncio.TimerHandle | None = None
 
     def presume(self) -> None:
-        """Of an answer whose first token cannot be seen, as it comes whole: it comes when expected."""
+        """Assume that prefill ends when expected: only a stream shows when it does."""
         if self._place.expected_s > 0:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._place.expected_s, self._computed)
@@ -25,7 +25,7 @@ class Seat:
             self._computed()
 
     def began(self, now: float) -> None:
-        """The first event of a stream came, and it is no error."""
+        """End the prefill: the first event of a stream arrived, and it is no error."""
         self._place.began(now)
         self._freed()
 

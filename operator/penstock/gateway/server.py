@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 BEAT_S = 0.5
 # For the error events of streams that are cut at the end of the drain.
 LAST_WORDS_S = 6
-# How often connections are looked at whose client is slow.
+# Longest interval between two checks for slow clients.
 SLOW_CLIENTS_S = 1.0
 
 

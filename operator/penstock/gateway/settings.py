@@ -1,4 +1,4 @@
-"""What a gateway can be told, each with its unit."""
+"""Settings of a gateway process."""
 
 from dataclasses import dataclass
 
@@ -11,43 +11,44 @@ class GatewaySettings:
     # None: every namespace.
     namespace: str | None = None
 
-    # Open connections. At the limit a new one takes the place of the oldest without a request.
+    # Open connections. At the limit a new connection replaces the oldest one without a request.
     max_connections: int = 4096
-    # How long the client may take to send the head of its request, and then the body.
+    # Time for the client to send the head of its request, and then the body.
     head_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
-    # A client that reads nothing of its answer for so long has left.
+    # A client that reads nothing of its answer for so long is disconnected.
     client_stall_timeout_s: float = 60.0
-    # An engine is near: one that is slow to connect to is broken.
+    # Engines are in the same cluster: one that takes longer to connect to is broken.
     connect_timeout_s: float = 2.0
-    # From the request's end to the first byte of a stream: queueing and prefill are in it. A whole answer
-    # comes when all of it is computed: only the total limits that.
+    # From the end of the request to the first byte of a stream, queueing and prefill included. An
+    # answer that is no stream comes only when it is complete: the total limits it.
     first_byte_timeout_s: float = 300.0
     between_chunks_timeout_s: float = 60.0
-    # All of it, slow clients included.
+    # From the first byte of the request to the last of the answer, slow clients included.
     total_timeout_s: float = 1800.0
 
-    # How long a request may wait for an engine, connecting in vain included, and how many of a service may.
+    # How long a request may wait for an engine, failed connections included, and how many requests of
+    # one service may wait at a time.
     wait_for_endpoint_s: float = 60.0
     max_waiting: int = 1000
 
-    # Attempts that one request may have at engines that took it and failed before the first byte,
-    # and the share of a service's requests that may be at a later one; a few always may.
+    # Attempts per request at engines that accepted it and failed before the first byte. Of a service's
+    # open requests this fraction, but at least `min_retries`, may be retries.
     max_attempts: int = 5
     retry_budget_fraction: float = 0.2
     min_retries: int = 10
 
     max_body_bytes: int = 4 << 20
-    # Bodies of all requests that have no answer yet. Reading one holds it twice for a moment.
+    # Total of the bodies of requests without an answer. While a body is joined it is in memory twice.
     max_held_body_bytes: int = 256 << 20
     max_header_bytes: int = 32 << 10
-    # An answer that is no stream is held back until it is whole, so that it can be retried; a larger
-    # one is passed on as it comes.
+    # An answer that is no stream is buffered until it is complete, so that the request can be retried;
+    # a larger one is passed on as it arrives.
     max_buffered_answer_bytes: int = 8 << 20
 
-    # Copies of requests that may be under way at the same time; more are not begun.
+    # Concurrent shadow copies of requests; beyond this, copies are dropped.
     max_shadows: int = 64
 
-    # After SIGTERM: serve on while load balancers learn of it, then let streams finish.
+    # After SIGTERM: keep serving while load balancers notice, then let streams finish.
     drain_delay_s: float = 3.0
     drain_timeout_s: float = 60.0

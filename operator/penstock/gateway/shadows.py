@@ -1,10 +1,10 @@
-"""Copies of requests, to see what another revision or service would do with them.
+"""Shadow traffic: copies of requests, sent to another revision or service.
 
     a rule of a ModelRoute -> a copy for each of its shadows
-    a rollout that shows its canary copies -> one for each of its sides, counted for its judge
+    a rollout with shadow traffic -> a copy for canary and for stable each, counted for the judge
 
-A copy never meets the request that it is of: it has its own connections, there are only so many at
-a time, it begins after the original was answered, and whatever comes of it is counted and dropped.
+A copy cannot affect its original: it has its own connections, their number is bounded, it is sent
+after the original was answered, and its answer is counted and dropped.
 """
 
 import asyncio
@@ -30,15 +30,16 @@ from penstock.gateway.snapshot import Service, Snapshot
 from penstock.gateway.upstream import IDLE_CONNECTION_S, body_payload
 from penstock_engine.wire import REQUEST_ID_HEADER
 
-# What a copy without a whole answer is counted as.
+# The status that a copy with an incomplete answer counts as.
 BROKE_OFF = 502
-# What is added to it fits into the 128 characters that engines accept.
+# The original's request id is cut to this; with the suffix of the copy it must fit into the 128
+# characters that engines accept.
 MAX_ORIGINAL_ID_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """path: with the query."""
+    """A request to copy. path: with the query."""
 
     call: Call
     path: str
@@ -51,7 +52,7 @@ class Copy:
 
 
 class Shadows:
-    """Of one gateway. now: the monotonic clock."""
+    """Sends the shadow copies of one gateway. now: the monotonic clock."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class Shadows:
     async def _exchange(
         self, copy: Copy, service: Service, endpoint: Endpoint, count: AnswerCount
     ) -> int:
-        """The status; BROKE_OFF of a stream that ends before its last word."""
+        """Send the copy and read its answer. Returns the status; BROKE_OFF if a stream ends early."""
         events, whole = EventStream(), b""
         began_s = self._now()
         async with self._connections().post(
@@ -183,7 +184,7 @@ class Shadows:
 
 
 def _with_own_id(headers: Mapping[str, str]) -> CIMultiDict[str]:
-    """The original's headers, with an id that tells the copy from it in logs and traces."""
+    """The original's headers with a request id of the copy's own, to tell them apart in logs."""
     copied = CIMultiDict(headers)
     original = copied[REQUEST_ID_HEADER][:MAX_ORIGINAL_ID_CHARACTERS]
     copied[REQUEST_ID_HEADER] = f"{original}.copy-{uuid.uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""What all requests of a gateway have in common."""
+"""State shared by all requests of a gateway."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +18,7 @@ from penstock.gateway.upstream import Upstream
 
 @dataclass(slots=True)
 class Shared:
-    """now: the monotonic clock of requests and lines. open_requests, waiting_requests: of each
-    service."""
+    """State of one gateway. now: the monotonic clock. open_requests, waiting_requests: by service."""
 
     fleet: Fleet
     upstream: Upstream
@@ -47,5 +46,5 @@ class Shared:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for an engine, of all services."""
+        """Number of requests of all services that wait for an engine."""
         return self.waiting_requests.total

@@ -1,4 +1,4 @@
-"""What there is to send requests to, at one moment."""
+"""The gateway's routing snapshot: services, engines and routes at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,8 +78,8 @@ class Ambiguous:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Both oldest first: of two that claim one name in one namespace the older has it, and a route
-    before any service."""
+    """All services and routes, each oldest first. Of two that claim a name in a namespace the older
+    has it, and a route goes before any service."""
 
     services: tuple[Service, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -108,7 +108,7 @@ class Snapshot:
         return self._by_key.get(key)
 
     def revisions(self) -> dict[str, set[str]]:
-        """By service: those with pods or weight, and those that routes send copies to."""
+        """Revisions by service: those with pods or weight, and those that routes send copies to."""
         found: dict[str, set[str]] = {}
         for service in self.services:
             sides = (*service.sides.values(), *service.weights)

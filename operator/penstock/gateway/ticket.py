@@ -1,4 +1,4 @@
-"""One request's place in the account of its service."""
+"""Times and outcome of one request, for the statistics of its service."""
 
 import contextlib
 import math
@@ -9,15 +9,16 @@ from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
 from penstock.gateway.seat import Seat
 
-# A client that takes longer than this for a part of its answer is waited for: the socket's buffer is full.
+# A write that takes longer waits for the client to read: the socket's buffer is full.
 BLOCKED_AFTER_S = 0.05
-# A client that is waited for during more than this share of a stream hides the engine's pace.
+# If writes waited for the client during more than this share of a stream, the times between tokens
+# are the client's, and not taken as the engine's.
 MAX_BLOCKED_SHARE = 0.1
 
 
 class Ticket:
-    """now: the monotonic clock. came_s: when the request was complete, on it. prompt_bytes: of the
-    prompt's text."""
+    """Follows one request. now: the monotonic clock. came_s: when the request was complete, on that
+    clock. prompt_bytes: length of the prompt's text."""
 
     def __init__(
         self,
@@ -40,13 +41,13 @@ class Ticket:
         self._pod: str | None = None
         self._seat: Seat | None = None
         self._is_lost = self._is_excused = False
-        # From here on it is the engine's time: what another one lost before is not laid to this one.
+        # The current engine's latency counts from here: time that an earlier engine lost does not.
         self._since_s = came_s
         self._sent_s = self._first_s = self._last_s = came_s
         self._ahead = 0
         self._beside = 0.0
         self._blocked_s = 0.0
-        self._charged: set[str] = set()  # engines that have failed it, counted as such
+        self._charged: set[str] = set()  # engines whose failure is counted
         self.has_begun = False
         self.came_s = came_s
         self.prompt_tokens = account.token_estimate.of(prompt_bytes)
@@ -82,18 +83,18 @@ class Ticket:
                 seat.left()
 
     def attempt_failed(self, pod: str) -> None:
-        """The engine failed the request, whether or not another one answers it now."""
+        """Count, once, that the engine failed the request, even if another engine answers it."""
         if pod not in self._charged:
             self._charged.add(pod)
             self._account.arm(pod).failed(self._tenant)
 
     def begins(self, *, is_stream: bool) -> None:
-        """The engine's answer is there. is_stream: of events, whatever the request asked for."""
+        """Start the answer. is_stream: whether it is a stream, whatever the request asked for."""
         self._is_stream = is_stream
         self._count = AnswerCount(is_stream=is_stream, overhead=self._overhead)
 
     def answered(self, chunk: bytes) -> None:
-        """More of the answer came from the engine."""
+        """Count a chunk of the answer from the engine."""
         self._last_s = self._now()
         self._count.feed(chunk)
         if self.has_begun:
@@ -105,20 +106,20 @@ class Ticket:
             self._seat.began(self._first_s)
 
     def blocked(self, seconds: float) -> None:
-        """The client took so long for a part of its answer."""
+        """Add the time that a write to the client took."""
         if seconds > BLOCKED_AFTER_S:
             self._blocked_s += seconds
 
     def lose(self) -> None:
-        """The answer breaks off."""
+        """Count the request as failed: its answer was cut off."""
         self._is_lost = True
 
     def excuse(self) -> None:
-        """However it ends, it is not the engine's doing."""
+        """Do not blame the engine for the outcome."""
         self._is_excused = True
 
     def close(self, status: int) -> None:
-        """status: what the client was told. One that left, or asked wrongly, counts as neither."""
+        """Count the outcome. status: sent to the client; 4xx and disconnects are not counted."""
         account = self._account
         is_lost = self._is_lost or self._count.has_failed
         if is_lost or (status >= 500 and self._pod is not None):
@@ -141,7 +142,7 @@ class Ticket:
             self._judge()
 
     def _time(self) -> None:
-        """Of streams alone: the first byte of a whole answer is its last."""
+        """Record TTFT and TPOT of a stream; another answer comes all at once and has neither."""
         if not self._is_stream:
             return
         self._account.ttft_s.add(self._first_s - self.came_s)
@@ -149,7 +150,7 @@ class Ticket:
             self._account.tpot_s.add(self._tpot_s)
 
     def _judge(self) -> None:
-        """What the answer says of its engine."""
+        """Add the answer to the statistics of its engine."""
         assert self._pod is not None
         arm, count = self._account.arm(self._pod), self._count
         arm.ended(
@@ -179,7 +180,7 @@ class Ticket:
 
     @property
     def _tpot_s(self) -> float | None:
-        """None of one token, and where the client was what was waited for."""
+        """Mean seconds between tokens; None for one token, and if the client was too slow to tell."""
         gaps, span_s = self._count.output_tokens - 1, self._last_s - self._first_s
         if gaps <= 0 or self._blocked_s > MAX_BLOCKED_SHARE * span_s:
             return None
@@ -187,7 +188,7 @@ class Ticket:
 
     @property
     def _allowed_s(self) -> float:
-        """Until the first byte: of a whole answer what both objectives allow together."""
+        """Seconds allowed until the first byte: TTFT; plus TPOT for each gap if it is no stream."""
         objectives = self._account.objectives
         if objectives is None:
             return math.inf
@@ -196,7 +197,7 @@ class Ticket:
 
     @property
     def _is_late(self) -> bool:
-        """As the client sees it, whoever lost the time."""
+        """Whether the client saw its answer late, whichever engine lost the time."""
         return self._first_s - self.came_s > self._allowed_s
 
     @property

@@ -1,4 +1,4 @@
-"""Requests to engines: one pool of connections, and what an engine can answer or fail to."""
+"""Sends requests to engines through one connection pool, and classifies their failures."""
 
 import asyncio
 import io
@@ -15,11 +15,12 @@ from penstock.gateway.events import DONE_EVENT, EventStream
 from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.settings import GatewaySettings
 
-# Engines close an idle connection after 5 s (uvicorn's default): ours must be older sooner.
+# Engines close an idle connection after 5 s (uvicorn's default): the gateway must do it first.
 IDLE_CONNECTION_S = 4.0
-# Below it one write is cheaper, and what an engine does not take at once is a small copy.
+# Bodies above this are sent in pieces. For a smaller one a single write is cheaper, and the copy that
+# the transport makes of unsent bytes is small.
 PIECES_FROM_BYTES = 64 << 10
-# An engine that has said DONE may take so long to end its answer; then the connection is closed instead.
+# How long an engine may take to end its answer after DONE; then the connection is closed.
 END_AFTER_DONE_S = 1.0
 
 HOP_BY_HOP = frozenset(
@@ -28,12 +29,12 @@ HOP_BY_HOP = frozenset(
         b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-# Keys are for the gateway. Encodings would hide where events end.
+# Credentials are the gateway's business. A compressed answer would hide where events end.
 NOT_FOR_ENGINES = HOP_BY_HOP | {
     b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
     b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
 }  # fmt: skip
-# Headers between the gateway and its engines.
+# Headers that the gateway and its engines use among themselves.
 INTERNAL_PREFIX = b"x-penstock-"
 NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
 
@@ -41,8 +42,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class AttemptFailed(Exception):
-    """Nothing of this attempt has reached the client. answer: the engine's own word, of an ERROR, to be
-    passed on if no other engine gives a better one."""
+    """An attempt failed before anything reached the client. answer: the engine's own error answer, for
+    a Failure.ERROR; it is passed on if no other engine answers."""
 
     def __init__(self, failure: Failure, answer: "Answer | None" = None) -> None:
         super().__init__(failure.value)
@@ -52,7 +53,8 @@ class AttemptFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """The request that each tried engine is sent. path: with the query. is_stream: asks for events."""
+    """The request as sent to each engine that is tried. path: with the query. is_stream: whether a
+    stream is asked for."""
 
     path: str
     headers: Mapping[str, str]
@@ -66,7 +68,7 @@ class Cut(Exception):
 
 @dataclass(slots=True)
 class Answer:
-    """An answer whose first bytes are here. response: where the rest comes from; None: that is all.
+    """An answer whose first bytes have arrived. response: the source of the rest; None: that is all.
 
     events: set when the answer is a stream of events.
     """
@@ -99,7 +101,7 @@ class Answer:
                 return whole
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        """The next bytes; behind DONE only for a moment, so that the connection can be used again."""
+        """Read the next bytes; after DONE wait only briefly for the end, to reuse the connection."""
         if self.events is None or not self.events.is_done:
             return await response.content.readany()
         try:
@@ -109,7 +111,8 @@ class Answer:
             return b""
 
     def close(self) -> None:
-        """Give the connection back when the answer is all read; else end it, and with it the work."""
+        """Return the connection to the pool if the answer was read; else close it, which aborts the
+        engine's work."""
         if self.response is not None:
             self.response.close()
 
@@ -137,8 +140,8 @@ class Upstream:
         await self._session.close()
 
     async def open(self, address: str, outgoing: Outgoing, guard: Guard) -> Answer:
-        """Send the request and wait for the first bytes, which of a whole answer are its last: it may
-        take all the time that a request has. Raises AttemptFailed."""
+        """Send the request and wait for the first bytes of a stream, or for all of another answer,
+        which may take as long as the whole request may. Raises AttemptFailed."""
         settings = self._settings
         first_byte_s = (
             settings.first_byte_timeout_s if outgoing.is_stream else settings.total_timeout_s
@@ -182,7 +185,7 @@ class Upstream:
 
 
 async def _begin_stream(response: aiohttp.ClientResponse, headers: RawHeaders) -> Answer:
-    """Raises AttemptFailed, also for a stream that begins with an error of the engine's."""
+    """Wait for the first event of a stream. Raises AttemptFailed, also if it is an engine error."""
     events = EventStream()
     while chunk := await response.content.readany():
         if first := events.feed(chunk):
@@ -196,7 +199,7 @@ async def _begin_stream(response: aiohttp.ClientResponse, headers: RawHeaders) -
 
 
 def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
-    """Headers that may pass: not those dropped, no internal ones, and none that `Connection` names."""
+    """Headers to pass on: without those dropped, internal ones, and those that `Connection` names."""
     kept = [(name.lower(), value) for name, value in headers]
     named = {
         token.strip().lower()
@@ -212,7 +215,7 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes])
 
 
 def header_text(value: bytes) -> str:
-    """A header's value for aiohttp, which writes UTF-8: the same bytes, unless they are not UTF-8."""
+    """A header's value as text. aiohttp writes UTF-8, so the bytes stay the same if they are UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -220,5 +223,5 @@ def header_text(value: bytes) -> str:
 
 
 def body_payload(body: bytes) -> bytes | io.BytesIO:
-    """The body as aiohttp sends it: a large one in pieces, as fast as the engine reads, uncopied."""
+    """The body for aiohttp: a large one as a file, which is sent in pieces without a copy."""
     return body if len(body) <= PIECES_FROM_BYTES else io.BytesIO(body)
