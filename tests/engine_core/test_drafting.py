@@ -6,6 +6,7 @@ from hypothesis import given
 
 from penstock_engine.core.drafting import (
     MAX_STORES,
+    Drafter,
     NgramDrafter,
     SuffixDrafter,
     SuffixStore,
@@ -14,6 +15,11 @@ from penstock_engine.core.drafting import (
 from penstock_engine.core.speculation import PROBE_STEPS, Governor, SpeculationConfig
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+def propose(drafter: Drafter, tokens: list[int], max_drafts: int) -> tuple[int, ...]:
+    drafter.index(tokens, len(tokens))
+    return drafter.propose(tokens, max_drafts)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +34,7 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
     ],
 )
 def test_what_followed_the_same_tokens_is_guessed(tokens: list[int], drafts: tuple[int]) -> None:
-    assert NgramDrafter(1, 3).propose(tokens, 3) == drafts
+    assert propose(NgramDrafter(1, 3), tokens, 3) == drafts
 
 
 @given(texts, st.integers(1, 3), st.integers(0, 2), st.integers(1, 6))
@@ -39,7 +45,7 @@ def test_a_growing_text_gives_what_a_search_would(
     drafter = NgramDrafter(shortest, shortest + extra)
     for end in range(1, len(tokens) + 1):
         text = tokens[:end]
-        assert drafter.propose(text, most) == search(text, shortest, shortest + extra, most)
+        assert propose(drafter, text, most) == search(text, shortest, shortest + extra, most)
 
 
 def search(text: list[int], shortest: int, longest: int, most: int) -> tuple[int, ...]:
@@ -50,32 +56,59 @@ def search(text: list[int], shortest: int, longest: int, most: int) -> tuple[int
     return ()
 
 
+@pytest.mark.parametrize("drafter", [NgramDrafter(1, 3), SuffixDrafter(SuffixStore(), 0.1)])
+def test_a_long_text_is_indexed_in_slices_and_guessed_from_when_all_of_it_is(
+    drafter: Drafter,
+) -> None:
+    """No call takes more than it may; a text that has grown is behind again until it has."""
+    tokens = [1, 2, 3, 4] * 5
+    assert [drafter.index(tokens, most) for most in (0, 8, 8)] == [0, 8, 8]
+    assert drafter.propose(tokens, 2) == ()
+    assert [drafter.index(tokens, 8) for _ in range(2)] == [4, 0]
+    assert drafter.propose(tokens, 2) == (1, 2)
+    tokens.append(1)
+    assert drafter.propose(tokens, 2) == ()
+    assert drafter.index(tokens, 8) == 1
+    assert drafter.propose(tokens, 2) == (2, 3)
+
+
+@given(texts, st.integers(1, 9), st.booleans())
+def test_slices_of_any_size_index_the_same(tokens: list[int], size: int, by_ngrams: bool) -> None:
+    def make() -> Drafter:
+        return NgramDrafter(1, 3) if by_ngrams else SuffixDrafter(SuffixStore(), 0.1)
+
+    sliced = make()
+    while sliced.index(tokens, size):
+        pass
+    assert sliced.propose(tokens, 5) == propose(make(), tokens, 5)
+
+
 def test_the_usual_continuation_is_guessed_while_it_is_likely() -> None:
     """1 2 was followed by 3 twice and by 4 once; 3 by 5 always."""
     store = SuffixStore()
     for text in ([1, 2, 3, 5], [1, 2, 4], [1, 2, 3, 5]):
         for position in range(len(text)):
             store.add(text, position)
-    assert SuffixDrafter(store, 0.5).propose([1, 2], 4) == (3, 5)
-    assert SuffixDrafter(store, 0.95).propose([8, 1, 2], 4) == ()
+    assert propose(SuffixDrafter(store, 0.5), [1, 2], 4) == (3, 5)
+    assert propose(SuffixDrafter(store, 0.95), [8, 1, 2], 4) == ()
 
 
 @given(st.lists(texts, max_size=5))
 def test_a_store_keeps_its_bound(written: list[list[int]]) -> None:
     store = SuffixStore(max_entries=10)
     for text in written:
-        SuffixDrafter(store, 0.1).propose(text, 3)
+        propose(SuffixDrafter(store, 0.1), text, 3)
     assert len(store._followers) <= 10
 
 
 def test_one_tenants_text_guesses_nothing_for_another() -> None:
     stores = SuffixStores()
-    SuffixDrafter(stores.of("a"), 0.1).propose([1, 2, 3], 1)
-    assert SuffixDrafter(stores.of("a"), 0.1).propose([1], 2) == (2, 3)
-    assert SuffixDrafter(stores.of("b"), 0.1).propose([1], 2) == ()
+    propose(SuffixDrafter(stores.of("a"), 0.1), [1, 2, 3], 1)
+    assert propose(SuffixDrafter(stores.of("a"), 0.1), [1], 2) == (2, 3)
+    assert propose(SuffixDrafter(stores.of("b"), 0.1), [1], 2) == ()
     for number in range(MAX_STORES):
         stores.of(str(number))
-    assert SuffixDrafter(stores.of("a"), 0.1).propose([1], 2) == ()
+    assert propose(SuffixDrafter(stores.of("a"), 0.1), [1], 2) == ()
 
 
 def trained(chance: float, per_token_s: float, fixed_s: float, num_sequences: int) -> list[int]:
@@ -167,5 +200,5 @@ def test_a_guess_from_suffixes_is_no_longer_than_asked_for(tokens: list[int], mo
     store = SuffixStore()
     for position in range(len(tokens)):
         store.add(tokens, position)
-    longest = SuffixDrafter(store, 0.0).propose(tokens, 10)
-    assert SuffixDrafter(store, 0.0).propose(tokens, most) == longest[:most]
+    longest = propose(SuffixDrafter(store, 0.0), tokens, 10)
+    assert propose(SuffixDrafter(store, 0.0), tokens, most) == longest[:most]

@@ -1,6 +1,13 @@
 """When a step may have guesses, and what the step that is scheduled ahead of it must wait for."""
 
-from penstock_engine.core.drafts import Drafts
+from collections.abc import Sequence as Many
+from typing import Literal
+
+import pytest
+from scheduler_steps import sampled
+
+from penstock_engine.core.drafting import NgramDrafter
+from penstock_engine.core.drafts import MAX_INDEXED_TOKENS, MIN_INDEXED_TOKENS, Drafts
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
@@ -11,6 +18,10 @@ from penstock_engine.core.step import TO_BE_DRAWN
 CONFIG = SchedulerConfig(
     max_num_seqs=2, max_num_batched_tokens=8, max_model_len=16, block_size=2, num_blocks=16
 )
+
+
+# The runner's text of scheduler_steps, which an n-gram guesses right.
+TEXT = [position % 2 for position in range(3 * MAX_INDEXED_TOKENS)]
 
 
 class FixedGovernor(Governor):
@@ -54,3 +65,98 @@ def test_a_token_to_be_drawn_is_read_from_the_history() -> None:
     (prompt,) = step.sequences
     assert prompt.known() is prompt
     assert prompt._replace(start=1, token_ids=TO_BE_DRAWN).known().token_ids == (8,)
+
+
+class CountingDrafter(NgramDrafter):
+    """Keeps how many tokens each call has indexed."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 5)
+        self.indexed: list[int] = []
+
+    def index(self, tokens: Many[int], max_tokens: int) -> int:
+        self.indexed.append(super().index(tokens, max_tokens))
+        return self.indexed[-1]
+
+
+def scheduler_with(num_drafts: int, max_num_batched_tokens: int = 600) -> Scheduler:
+    config = SchedulerConfig(
+        max_num_seqs=4, max_num_batched_tokens=max_num_batched_tokens, max_model_len=4000, block_size=16,
+        num_blocks=1000, prefix_caching=False,
+    )  # fmt: skip
+    speculation = SpeculationConfig(method="ngram", num_speculative_tokens=max(1, num_drafts))
+    return Scheduler(config, Speculation(speculation, FixedGovernor(num_drafts)))
+
+
+def add(scheduler: Scheduler, name: str, num_prompt_tokens: int) -> tuple[Sequence, list[int]]:
+    sampling = SamplingParams(max_tokens=40)
+    one = Sequence(name, TEXT[:num_prompt_tokens], sampling, frozenset(), 0.0)
+    assert scheduler.add(one) is None
+    one.drafter = drafter = CountingDrafter()
+    return one, drafter.indexed
+
+
+def step(scheduler: Scheduler) -> dict[str, int]:
+    """How many guesses each sequence had."""
+    step = scheduler.schedule(0.0)
+    assert step is not None
+    scheduler.complete(step, {s.request_id: sampled(s, 0) for s in step.sequences}, 0.0)
+    scheduler.check()
+    return {s.request_id: s.num_drafts for s in step.sequences}
+
+
+def test_a_long_prompt_is_indexed_while_it_is_computed_and_in_slices() -> None:
+    """1,536 tokens in chunks of 600; the first is computed by the step that admits it."""
+    scheduler = scheduler_with(2)
+    one, indexed = add(scheduler, "a", len(TEXT))
+    guesses = [step(scheduler)["a"] for _ in range(6)]
+    assert indexed == [512, 512, 512, 2, 3]
+    assert guesses == [0, 0, 0, 0, 2, 2]
+    assert one.num_output_tokens == 1 + 1 + 3 + 3
+
+
+def test_a_text_is_indexed_in_steps_without_guesses_too() -> None:
+    """Also in those ahead: when guesses begin, they can be made at once."""
+    scheduler = scheduler_with(0)
+    _, indexed = add(scheduler, "a", 1000)
+    first = scheduler.schedule(0.0)
+    assert first is not None
+    assert scheduler.schedule(0.0) is not None
+    assert indexed == [512]
+
+
+def test_a_long_prompt_keeps_nobody_elses_guesses_waiting() -> None:
+    """Two prompts of 1,500 tokens share what a step may index; a stream behind them is up to date."""
+    scheduler = scheduler_with(2, max_num_batched_tokens=4000)
+    _, first = add(scheduler, "first", 1500)
+    _, second = add(scheduler, "second", 1500)
+    _, stream = add(scheduler, "stream", 9)
+    guesses = [step(scheduler) for _ in range(8)]
+    assert first == [512, 512, 479, 3, 3, 3, 3]
+    assert second[:4] == [MIN_INDEXED_TOKENS] * 3 + [512 - 3]
+    assert stream == [10, 3, 3, 3, 3, 3, 3]
+    assert [s["stream"] for s in guesses] == [0, *[2] * 7]
+    assert [s["second"] for s in guesses[:6]] == [0] * 6
+
+
+@pytest.mark.parametrize("method", ["ngram", "suffix"])
+def test_a_text_that_is_not_indexed_yet_changes_no_output(
+    method: Literal["ngram", "suffix"],
+) -> None:
+    def output(speculation: SpeculationConfig | None) -> list[int]:
+        config = SchedulerConfig(
+            max_num_seqs=1, max_num_batched_tokens=4000, max_model_len=4000, block_size=16,
+            num_blocks=1000, speculation=speculation,
+        )  # fmt: skip
+        scheduler = Scheduler(config)
+        one = Sequence("a", TEXT, SamplingParams(max_tokens=40), frozenset(), 0.0)
+        assert scheduler.add(one) is None
+        num_steps = 0
+        while scheduler.has_work:
+            step(scheduler)
+            num_steps += 1
+        assert (num_steps == 40) == (speculation is None)
+        return one.tokens[len(TEXT) :]
+
+    config = SpeculationConfig(method=method, num_speculative_tokens=3)
+    assert output(config) == output(None)

@@ -11,12 +11,16 @@ MAX_STORES = 16
 
 
 class Drafter(Protocol):
-    """Guesses for one sequence."""
+    """Guesses for one sequence, whose tokens only grow at their end from call to call."""
+
+    def index(self, tokens: Sequence[int], max_tokens: int) -> int:
+        """Indexes at most max_tokens more of `tokens`. Returns how many it indexed."""
+        ...
 
     def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
         """At most max_drafts tokens that may follow `tokens`, the most likely continuation.
 
-        From call to call, `tokens` only grows at its end.
+        () while some of them are not indexed.
         """
         ...
 
@@ -33,12 +37,18 @@ class NgramDrafter:
         self._followed_at: dict[tuple[int, ...], int] = {}
         self._num_indexed = 0
 
-    def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
-        for position in range(self._num_indexed, len(tokens)):
+    def index(self, tokens: Sequence[int], max_tokens: int) -> int:
+        first = self._num_indexed
+        self._num_indexed = min(len(tokens), first + max_tokens)
+        for position in range(first, self._num_indexed):
             for length in self._lengths:
                 if length <= position:
                     self._followed_at[tuple(tokens[position - length : position])] = position
-        self._num_indexed = len(tokens)
+        return self._num_indexed - first
+
+    def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
+        if self._num_indexed < len(tokens):
+            return ()
         for length in self._lengths:
             if length <= len(tokens):
                 found = self._followed_at.get(tuple(tokens[len(tokens) - length :]))
@@ -86,10 +96,16 @@ class SuffixDrafter:
         self._min_share = min_share
         self._num_indexed = 0
 
-    def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
-        for position in range(self._num_indexed, len(tokens)):
+    def index(self, tokens: Sequence[int], max_tokens: int) -> int:
+        first = self._num_indexed
+        self._num_indexed = min(len(tokens), first + max_tokens)
+        for position in range(first, self._num_indexed):
             self._store.add(tokens, position)
-        self._num_indexed = len(tokens)
+        return self._num_indexed - first
+
+    def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
+        if self._num_indexed < len(tokens):
+            return ()
         drafts: list[int] = []
         tail = list(tokens[-MAX_DEPTH_TOKENS:])
         share = 1.0
