@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_engine.core.blocks import BlockPool, block_hashes
+from penstock_engine.core.blocks import BlockPool, block_hashes, extend_hashes, root_hash
 
 
 def fill(pool: BlockPool, tokens: list[int]) -> list[int]:
@@ -147,3 +147,85 @@ def test_what_is_forgotten_is_not_found_and_stays_with_its_holders() -> None:
     assert found(pool, hashes) == held[:1]
     pool.release(held)
     pool.check([])
+
+
+@pytest.mark.parametrize(("num_blocks", "block_size"), [(0, 1), (1, 0)])
+def test_a_pool_without_room_for_a_token_is_refused(num_blocks: int, block_size: int) -> None:
+    assert BlockPool(1, 1, prefix_caching=True).num_free_blocks == 1
+    with pytest.raises(ValueError, match="at least one block of at least one token"):
+        BlockPool(num_blocks, block_size, prefix_caching=True)
+
+
+def test_salt_and_adapter_are_told_apart() -> None:
+    """Each pair has a root of its own; that of no adapter is the gateway's, which knows of none."""
+    roots = {root_hash(salt, adapter) for salt in ("", "a", "b") for adapter in ("", "a", "b")}
+    assert len(roots) == 9
+    assert root_hash("a", "").hex().startswith("63b6dbc95fd7142b")
+    assert root_hash("a", "b").hex().startswith("bbb2e27c0d54cbe7")
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(0, 30), st.integers(1, 5))
+def test_hashes_grow_with_a_text(tokens: list[int], num_first: int, block_size: int) -> None:
+    """Those there are already stay, and only full blocks get one."""
+    hashes: list[bytes] = []
+    for text in (tokens[:num_first], tokens, tokens):
+        extend_hashes(hashes, text, block_size, root_hash(""))
+        assert hashes == block_hashes(text, block_size)
+        assert len(hashes) == len(text) // block_size
+
+
+def test_the_last_free_block_can_be_had_and_no_more() -> None:
+    pool = BlockPool(3, 4, prefix_caching=True)
+    assert pool.reserve(4) is None
+    assert pool.reserve(3) == [0, 1, 2]
+    assert (pool.num_free_blocks, pool.usage) == (0, 1.0)
+    assert pool.reserve(1) is None
+    assert pool.reserve(0) == []
+
+
+def test_an_idle_match_counts_as_one_of_the_free_blocks() -> None:
+    pool = BlockPool(3, 4, prefix_caching=True)
+    table = fill(pool, list(range(4)))
+    pool.release(table)
+    assert pool.reserve(3, table) is None
+    assert pool.reserve(2, table) == [0, 1, 2]
+    pool.check([[0, 1, 2]])
+
+
+def test_what_was_evicted_is_told_once_and_in_order() -> None:
+    pool = BlockPool(3, 4, prefix_caching=True)
+    hashes = block_hashes(list(range(12)), 4)
+    pool.release(fill(pool, list(range(12))))
+    assert pool.take_evicted() == []
+    assert pool.reserve(2) == [2, 1]
+    assert pool.take_evicted() == [(2, hashes[2]), (1, hashes[1])]
+    assert pool.take_evicted() == []
+
+
+def test_what_is_unpublished_is_not_found_and_its_block_is_taken_next() -> None:
+    """An idle one; one that is held stays so; and nothing happens to what is not there."""
+    pool = BlockPool(4, 4, prefix_caching=True)
+    table, hashes = fill(pool, list(range(16))), block_hashes(list(range(16)), 4)
+    pool.release(table[:3])
+    pool.unpublish(hashes[1])
+    pool.unpublish(hashes[3])
+    pool.unpublish(b"unknown")
+    pool.check([table[3:]])
+    assert found(pool, hashes) == [table[0], table[2]]
+    assert pool.reserve(2) == [table[1], table[2]]
+    assert pool.take_evicted() == [(table[2], hashes[2])]
+    pool.release(table[3:])
+    assert pool.reserve(1) == table[3:], "without contents, so before the last that has some"
+
+
+def test_a_block_is_published_under_its_first_name() -> None:
+    pool = BlockPool(1, 4, prefix_caching=True)
+    table = fill(pool, [1, 2, 3, 4])
+    pool.publish(table[0], b"other")
+    assert pool.find(b"other") is None
+    pool.check([table])
+
+
+def test_a_block_that_nobody_holds_cannot_be_published() -> None:
+    with pytest.raises(AssertionError, match="not held"):
+        BlockPool(1, 4, prefix_caching=True).publish(0, b"hash")

@@ -15,6 +15,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.trend import DECAY
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,9 @@ from penstock_engine.core.step import Sampled, Step
         (None, 0.001, ("save", "unmeasured"), ("restore", "unmeasured")),
         (0.001, None, ("save", "unmeasured"), ("restore", "unmeasured")),
         (0.001, 0.004, ("save", "cheaper"), ("restore", "cheaper")),
+        (0.001, 0.008, ("save", "cheaper"), ("restore", "cheaper")),  # two cost as much
         (0.001, 0.012, ("drop", "cheaper"), ("restore", "cheaper")),  # one copy pays, two do not
+        (0.001, 0.016, ("drop", "cheaper"), ("restore", "cheaper")),
         (0.001, 0.020, ("drop", "cheaper"), ("compute", "cheaper")),
     ],
 )
@@ -33,6 +36,64 @@ def test_a_block_of_sixteen_tokens_is_copied_where_that_costs_less(
     prices = Prices(token_s, copy_s)
     assert on_eviction(prices, 16, is_probe=False) == evicted
     assert on_find(prices, 16, is_probe=False) == found
+
+
+def test_a_probe_is_a_copy_that_seems_too_dear() -> None:
+    cheap, dear = Prices(0.001, 0.004), Prices(0.001, 0.1)
+    for prices, reason in ((cheap, "cheaper"), (dear, "probe"), (Prices(), "unmeasured")):
+        assert on_eviction(prices, 16, is_probe=True) == ("save", reason)
+        assert on_find(prices, 16, is_probe=True) == ("restore", reason)
+
+
+def learnt(*copies: tuple[int, float]) -> Copying:
+    """After steps of 0.01 s and 0.001 s for each token, and steps of one token with copies."""
+    copying = Copying(block_tokens=16)
+    for num_tokens in (1, 100):
+        copying.timed(num_tokens, 0, 0.01 + 0.001 * num_tokens)
+    for num_copies, duration_s in copies:
+        copying.timed(1, num_copies, duration_s)
+    return copying
+
+
+def test_nothing_is_known_before_steps_of_both_kinds() -> None:
+    """A step with copies says nothing as long as it is not known what its tokens take."""
+    copying = Copying(block_tokens=16)
+    assert copying.prices == Prices(None, None)
+    copying.timed(1, 3, 1.0)
+    assert copying.prices == Prices(None, None)
+    assert learnt().prices.token_s == pytest.approx(0.001)
+    assert learnt().prices.copy_s is None
+
+
+def test_the_price_of_a_copy_is_what_tokens_do_not_explain() -> None:
+    """Of the last steps, each weighing DECAY of the one after it; never below nothing."""
+    assert learnt((4, 0.011 + 0.8)).prices.copy_s == pytest.approx(0.2)
+    expected = (0.8 * DECAY + 0.3) / (4 * DECAY + 1)
+    assert learnt((4, 0.011 + 0.8), (1, 0.011 + 0.3)).prices.copy_s == pytest.approx(expected)
+    assert learnt((4, 0.001)).prices.copy_s == 0.0
+    expected = (0.8 * DECAY + 0.0) / (4 * DECAY + 2)
+    assert learnt((4, 0.011 + 0.8), (2, 0.001)).prices.copy_s == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("copy_s", "is_saved"), [(0.001, True), (1.0, False)])
+def test_what_is_given_up_is_saved_where_that_is_cheaper(copy_s: float, is_saved: bool) -> None:
+    copying = learnt((1, 0.011 + copy_s))
+    assert copying.saves() is is_saved
+    assert copying.choices == {("save" if is_saved else "drop", "cheaper"): 1}
+
+
+def test_evictions_and_finds_bring_the_same_probe_nearer() -> None:
+    """Of what was dropped, computed or tried; what is cheap brings it no nearer."""
+    copying = learnt((1, 0.011 + 0.012))  # worth one copy, and not two
+    made = [copying.saves() for _ in range(PROBE_CHOICES)]
+    assert made == [False] * (PROBE_CHOICES - 1) + [True]
+    for _ in range(PROBE_CHOICES):
+        copying.count(copying.choose_restore())
+    assert not copying.saves()
+    assert copying.choices == {
+        ("drop", "cheaper"): PROBE_CHOICES, ("save", "probe"): 1,
+        ("restore", "cheaper"): PROBE_CHOICES,
+    }  # fmt: skip
 
 
 def test_what_is_too_dear_is_tried_again_now_and_then() -> None:

@@ -1,0 +1,91 @@
+"""Steps that are scheduled and not completed, and the time that each took."""
+
+import pytest
+
+from penstock_engine.core.open_steps import OpenSteps
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import ScheduledSequence, Step
+
+SAMPLING = SamplingParams(max_tokens=9)
+
+
+def sequence(name: str, blocks: list[int]) -> Sequence:
+    one = Sequence(name, [1, 2], SAMPLING, frozenset(), 0.0)
+    one.block_table = blocks
+    return one
+
+
+def step_of(*sequences: Sequence) -> Step:
+    return Step(
+        tuple(
+            ScheduledSequence(
+                s.request_id, 0, (1, 2), tuple(s.block_table), True, s.sampling, s.tokens, 2
+            )
+            for s in sequences
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("opened_s", "closed_s", "durations_s"),
+    [
+        ((1.0, 4.0), (3.0, 6.0), [2.0, 2.0]),  # one after the other
+        ((1.0, 2.0), (3.0, 6.0), [2.0, 3.0]),  # the second begins when the first is done
+        ((1.0, 1.0), (3.0, 3.0), [2.0, 0.0]),
+    ],
+)
+def test_time_is_that_of_one_step_at_once(
+    opened_s: tuple[float, float], closed_s: tuple[float, float], durations_s: list[float]
+) -> None:
+    steps, two = OpenSteps({}), [step_of(), step_of(sequence("a", [0]))]
+    events = sorted(
+        [(t, 0, i) for i, t in enumerate(opened_s)] + [(t, 1, i) for i, t in enumerate(closed_s)]
+    )
+    found = []
+    for now, is_close, index in events:
+        if is_close:
+            found.append(steps.close(two[index], now))
+        else:
+            steps.open(two[index], now)
+    assert found == durations_s
+
+
+def test_steps_are_closed_in_their_order() -> None:
+    steps = OpenSteps({})
+    first, second = step_of(), step_of(sequence("a", [0]))
+    steps.open(first, 0.0)
+    steps.open(second, 0.0)
+    with pytest.raises(AssertionError, match="in the order"):
+        steps.close(second, 1.0)
+
+
+def test_what_a_step_computes_is_known_of_those_that_have_not_ended() -> None:
+    """One that ended is not; nor one that has taken its name since."""
+    a, b, other_b = sequence("a", [0]), sequence("b", [1]), sequence("b", [2])
+    alive = {"a": a, "b": b}
+    steps = OpenSteps(alive)
+    assert steps.newest() == {}
+    step = step_of(a, b)
+    steps.open(step, 0.0)
+    assert steps.newest() == dict(zip("ab", step.sequences, strict=True))
+    alive["b"] = other_b
+    assert steps.newest().keys() == {"a"}
+    del alive["a"]
+    assert [steps.is_alive(s) for s in step.sequences] == [False, False]
+    assert steps.newest() == {}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "is_right"), [([4, 5], True), ([4, 5, 6], True), ([4], False), ([5, 4], False)]
+)
+def test_blocks_of_an_open_step_stay_with_their_sequence(blocks: list[int], is_right: bool) -> None:
+    one, ended = sequence("a", [4, 5]), sequence("ended", [1])
+    steps = OpenSteps({"a": one})
+    steps.open(step_of(ended, one), 0.0)
+    one.block_table = blocks
+    if is_right:
+        steps.check()
+    else:
+        with pytest.raises(AssertionError, match="changed hands"):
+            steps.check()

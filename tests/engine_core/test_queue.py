@@ -1,0 +1,96 @@
+"""Who is admitted next, and who is deferred."""
+
+import pytest
+
+from penstock_engine.core.queue import Queue
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.sequence import Sequence
+
+PATIENCE_S = 2.0
+
+
+def sequence(name: str, adapter: str = "", fork_of: str = "", arrival_s: float = 0.0) -> Sequence:
+    sampling = SamplingParams(max_tokens=9)
+    return Sequence(
+        name, [1, 2], sampling, frozenset(), arrival_s, adapter=adapter, fork_of=fork_of
+    )
+
+
+def queue_of(*sequences: Sequence, max_adapters: int = 1) -> Queue:
+    queue = Queue(max_adapters, PATIENCE_S)
+    for number, one in enumerate(sequences):
+        one.order = (0, number)
+        queue.line.add(one)
+    assert len(queue) == len(sequences)
+    return queue
+
+
+def next_of(queue: Queue, running: set[str], now: float = 0.0, *others: Sequence) -> str | None:
+    sequences = {one.request_id: one for one in [*queue.line, *others]}
+    found = queue.next(sequences, running, now)
+    return None if found is None else found.request_id
+
+
+def test_the_first_in_line_is_next() -> None:
+    assert next_of(queue_of(), set()) is None
+    assert next_of(queue_of(sequence("a"), sequence("b")), {"x"}) == "a"
+
+
+@pytest.mark.parametrize(
+    ("max_adapters", "running", "expected", "num_deferred"),
+    [
+        (1, set(), "y", 0),
+        (1, {"x"}, "x", 1),
+        (2, {"x"}, "y", 0),
+        (2, {"x", "z"}, "x", 1),
+        (1, {"z"}, "none", 2),
+        (0, set(), "none", 2),
+    ],
+)
+def test_an_adapter_without_a_place_is_passed(
+    max_adapters: int, running: set[str], expected: str, num_deferred: int
+) -> None:
+    waiting = [sequence("y", adapter="y"), sequence("x", adapter="x"), sequence("none")]
+    queue = queue_of(*waiting, max_adapters=max_adapters)
+    assert next_of(queue, running) == expected
+    assert queue.num_deferred({}, running) == num_deferred
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"), [(PATIENCE_S, "x"), (PATIENCE_S + 0.01, "none"), (99.0, "none")]
+)
+def test_patience_ends_the_passing_of_others_with_adapters(now: float, expected: str) -> None:
+    """One without an adapter does not keep a running adapter from its end."""
+    waiting = [sequence("y", adapter="y"), sequence("x", adapter="x"), sequence("none")]
+    assert next_of(queue_of(*waiting), {"x"}, now) == expected
+
+
+def test_one_out_of_patience_closes_the_way_for_all_behind_it() -> None:
+    """Though the next one that is deferred has come just now; those before it pass."""
+    impatient, late = sequence("y", "y"), sequence("z", "z", arrival_s=9.0)
+    behind = queue_of(impatient, late, sequence("x", "x"))
+    assert next_of(behind, {"x"}, 9.0) is None
+    before = queue_of(sequence("x", "x"), impatient, late)
+    assert next_of(before, {"x"}, 9.0) == "x"
+
+
+@pytest.mark.parametrize(
+    ("num_computed", "expected"), [(0, "other"), (1, "other"), (2, "fork"), (3, "fork")]
+)
+def test_a_fork_waits_for_the_prompt_of_its_parent(num_computed: int, expected: str) -> None:
+    parent = sequence("parent")
+    parent.tokens.append(3)
+    parent.num_computed_tokens = num_computed
+    queue = queue_of(sequence("fork", fork_of="parent"), sequence("other"))
+    assert next_of(queue, set(), 0.0, parent) == expected
+    assert queue.num_deferred({"parent": parent}, set()) == (expected == "other")
+
+
+def test_a_fork_without_its_parent_waits_for_nothing() -> None:
+    assert next_of(queue_of(sequence("fork", fork_of="gone")), set()) == "fork"
+
+
+def test_who_waits_for_two_things_is_deferred_once() -> None:
+    parent = sequence("parent")
+    queue = queue_of(sequence("fork", adapter="y", fork_of="parent"))
+    assert queue.num_deferred({"parent": parent}, {"x"}) == 1

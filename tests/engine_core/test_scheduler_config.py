@@ -1,0 +1,43 @@
+"""What a scheduler can be configured to use."""
+
+import pytest
+
+from penstock_engine.core.scheduler_config import SchedulerConfig
+
+
+def config(**changes: object) -> SchedulerConfig:
+    values = {
+        "max_num_seqs": 1, "max_num_batched_tokens": 1, "max_model_len": 2, "block_size": 1,
+        "num_blocks": 2, "max_num_queued_seqs": 1, "window_tokens": 1,
+    }  # fmt: skip
+    return SchedulerConfig(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_the_least_of_everything_is_allowed() -> None:
+    assert config().max_num_tokens == config().max_num_open_seqs == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_num_seqs": 0}, "max_num_seqs must be at least 1"),
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens must be at least 1"),
+        ({"max_num_queued_seqs": 0}, "max_num_queued_seqs must be at least 1"),
+        ({"window_tokens": 0}, "sees at least itself"),
+        ({"max_model_len": 1}, "room for a prompt token and a generated one"),
+        ({"num_blocks": 1}, "room for a prompt token and a generated one"),
+    ],
+    ids=str,
+)
+def test_less_than_that_is_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(**changes)
+
+
+@pytest.mark.parametrize(("max_model_len", "most"), [(11, 11), (12, 12), (13, 12)])
+def test_a_sequence_is_bounded_by_the_model_and_by_the_pool(max_model_len: int, most: int) -> None:
+    assert config(max_model_len=max_model_len, block_size=4, num_blocks=3).max_num_tokens == most
+
+
+def test_as_many_can_be_open_as_run_and_wait() -> None:
+    assert config(max_num_seqs=3, max_num_queued_seqs=4).max_num_open_seqs == 7

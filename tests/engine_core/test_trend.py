@@ -1,0 +1,80 @@
+"""The line through what was observed of late, against numpy's weighted least squares."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_engine.core.trend import DECAY, Trend
+
+Points = list[tuple[float, float]]
+
+
+def trend_of(points: Points) -> Trend:
+    trend = Trend()
+    for x, y in points:
+        trend.add(x, y)
+    return trend
+
+
+def fitted(points: Points) -> tuple[float, float]:
+    """Fixed and slope; an observation's weight falls by DECAY with each one after it."""
+    x, y = np.array(points).T
+    # polyfit squares its weights.
+    weights = np.sqrt(DECAY ** np.arange(len(points))[::-1])
+    slope, fixed = np.polyfit(x, y, 1, w=weights)
+    return fixed, slope
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=2, max_size=30),
+    st.integers(1, 5),
+    st.integers(100, 200),
+)
+def test_a_rising_line_is_that_of_least_squares(
+    noisy: list[tuple[int, int]], slope: int, fixed: int
+) -> None:
+    points = [(float(x), fixed + slope * x + noise / 25) for x, noise in [*noisy, (0, 0), (99, 0)]]
+    assert trend_of(points).fit() == pytest.approx(fitted(points), rel=1e-6)
+
+
+def test_an_older_observation_counts_less() -> None:
+    """Two lines through the same points in another order."""
+    points: Points = [(1.0, 10.0), (2.0, 11.0), (3.0, 14.0)]
+    assert trend_of(points).fit() == pytest.approx(fitted(points), rel=1e-9)
+    assert trend_of(points[::-1]).fit() == pytest.approx(fitted(points[::-1]), rel=1e-9)
+    assert fitted(points) != pytest.approx(fitted(points[::-1]), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(5.0, 1.0)],
+        [(5.0, 1.0), (5.0, 3.0), (5.0, 2.0)],  # all x are the same
+        [(1.0, 0.0), (2.0, 0.0)],  # nothing took any time
+        [(1000.0, 1.0), (1000.5, 1.0)],  # as good as the same
+    ],
+)
+def test_without_a_spread_or_a_duration_there_is_no_line(points: Points) -> None:
+    assert trend_of(points).fit() is None
+
+
+def test_a_falling_line_is_level_at_the_mean() -> None:
+    points: Points = [(1.0, 3.0), (2.0, 1.0)]
+    mean = (3.0 * DECAY + 1.0) / (DECAY + 1)
+    assert trend_of(points).fit() == pytest.approx((mean, 0.0))
+
+
+def test_a_line_that_would_begin_below_zero_goes_through_it() -> None:
+    """Its slope is that of least squares without a constant."""
+    points: Points = [(1.0, 1.0), (2.0, 4.0)]
+    slope = (1.0 * DECAY + 8.0) / (1.0 * DECAY + 4.0)
+    assert trend_of(points).fit() == pytest.approx((0.0, slope))
+
+
+@pytest.mark.parametrize(("spread", "has_line"), [(0.0021, True), (0.0019, False)])
+def test_x_has_to_differ_by_a_thousandth(spread: float, has_line: bool) -> None:
+    """Variance over mean square above a millionth: of two values, (half the spread over x) squared."""
+    fit = trend_of([(1.0, 1.0), (1.0 + spread, 2.0)]).fit()
+    assert (fit is not None) == has_line
