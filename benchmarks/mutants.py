@@ -55,7 +55,8 @@ GROUPS = {
     "routing and admission": Group(
         (
             f"{CORE}/routing.py", f"{CORE}/route.py", f"{CORE}/admission.py", f"{CORE}/pace.py",
-            f"{CORE}/engine_load.py", f"{CORE}/stickiness.py",
+            f"{CORE}/engine_load.py", f"{CORE}/stickiness.py", f"{CORE}/outliers.py",
+            f"{CORE}/retry.py", f"{CORE}/token_estimate.py",
         ),
         ("tests/core_routing", "tests/core_admission"),
     ),

@@ -20,6 +20,21 @@ def test_it_learns_a_ratio_and_follows_another():
         assert estimate.of(ratio * 500) == pytest.approx(500, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("text_bytes", "tokens", "expected"),
+    [
+        (40, 10, TokenEstimate(1005.0, 4020.0)),  # as it is
+        (1, 1, TokenEstimate(996.0, 3981.0)),
+        (400, 10, TokenEstimate(1000.0, 4180.0)),  # half of it: the text is too long
+        (40, 100, TokenEstimate(1045.0, 4000.0)),  # half of it: the tokens are too many
+    ],
+)
+def test_what_one_answer_adds(text_bytes, tokens, expected):
+    after = TokenEstimate(1000.0, 4000.0).observe(text_bytes, tokens)
+    assert after.tokens == pytest.approx(expected.tokens)
+    assert after.text_bytes == pytest.approx(expected.text_bytes)
+
+
 positive = st.integers(1, 1 << 40)
 
 

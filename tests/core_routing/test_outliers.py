@@ -32,6 +32,33 @@ def test_health_ejects_after_failures_in_a_row_and_lets_one_probe_through():
     assert not again.is_ejected(103.2)
 
 
+def test_what_each_step_leaves():
+    first = Health().after_failure(100.0, is_unreachable=True)
+    assert first == Health(failures=1, retry_at_s=100.0, is_unreachable=True)
+    third = first.after_failure(100.0).after_failure(100.0)
+    assert third == Health(failures=3, ejections=1, retry_at_s=101.0)
+    assert third.after_failure(100.5) == Health(failures=4, ejections=1, retry_at_s=101.0)
+    probed = third.while_probed(101.0)
+    assert probed == Health(failures=3, ejections=1, retry_at_s=102.0, is_probed=True)
+    assert probed.after_failure(101.5) == Health(failures=4, ejections=2, retry_at_s=103.5)
+    # The ejection is over, and nobody has tried the engine: the next failure ejects it for longer.
+    assert third.after_failure(101.0) == Health(failures=4, ejections=2, retry_at_s=103.0)
+
+
+@pytest.mark.parametrize(
+    ("failures", "excused"),
+    [
+        (5, Health(failures=4, ejections=2, retry_at_s=9.0)),
+        (4, Health(failures=3, ejections=2, retry_at_s=9.0)),
+        (3, Health(failures=2, retry_at_s=9.0)),
+        (1, Health(retry_at_s=9.0)),
+        (0, Health(retry_at_s=9.0)),
+    ],
+)
+def test_what_an_excuse_leaves(failures, excused):
+    assert Health(failures=failures, ejections=2, retry_at_s=9.0).after_excuse() == excused
+
+
 def test_the_ejection_grows_to_its_bound():
     health, lengths_s = failing(), []
     for _ in range(8):
