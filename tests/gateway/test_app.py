@@ -1,0 +1,128 @@
+"""What a gateway answers itself, and who is asked by its address."""
+
+import json
+
+import pytest
+from starlette.requests import Request
+
+from penstock.gateway.app import _is_asked_by_address
+
+
+def asked(server, *headers):
+    return Request({"type": "http", "server": server, "headers": list(headers)})
+
+
+@pytest.mark.parametrize(
+    ("server", "host", "expected"),
+    [
+        (("10.0.0.1", 8080), b"10.0.0.1:8080", True),
+        (("10.0.0.1", 8080), b"10.0.0.1:8081", False),
+        (("10.0.0.1", 8080), b"10.0.0.2:8080", False),
+        (("10.0.0.1", 8080), b"10.0.0.1", False),
+        (("10.0.0.1", 80), b"10.0.0.1", True),
+        (("10.0.0.1", 80), b"10.0.0.1:80", True),
+        (("10.0.0.1", 80), b"10.0.0.2", False),
+        (("10.0.0.1", 81), b"10.0.0.1", False),
+        (("fd00::1", 8080), b"[fd00::1]:8080", True),
+        (("fd00::1", 8080), b"fd00::1:8080", False),
+        (("fd00::1", 80), b"[fd00::1]", True),
+        (("10.0.0.1", 8080), None, False),
+        (None, b"10.0.0.1:8080", False),
+        (None, None, False),
+    ],
+)
+def test_who_is_asked_by_its_address(server, host, expected):
+    headers = [] if host is None else [(b"host", host)]
+    assert _is_asked_by_address(asked(server, *headers)) is expected
+
+
+async def get(front, path, **options):
+    async with front.client.request(
+        options.pop("method", "GET"), front.url + path, **options
+    ) as got:
+        return got.status, got.headers, await got.read()
+
+
+async def test_health_tells_how_late_the_event_loop_is(start_gateway):
+    front = await start_gateway()
+    front.gateway.note_loop_lag(0.123456)
+    status, headers, body = await get(front, "/healthz")
+    assert (status, headers["content-type"]) == (200, "application/json")
+    assert json.loads(body) == {"status": "ok", "loop_lag_s": 0.1235}
+    assert await front.metric("penstock_gateway_loop_lag_seconds") == 0.123456
+
+
+async def test_ready_when_the_fleet_is_known_and_until_the_end(start_gateway, make_service):
+    front = await start_gateway(synced=False)
+    status, _, body = await get(front, "/readyz")
+    assert (status, json.loads(body)) == (
+        503,
+        {"status": "services and engines are not known yet"},
+    )
+    front.show(make_service())
+    status, _, body = await get(front, "/readyz")
+    assert (status, json.loads(body)) == (200, {"status": "ok"})
+    front.gateway.drain()
+    status, _, body = await get(front, "/readyz")
+    assert (status, json.loads(body)) == (503, {"status": "draining"})
+
+
+async def test_the_content_types_of_what_it_tells(start_gateway):
+    front = await start_gateway(synced=False)
+    for path, kind in (
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+        ("/penstock/feed", "application/json"),
+        ("/v1/models", "application/json"),
+    ):
+        status, headers, body = await get(front, path)
+        assert (status, headers["content-type"]) == (200, kind)
+        assert body
+
+
+async def test_an_error_of_the_router_is_one_of_openai(start_gateway):
+    front = await start_gateway()
+    status, headers, body = await get(front, "/v1/completions")
+    assert (status, headers["allow"]) == (405, "POST")
+    assert headers["content-type"] == "application/json"
+    assert json.loads(body)["error"] == {
+        "message": "Method Not Allowed",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": 405,
+    }
+    status, _, body = await get(front, "/nothing")
+    assert (status, json.loads(body)["error"]["message"]) == (404, "Not Found")
+
+
+async def test_a_fault_of_the_gateways_own_is_a_500(
+    start_engine, start_gateway, monkeypatch, caplog
+):
+    front = await start_gateway(await start_engine())
+
+    def breaks(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("penstock.gateway.exchange.resolve", breaks)
+    status, body = await front.ask()
+    assert (status, json.loads(body)["error"]["type"]) == (500, "internal_error")
+    assert json.loads(body)["error"]["message"] == "the gateway failed"
+    assert "failed" in caplog.text
+    assert await front.metric("penstock_gateway_responses_total", code="500", service="") == 1
+    await front.idle()
+
+
+@pytest.mark.parametrize(("given", "kept"), [("id-1", True), ("x" * 128, True), ("a b", False)])
+async def test_a_made_request_id_is_another_one_each_time(start_engine, start_gateway, given, kept):
+    front = await start_gateway(await start_engine())
+    used = set()
+    for _ in range(2):
+        _, headers, _ = await get(
+            front,
+            "/v1/completions",
+            method="POST",
+            json={"model": "chat"},
+            headers={"x-request-id": given},
+        )
+        used.add(headers["x-request-id"])
+    assert (used == {given}) == kept
+    assert len(used) == (1 if kept else 2)

@@ -1,0 +1,82 @@
+"""The memory of request bodies, at its bounds."""
+
+import pytest
+
+from penstock.gateway.body_memory import BodyMemory, BodyReservation
+from penstock.gateway.openai import Refused
+
+
+def test_the_limit_may_be_reached():
+    memory = BodyMemory(100)
+    memory.add(60)
+    assert memory.has_room(40)
+    assert not memory.has_room(41)
+    with pytest.raises(Refused) as refused:
+        memory.add(41)
+    assert (refused.value.status, refused.value.retry_after_s) == (503, 5)
+    assert refused.value.message == (
+        "the requests in this gateway hold too much memory: try again later, with less"
+    )
+    assert memory.held_bytes == 60  # what was refused is not held
+    memory.add(40)
+    assert memory.held_bytes == 100
+    memory.free(70)
+    assert memory.held_bytes == 30
+
+
+def test_a_service_may_have_half_of_it():
+    memory = BodyMemory(100)
+    memory.add_to_service("a", 20)
+    memory.add_to_service("a", 30)
+    memory.add_to_service("b", 50)
+    for service in ("a", "b"):
+        with pytest.raises(Refused) as refused:
+            memory.add_to_service(service, 1)
+        assert (refused.value.status, refused.value.retry_after_s) == (503, 5)
+        assert refused.value.message == (
+            "the waiting requests for this model hold too much memory: try again later"
+        )
+    memory.free_from_service("a", 20)
+    memory.add_to_service("a", 20)
+    memory.free_from_service("a", 20)
+    memory.free_from_service("a", 30)
+    memory.add_to_service("a", 50)
+
+
+def test_a_reservation_gives_back_what_it_took():
+    memory = BodyMemory(100)
+    with BodyReservation(memory) as body:
+        body.grow(20)
+        body.grow(10)
+        body.assign("a")
+        assert memory.held_bytes == 30
+        with pytest.raises(Refused):
+            memory.add_to_service("a", 21)
+        memory.add_to_service("a", 20)
+        memory.free_from_service("a", 20)
+        with pytest.raises(Refused):
+            body.grow(71)
+        body.release()
+        assert memory.held_bytes == 0
+        body.release()  # once more does nothing
+        assert memory.held_bytes == 0
+        memory.add_to_service("a", 50)
+    assert memory.held_bytes == 0
+
+
+def test_a_reservation_of_no_service():
+    memory = BodyMemory(100)
+    with BodyReservation(memory) as body:
+        body.grow(30)
+    assert memory.held_bytes == 0
+
+
+def test_what_a_service_refused_is_not_its_own():
+    memory = BodyMemory(100)
+    memory.add_to_service("a", 50)
+    with BodyReservation(memory) as body:
+        body.grow(1)
+        with pytest.raises(Refused):
+            body.assign("a")
+    memory.free_from_service("a", 50)
+    memory.add_to_service("a", 50)

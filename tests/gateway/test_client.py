@@ -1,0 +1,195 @@
+"""What is read of a client's request and what is said to it, without sockets between."""
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.gateway.body_memory import BodyMemory, BodyReservation
+from penstock.gateway.client import ClientLeft, Reply, checked_headers, read_body
+from penstock.gateway.openai import Refused
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([], {}),
+        ([(b"x", b"1"), (b"y", b"2")], {b"x": b"1", b"y": b"2"}),
+        ([(b"x", b"1"), (b"y", b"2"), (b"x", b"3")], {b"x": b"1, 3", b"y": b"2"}),
+        ([(b"content-type", b"Application/JSON ; charset=utf-8")], None),
+        ([(b"content-encoding", b"identity")], None),
+    ],
+)
+def test_headers_by_name(headers, expected):
+    expected = dict(headers) if expected is None else expected
+    assert checked_headers(headers, limit_bytes=1000) == expected
+
+
+def test_the_limit_of_headers_may_be_reached():
+    headers = [(b"x", b"1234"), (b"yz", b"123")]
+    assert checked_headers(headers, limit_bytes=10)
+    with pytest.raises(Refused) as refused:
+        checked_headers(headers, limit_bytes=9)
+    assert refused.value.status == 431
+    assert refused.value.message == "the headers are larger than 9 bytes"
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ((b"content-type", b"text/plain"), "the content type must be application/json"),
+        ((b"content-type", b""), "the content type must be application/json"),
+        ((b"content-encoding", b"gzip"), "the body must not be encoded"),
+    ],
+)
+def test_a_body_that_cannot_be_read(header, message):
+    with pytest.raises(Refused) as refused:
+        checked_headers([header], limit_bytes=1000)
+    assert (refused.value.status, refused.value.message) == (415, message)
+
+
+def receiving(*messages):
+    """What the server tells of a client that sends these, and then nothing."""
+    left = list(messages)
+
+    async def receive():
+        if not left:
+            await asyncio.Event().wait()
+        return left.pop(0)
+
+    return receive
+
+
+def part(body, *, more):
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+async def read(*messages, declared=b"", limit_bytes=10, memory=None, timeout_s=9.0):
+    memory = memory or BodyReservation(BodyMemory(1000))
+    return await read_body(
+        receiving(*messages), declared, memory, limit_bytes=limit_bytes, timeout_s=timeout_s
+    )
+
+
+async def test_a_body_in_parts():
+    memory = BodyMemory(1000)
+    body = BodyReservation(memory)
+    parts = part(b"12345", more=True), part(b"678", more=True), part(b"90", more=False)
+    assert await read(*parts, memory=body) == b"1234567890"
+    assert memory.held_bytes == 10
+
+
+async def test_a_message_without_a_body_is_its_end():
+    assert await read({"type": "http.request"}) == b""
+    assert await read(part(b"1", more=True), {"type": "http.request"}) == b"1"
+
+
+@pytest.mark.parametrize("declared", [b"11", b"99999999999999999999999999"])
+async def test_a_body_that_is_declared_too_large(declared):
+    with pytest.raises(Refused) as refused:
+        await read(declared=declared)
+    assert refused.value.status == 413
+    assert refused.value.message == "the request body is larger than 10 bytes"
+
+
+@pytest.mark.parametrize("declared", [b"10", b"", b"many", b"-5"])
+async def test_a_body_that_grows_too_large(declared):
+    parts = part(b"123456", more=True), part(b"78901", more=False)
+    with pytest.raises(Refused) as refused:
+        await read(*parts, declared=declared)
+    assert refused.value.status == 413
+    assert await read(part(b"1234567890", more=False), declared=declared) == b"1234567890"
+
+
+async def test_a_body_for_which_there_is_no_memory():
+    memory = BodyReservation(BodyMemory(5))
+    with pytest.raises(Refused) as refused:
+        await read(part(b"123456", more=False), memory=memory)
+    assert refused.value.status == 503
+
+
+async def test_a_client_that_leaves_before_its_end():
+    with pytest.raises(ClientLeft):
+        await read(part(b"1", more=True), {"type": "http.disconnect"})
+
+
+async def test_a_body_that_does_not_end():
+    with pytest.raises(Refused) as refused:
+        await read(part(b"1", more=True), timeout_s=0.02)
+    assert refused.value.status == 408
+    assert refused.value.message == "the request was not complete after 0.02 s"
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def make_reply(said):
+    def make(*, closing=False):
+        async def send(message):
+            said.append(message)
+
+        return Reply(send, "id-1", closing=closing)
+
+    return make
+
+
+REQUEST_ID = (b"x-request-id", b"id-1")
+
+
+async def test_a_reply_in_parts(make_reply, said):
+    reply = make_reply()
+    assert (reply.status, reply.has_begun) == (499, False)
+    await reply.begin(201, [(b"x", b"y")])
+    assert (reply.status, reply.has_begun) == (201, True)
+    await reply.more(b"a")
+    await reply.end()
+    assert said == [
+        {"type": "http.response.start", "status": 201, "headers": [(b"x", b"y"), REQUEST_ID]},
+        {"type": "http.response.body", "body": b"a", "more_body": True},
+        {"type": "http.response.body", "body": b"", "more_body": False},
+    ]
+
+
+@pytest.mark.parametrize("closing", [False, True])
+async def test_a_whole_reply(make_reply, said, closing):
+    await make_reply(closing=closing).whole(200, [(b"x", b"y")], b"abc")
+    close = [(b"connection", b"close")] if closing else []
+    head, body = said
+    assert head["headers"] == [(b"x", b"y"), (b"content-length", b"3"), REQUEST_ID, *close]
+    assert (body["body"], body["more_body"]) == (b"abc", False)
+
+
+@pytest.mark.parametrize("has_whole_request", [False, True])
+@pytest.mark.parametrize("retry_after_s", [None, 0, 7])
+async def test_a_refusal(make_reply, said, has_whole_request, retry_after_s):
+    """The connection goes on only when nothing of the request is left on it."""
+    reply = make_reply()
+    reply.has_whole_request = has_whole_request
+    await reply.refuse(Refused(503, "no", param="p", code="c", retry_after_s=retry_after_s))
+    head, body = said
+    assert head["status"] == reply.status == 503
+    length = b"%d" % len(body["body"])
+    after = [] if retry_after_s is None else [(b"retry-after", b"%d" % retry_after_s)]
+    close = [] if has_whole_request else [(b"connection", b"close")]
+    kind = (b"content-type", b"application/json")
+    assert head["headers"] == [kind, *after, (b"content-length", length), REQUEST_ID, *close]
+    error = {"message": "no", "type": "overloaded_error", "param": "p", "code": "c"}
+    assert json.loads(body["body"]) == {"error": error}
+
+
+async def test_last_words(make_reply, said):
+    await make_reply().last_words(b"data: x\n\n")
+    assert said == [{"type": "http.response.body", "body": b"data: x\n\n", "more_body": False}]
+
+
+async def test_last_words_that_nobody_takes_are_given_up(monkeypatch):
+    monkeypatch.setattr("penstock.gateway.client.LAST_WORDS_S", 0.02)
+
+    async def send(message):
+        await asyncio.Event().wait()
+
+    async with asyncio.timeout(10):
+        await Reply(send, "id-1", closing=False).last_words(b"data: x\n\n")
