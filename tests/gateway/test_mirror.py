@@ -100,3 +100,17 @@ async def test_a_kind_that_is_not_installed_has_no_objects_until_it_is(monkeypat
     items, changed, _ = await follow(monkeypatch, NotFound("no such kind"), ([pod("a", 1)], "5"))
     assert items == {"a": "1"}
     assert changed == ["a"]
+
+
+@pytest.mark.parametrize("nothing", [[NotFound("too old")], []], ids=["too old", "ends at once"])
+async def test_watches_that_give_nothing_are_paused_between(monkeypatch, nothing):
+    """Or an API server that answers each of them so gets as many lists as it can take."""
+    monkeypatch.setattr(watch, "FIRST_RETRY_S", 1000.0)
+    ended = [("ADDED", pod("a", 1)), NotFound("too old")]
+    kube = Kube(*[([], "5"), ended, ([], "6"), nothing] * 9)
+    task = asyncio.create_task(Mirror(kube, PODS, changed=lambda _: None).run())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert [name for name, _ in kube.calls] == ["list", "watch", "list", "watch"]

@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 
+from penstock.adapters.clock import monotonic
 from penstock.adapters.kube import Kube, Object
 from penstock.adapters.resources import Resource
 from penstock.errors import KubeError, NotFound, Transient
@@ -12,6 +13,8 @@ from penstock.errors import KubeError, NotFound, Transient
 logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.2, 10.0
+# A watch that ends sooner than this without an event was not served. As client-go has it.
+MIN_WATCH_S = 1.0
 
 Key = tuple[str, str]
 
@@ -46,6 +49,8 @@ class Mirror:
             self._query["fieldSelector"] = field_selector
         self._changed = changed
         self._items: dict[Key, Object] = {}
+        # Whether the watches since the last list gave anything.
+        self._is_followed = False
         self.synced = asyncio.Event()
 
     def __iter__(self) -> Iterator[Object]:
@@ -58,17 +63,22 @@ class Mirror:
         """Until cancelled. Errors are retried with growing, jittered pauses."""
         pause_s = FIRST_RETRY_S
         while True:
+            self._is_followed = False
             try:
                 version = await self._relist()
                 self.synced.set()
-                pause_s = FIRST_RETRY_S
                 await self._watch(version)
-            except NotFound:
-                continue  # the version is too old: list again at once
+            except NotFound as error:
+                if self._is_followed:
+                    pause_s = FIRST_RETRY_S
+                    continue  # the version is too old: list again at once
+                logger.warning("watching %s: %s", self._resource.plural, error)
             except KubeError as error:
                 logger.warning("watching %s: %s", self._resource.plural, error)
             except Exception:  # whatever it is, a store that stops to follow is wrong for ever
                 logger.exception("watching %s", self._resource.plural)
+            if self._is_followed:
+                pause_s = FIRST_RETRY_S
             await asyncio.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
             pause_s = min(pause_s * 2, LAST_RETRY_S)
 
@@ -87,9 +97,11 @@ class Mirror:
 
     async def _watch(self, version: str) -> None:
         while True:
+            started_s, has_events = monotonic(), False
             async for kind, item in self._kube.watch(
                 self._resource, self._namespace, version, **self._query
             ):
+                self._is_followed = has_events = True
                 version = _version(item)
                 if kind == "BOOKMARK":
                     continue
@@ -99,6 +111,8 @@ class Mirror:
                 else:
                     self._items[key] = item
                 self._changed(key)
+            if not has_events and monotonic() - started_s < MIN_WATCH_S:
+                raise Transient("the watch ended at once")
 
 
 def _version(item: Object) -> str:
