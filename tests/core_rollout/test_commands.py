@@ -1,5 +1,7 @@
 """What a person says to a rollout."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.core.canary.verdict import Accept
@@ -53,3 +55,19 @@ def test_what_can_be_said_in_a_phase(strategy, phase, actions):
 )
 def test_what_is_no_command_is_none(text):
     assert commands.read(text) is None
+
+
+@pytest.mark.parametrize("strategy", ["Canary", "BlueGreen", "Rolling", "Recreate"])
+def test_resume_tries_nothing_where_the_spec_asks_for_what_serves(begun, strategy):
+    """Or Recreate would stop the pods that serve, and a canary would be compared with itself."""
+    world = begun("BlueGreen")
+    new, old = world.change()
+    world.bad = {new}
+    assert world.run()[-1] == "Rejected"
+    rollout = replace(world.spec.rollout, strategy=strategy)
+    world.spec = replace(world.spec, seed=0, rollout=rollout)
+    pods = {pod.name for pod in world.serving()}
+    world.order("resume")
+    assert world.run() == ["Stable"]
+    assert world.rollout.rejected is None
+    assert ({pod.name for pod in world.serving()}, world.weights()) == (pods, {(old, ""): 100})

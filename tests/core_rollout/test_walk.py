@@ -173,3 +173,23 @@ def test_a_status_without_a_rollout_is_of_what_serves_or_of_a_service_that_is_ne
     assert RolloutState.of({}, 5.0) is None
     serving = RolloutState.of({"stableRevision": "a" * 8}, 5.0)
     assert serving == RolloutState("Rolling", "Stable", 5.0, "it serves", "a" * 8, None, 1)
+
+
+def test_a_revision_that_serves_is_not_rejected_for_having_come_back_late(begun):
+    """The spec asks for the old revision in the middle of a Rolling rollout; its pods crash, then heal."""
+    world = begun("Rolling")
+    _, old = world.change()
+    world.until("Replacing")
+    for _ in range(3):
+        world.settle_pods()
+        world.reconcile()
+        world.now_s += 2
+    world.spec = replace(world.spec, seed=0)
+    world.reconcile()
+    world.bad = {old}
+    world.until("RollingBack")
+    world.bad = set()
+    world.pods = {name: replace(p, trouble=None, restarts=0) for name, p in world.pods.items()}
+    assert world.run()[-1] == "Stable"
+    assert (world.rollout.stable, world.rollout.rejected) == (old, None)
+    assert world.counts() == {old: 4}

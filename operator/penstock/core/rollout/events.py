@@ -69,6 +69,8 @@ def _by_hand(state: RolloutState, seen: Seen) -> Iterator[Happening]:
     command = seen.command
     if command is None or command.text == state.command:
         return
+    if state.phase == "Rejected" and seen.wanted == state.stable:
+        return  # the spec asks for what serves: nothing is to be tried again
     rejected = state.rejected.revision if state.rejected else None
     if command.revision == (rejected if state.phase == "Rejected" else state.revision):
         yield command.event, f"{command.action} by hand"
@@ -77,7 +79,9 @@ def _by_hand(state: RolloutState, seen: Seen) -> Iterator[Happening]:
 def _of_the_spec(state: RolloutState, seen: Seen) -> Iterator[Happening]:
     rejected = state.rejected.revision if state.rejected else None
     known = rejected if state.phase == "Rejected" else state.revision
-    if seen.wanted == known:
+    # One that serves is asked for, even where an attempt to go back to it failed meanwhile.
+    is_served = state.phase == "Rejected" and seen.wanted == state.stable
+    if seen.wanted == known and not is_served:
         return
     if seen.wanted != state.stable:
         yield "RevisionChanged", f"the spec asks for revision {seen.wanted}"
