@@ -255,3 +255,18 @@ def test_pods_placed_afterwards_are_those_that_are_made_for_the_nodes(make_world
         assert made["spec"]["template"]["spec"] == there.serve["spec"]
         preflight = manifests.preflight(placed, revision, pinned, variant)
         assert preflight["spec"] == there.preflight
+
+
+def test_undo_goes_back_to_what_serves_and_not_to_what_was_rejected_since(begun):
+    world = begun("BlueGreen")
+    first = revision_of(world.spec)
+    world.change(1)
+    world.run()
+    serving = world.rollout.stable
+    for seed in (0, 2):  # once stable, asked for again and rejected; then another
+        bad, _ = world.change(seed)
+        world.bad.add(bad)
+        assert world.run()[-1] == "Rejected"
+    entries = world.history.values()
+    assert history.previous(entries, bad, serving).revision == serving
+    assert history.previous(entries, serving, serving).revision == first

@@ -122,8 +122,9 @@ def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision
         )
     rollout = status.get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
-    current = rollout.get("revision") or rejected or status.get("stableRevision")
-    wanted = history.previous(entries, current)
+    stable = status.get("stableRevision")
+    current = rollout.get("revision") or rejected or stable
+    wanted = history.previous(entries, current, serving=stable)
     if wanted is None:
         others = [entry.revision for entry in entries if entry.revision != current]
         known = f"say --to with one of {', '.join(others)}" if others else "there is no other"

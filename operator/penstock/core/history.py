@@ -95,10 +95,14 @@ def due(
     return None if entry == mine else entry
 
 
-def previous(known: Iterable[Revision], current: str | None) -> Revision | None:
-    """The latest revision that was stable and is not the current one: what `undo` goes back to."""
+def previous(
+    known: Iterable[Revision], current: str | None, serving: str | None = None
+) -> Revision | None:
+    """What `undo` goes back to: the revision that serves, or else the latest that was stable; not the
+    current one. A later number than the serving one's may be of a revision that was stable once and was
+    rejected when it was asked for again."""
     candidates = [each for each in known if each.was_stable and each.revision != current]
-    return max(candidates, key=lambda each: each.number, default=None)
+    return max(candidates, key=lambda each: (each.revision == serving, each.number), default=None)
 
 
 def stale(known: Iterable[Revision], in_use: Collection[str], limit: int) -> tuple[Revision, ...]:
