@@ -22,8 +22,8 @@ def preflight(**status: Any) -> ObservedPod:
     return ObservedPod.of({"metadata": METADATA, "status": {"phase": "Failed", **status}})
 
 
-def ended(code: int, message: str = "") -> list[dict[str, Any]]:
-    terminated = {"exitCode": code, "reason": "Error", "message": message}
+def ended(code: int, message: str = "", reason: str = "Error") -> list[dict[str, Any]]:
+    terminated = {"exitCode": code, "reason": reason, "message": message}
     return [{"name": "engine", "state": {"terminated": terminated}}]
 
 
@@ -39,6 +39,8 @@ GONE = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC
         {"reason": "NodeAffinity"},
         {"reason": "Terminated", "message": "node shutdown", "containerStatuses": ended(137)},
         {"conditions": [GONE], "containerStatuses": ended(137)},
+        {"containerStatuses": ended(137, reason="ContainerStatusUnknown")},
+        {"containerStatuses": ended(255, reason="Unknown")},
         {},
     ],
 )

@@ -24,6 +24,10 @@ from penstock.core.service import (
     ServiceSpec,
 )
 
+# Reasons, with an exit code of their own, for a container whose end was not seen: of the kubelet, and of
+# containerd after its node started anew.
+UNKNOWN_ENDS = ("ContainerStatusUnknown", "Unknown")
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
@@ -358,8 +362,10 @@ def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
     disrupted = conditions.get("DisruptionTarget", {})
     if disrupted.get("status") == "True":
         return f"{disrupted.get('reason', '')}: {disrupted.get('message', '')}"
-    is_ended = "exitCode" in engine.get("state", {}).get("terminated", {})
-    return "" if is_ended or reason else "its container never ended"
+    ended = engine.get("state", {}).get("terminated", {})
+    if ended.get("reason") in UNKNOWN_ENDS:
+        return f"{ended['reason']}: {ended.get('message') or 'nobody saw its container end'}"
+    return "" if "exitCode" in ended or reason else "its container never ended"
 
 
 def _ended_by(engine: Object) -> str:
