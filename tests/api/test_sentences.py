@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from penstock.adapters.kube import Kube
 from penstock.adapters.resources import INFERENCE_SERVICES
+from penstock.api.convert import InvalidService, to_core
 from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
 from penstock.errors import Rejected
 
@@ -59,3 +60,26 @@ async def test_labels_of_the_users_own_are_taken(kube: Kube, namespace: str) -> 
         INFERENCE_SERVICES, namespace, body | {"spec": spec_with({"template": template})}
     )
     assert made["spec"]["template"]["metadata"] == template["metadata"]
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        None,
+        "engine",
+        ["engine"],
+        [{"name": {}}],
+        [{"name": "engine", "$patch": "delete"}, {"name": "other", "image": "x"}],
+        [{"name": "engine", "image": ""}],
+        [{"name": "engine", "image": None}],
+    ],
+)
+def test_a_template_keeps_the_engine_in_its_pod(containers: Any) -> None:
+    """The schema leaves a pod's spec open."""
+    metadata = {
+        "name": "x", "namespace": "n", "uid": "u", "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    spec = spec_with({"template": {"spec": {"containers": containers}}})
+    with pytest.raises(InvalidService, match="must be a list that keeps the container engine"):
+        to_core({"metadata": metadata, "spec": spec})

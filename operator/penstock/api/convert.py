@@ -13,7 +13,8 @@ from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.quantity import parse_duration_s, parse_quantity
 from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec, Variable
 from penstock.core.rule import Objectives
-from penstock.core.service import ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.service import ENGINE_CONTAINER, ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.strategic_merge import is_keyed, merge
 
 # The parts of a spec that make its pods what they are: what a revision is.
 SHAPING = ("model", "engine", "resources", "drain", "template")
@@ -32,6 +33,7 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InvalidService(f"spec.{where}: {first['msg']}") from error
+    _require_engine(spec.template.spec)
     engine, cache, scaling = spec.engine, spec.engine.kv_cache, spec.scaling
     return ServiceSpec(
         namespace=metadata["namespace"],
@@ -69,6 +71,20 @@ def to_core(body: dict[str, Any]) -> ServiceSpec:
         template=spec.template.model_dump(exclude_defaults=True),
         variants=tuple(_variant(each, spec) for each in spec.variants),
         shape={name: body["spec"][name] for name in SHAPING if name in body["spec"]},
+    )
+
+
+def _require_engine(overrides: dict[str, Any]) -> None:
+    """Raises InvalidService where the template takes the engine out of its pod."""
+    made = merge({"containers": [{"name": ENGINE_CONTAINER, "image": "-"}]}, overrides)
+    containers = made.get("containers")
+    if is_keyed(containers, "name") and any(
+        each.get("name") == ENGINE_CONTAINER and each.get("image") for each in containers
+    ):
+        return
+    raise InvalidService(
+        f"spec.template.spec.containers must be a list that keeps the container {ENGINE_CONTAINER} "
+        "and its image"
     )
 
 

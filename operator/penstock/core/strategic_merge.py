@@ -30,9 +30,18 @@ def merge(base: Any, patch: Any, field: str = "") -> Any:
             else:
                 merged[name] = merge(base.get(name), value, name)
         return merged
-    if isinstance(base, list) and isinstance(patch, list) and field in _MERGE_KEYS:
-        return _merge_list(base, patch, _MERGE_KEYS[field])
+    key = _MERGE_KEYS.get(field, "")
+    if key and is_keyed(base, key) and is_keyed(patch, key):
+        return _merge_list(base, patch, key)
     return patch
+
+
+def is_keyed(value: Any, key: str) -> bool:
+    """Whether it is a list of objects that are told apart by this key. The schema of a pod template
+    leaves it open; what is no such list is for the API server to refuse."""
+    return isinstance(value, list) and all(
+        isinstance(item, dict) and isinstance(item.get(key), str | int | None) for item in value
+    )
 
 
 def _merge_list(base: list[Object], patch: list[Object], key: str) -> list[Object]:

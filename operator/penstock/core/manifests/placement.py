@@ -4,7 +4,7 @@ from copy import deepcopy
 
 from penstock.core.quantity import parse_quantity
 from penstock.core.service import ENGINE_CONTAINER, Object, ServiceSpec
-from penstock.core.strategic_merge import merge
+from penstock.core.strategic_merge import is_keyed, merge
 
 _DEVICE = "--device="
 
@@ -24,10 +24,12 @@ def place(
         if container["name"] == ENGINE_CONTAINER:
             values = {each["name"]: each for each in envs(spec)}
             env, args = container.get("env", []), container.get("args", [])
-            container["env"] = [values.get(each["name"], each) for each in env]
-            container["args"] = [
-                device_flag(spec) if arg.startswith(_DEVICE) else arg for arg in args
-            ]
+            if is_keyed(env, "name"):
+                container["env"] = [values.get(each.get("name"), each) for each in env]
+            if isinstance(args, list):
+                container["args"] = [
+                    device_flag(spec) if str(arg).startswith(_DEVICE) else arg for arg in args
+                ]
             if resources is not None:
                 container["resources"] = resources
     merged: Object = merge(placed, overrides)
