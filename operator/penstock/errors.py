@@ -3,7 +3,7 @@
 KubeError(Exception)
   Rejected      the request is wrong and stays wrong until its content changes
   NotFound      there is no such object
-  Conflict      the object is not the one that was read, or a quota was being changed
+  Conflict      the object has changed since it was read, or a quota changed at the same time
     AlreadyExists   there is an object of that name
   Transient     try again later; `delay_s` is the server's wish, if it has one
     Forbidden   rights, a quota or the namespace's pod security say no, as long as they stay so
@@ -23,7 +23,7 @@ class NotFound(KubeError):
 
 
 class Conflict(KubeError):
-    """The object, or a quota that counts it, has changed meanwhile."""
+    """The object, or a quota that counts it, changed meanwhile."""
 
 
 class AlreadyExists(Conflict):

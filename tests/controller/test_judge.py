@@ -384,6 +384,6 @@ async def test_a_past_that_cannot_be_kept_is_of_one_service_alone(world):
     bodies = {("default", "odd"): {"status": []}, KEY: world.body()}
     pasts = Pasts(lambda: bodies, world.counts, world.failures)
     for now_s in (0.0, 60.0):
-        pasts.look(now_s)
+        pasts.observe(now_s)
     assert pasts._pasts.keys() == {KEY}
     assert world.errors() == 2

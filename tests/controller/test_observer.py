@@ -53,12 +53,12 @@ async def test_who_obeys_what():
         pods = None
         scraper = Scraper(steady)
         observer = Observer(scraper, lambda: pods, Failures(CollectorRegistry()))
-        await observer.look([])
+        await observer.scrape([])
         assert observer.obeyed(KEY) is None
         pods = [ahead, ending, elsewhere, silent, dead]
-        await observer.look([])
+        await observer.scrape([])
         assert observer.obeyed(KEY) == {"ahead": 4, "ending": 3, "silent": None}
         pods = []
-        await observer.look([])
+        await observer.scrape([])
         assert observer.obeyed(KEY) == {}
         await scraper.close()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.core.conditions import Condition
-from penstock.core.status import as_objects, notable
+from penstock.core.status import as_objects, new_events
 
 OLD, NEW = "a" * 8, "b" * 8
 
@@ -42,7 +42,7 @@ def ready(status: str, reason: str, rolled_out: str = "Stable", stalled: str = "
     ],
 )
 def test_readiness(before: Any, after: Any, expected: Any) -> None:
-    assert notable(before, after, NEW) == expected
+    assert new_events(before, after, NEW) == expected
 
 
 def rollout(phase: str, reason: str = "because", rejected: str | None = None) -> Any:
@@ -78,7 +78,7 @@ def rollout(phase: str, reason: str = "because", rejected: str | None = None) ->
     ],
 )
 def test_rollouts(before: Any, after: Any, expected: Any) -> None:
-    assert notable(before, after, NEW) == expected
+    assert new_events(before, after, NEW) == expected
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_rollouts(before: Any, after: Any, expected: Any) -> None:
 )
 def test_replicas(had: int | None, desired: int, expected: Any) -> None:
     before = {"scaling": {"desired": had}} if had else {}
-    assert notable(before, {"scaling": {"desired": desired, "reason": "load"}}, NEW) == expected
+    assert new_events(before, {"scaling": {"desired": desired, "reason": "load"}}, NEW) == expected
 
 
 def test_no_decision_is_no_event() -> None:
-    assert notable({"scaling": {"desired": 3}}, {"scaling": None}, None) == []
+    assert new_events({"scaling": {"desired": 3}}, {"scaling": None}, None) == []
 
 
 def test_a_condition_keeps_the_moment_of_its_last_change_and_a_bounded_message() -> None:

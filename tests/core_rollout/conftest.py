@@ -14,7 +14,7 @@ from penstock.core.observed import (
     ObservedJob,
     ObservedPod,
 )
-from penstock.core.plan import Told, plan
+from penstock.core.plan import PlanInputs, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import LIMIT_S
@@ -138,7 +138,7 @@ class World:
         wanted = revision_of(self.spec)
         self.specs[wanted] = self.spec
         observed = self.look()
-        made = plan(self.spec, observed, self.image, self.now_s, self._told())
+        made = plan(self.spec, observed, self.image, self.now_s, self._plan_inputs())
         self.check(made)
         budget = iter(range(writes))
 
@@ -171,7 +171,7 @@ class World:
             self.told[made.generation] = made.shares
         return made
 
-    def _told(self):
+    def _plan_inputs(self):
         under_way = self.rollout is not None and self.rollout.phase in (
             "Judging", "Paused", "Growing",
         )  # fmt: skip
@@ -179,7 +179,7 @@ class World:
         verdict = self.verdict if under_way else None
         if self.rollout is not None and self.rollout.phase == "Shadowing":
             verdict = self.shown
-        return Told(self.desired, verdict, self.command, obeyed, self.by_variant)
+        return PlanInputs(self.desired, verdict, self.command, obeyed, self.by_variant)
 
     def follow(self):
         """Gateways hear of the traffic."""

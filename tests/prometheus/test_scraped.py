@@ -165,7 +165,7 @@ async def test_the_engine_itself_is_heard_first(prometheus, engine, scraper):
     observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
 
     async def look(address):
-        seen = (await observer.look([target(address)]))["default", "chat"]
+        seen = (await observer.scrape([target(address)]))["default", "chat"]
         return seen.pods[0].reading, seen.second_hand
 
     await prometheus.until("up == 1")
@@ -191,7 +191,7 @@ async def test_when_both_are_silent(prometheus, scraper):
     observer = Observer(scraper, list, Failures(CollectorRegistry()), scraped(prometheus))
     prometheus.process.send_signal(signal.SIGSTOP)
     try:
-        (seen,) = (await observer.look([target(NOBODY)])).values()
+        (seen,) = (await observer.scrape([target(NOBODY)])).values()
     finally:
         prometheus.process.send_signal(signal.SIGCONT)
     (missing,) = seen.missing

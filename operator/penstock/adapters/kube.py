@@ -32,14 +32,14 @@ Object = dict[str, Any]
 
 STANDARD_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 REQUEST_TIMEOUT_S = 15.0
-# A write that has less time than this is not begun.
+# A write with less time left than this is not started.
 MIN_WRITE_S = 1.0
 # The server ends a watch after this; a connection that died silently is noticed a little later.
 WATCH_TIMEOUT_S = 240
 
 
 async def load_configuration(kubeconfig: Path | None = None) -> client.Configuration:
-    """Credentials: the given kubeconfig, else KUBECONFIG, else the pod's own, else ~/.kube/config.
+    """Load credentials: the given kubeconfig, else KUBECONFIG, the pod's own, or ~/.kube/config.
 
     In a pod the token is read anew every minute, so a rotated one is picked up. Raises KubeError.
     """
@@ -68,7 +68,7 @@ async def connect(kubeconfig: Path | None = None, *, user_agent: str = "penstock
 
 
 def current_namespace() -> str:
-    """The namespace that goes with the credentials of `load_configuration`, as kubectl has it."""
+    """The default namespace of the credentials that `load_configuration` finds, as in kubectl."""
     account = _pod_account()
     if account is not None:
         with contextlib.suppress(OSError):
@@ -82,7 +82,7 @@ def current_namespace() -> str:
 
 
 def _pod_account() -> Path | None:
-    """The folder of the pod's own credentials; None outside of a pod, and where KUBECONFIG is set."""
+    """Folder of the pod's service account; None outside of a pod and if KUBECONFIG is set."""
     if os.environ.get("KUBECONFIG"):
         return None
     folder = Path(os.environ.get("PENSTOCK_SERVICE_ACCOUNT_DIR", STANDARD_SERVICE_ACCOUNT_DIR))
@@ -92,8 +92,9 @@ def _pod_account() -> Path | None:
 class Kube:
     """Requests to one API server. Every method raises from `penstock.errors`.
 
-    write_time_s: for how long from now this process may write, asked before each write. A write gets
-    no more than that, here and at the API server; with too little left it is Transient. None: forever.
+    write_time_s: returns for how long this process may still write, before each write. That limits the
+    write's time-out, here and at the API server. With too little left it raises Transient. None: no
+    limit.
     """
 
     def __init__(
@@ -262,7 +263,7 @@ class Kube:
             timeout_s = min(timeout_s, self._write_time_s())
             if timeout_s < MIN_WRITE_S:
                 raise Transient("another replica may lead by now")
-            # The API server gives up as well: a write that waits in it must not land later.
+            # The API server must give up too: a write that is queued there must not be applied later.
             query = {**query, "timeout": f"{timeout_s:.3f}s"}
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
@@ -299,7 +300,7 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 def _field(text: str, name: str) -> str:
-    """Reads one field of the API server's error Status; empty where it has none."""
+    """One field of the API server's error Status; empty without it."""
     try:
         return str(json.loads(text)[name])
     except (ValueError, KeyError, TypeError):

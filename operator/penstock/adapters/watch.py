@@ -75,7 +75,7 @@ class Mirror:
                 logger.warning("watching %s: %s", self._resource.plural, error)
             except KubeError as error:
                 logger.warning("watching %s: %s", self._resource.plural, error)
-            except Exception:  # whatever it is, a store that stops to follow is wrong for ever
+            except Exception:  # a mirror that stopped would be stale for ever
                 logger.exception("watching %s", self._resource.plural)
             if self._is_followed:
                 pause_s = FIRST_RETRY_S

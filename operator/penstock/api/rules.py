@@ -71,7 +71,7 @@ class Obeys:
 
 
 def positive_duration(field: str, example: str) -> Obeys:
-    """Validation of a duration that must not be zero."""
+    """Validation of a duration above zero. field: for the message."""
     return Obeys(
         matches(DURATION_PATTERN, f"{field} must be a duration such as {example}"),
         Rule(

@@ -16,8 +16,8 @@ def _least_together(spec: Any) -> bool:
     return bool(least <= spec.scaling.max_replicas)
 
 
-def _are_told_from_controls(spec: Any) -> bool:
-    """Deployments are named REVISION-COHORT-VARIANT, and "" is a cohort too."""
+def _have_unambiguous_names(spec: Any) -> bool:
+    """Whether Deployment names are unique: REVISION-COHORT-VARIANT, where a cohort may be ""."""
     names = {each.name for each in spec.variants}
     return not any(f"{CONTROL}-{name}" in names for name in names)
 
@@ -35,7 +35,7 @@ RULES = (
     ),
     Rule(
         "self.variants.all(each, self.variants.all(other, other.name != 'control-' + each.name))",
-        _are_told_from_controls,
+        _have_unambiguous_names,
         "of two spec.variants, one must not be called control- and the name of the other: the control "
         "of a canary is; give it another name",
     ),

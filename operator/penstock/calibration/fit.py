@@ -57,7 +57,7 @@ def fit(samples: Sequence[Sample]) -> Fit:
 
     Relative to what is foretold, in rounds: relative to what was measured, what happened to be short
     counts for more, and means are missed by twice the square of the relative noise.
-    A sample without a duration is left out: its tokens reached a busy client all at once.
+    A sample without a duration is skipped: its tokens reached a busy client all at once.
     Raises ValueError when the samples do not tell an iteration's time.
     """
     samples = [sample for sample in samples if sample.time_s > 0]

@@ -104,7 +104,7 @@ def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:
 
 
 def _resource(text: str) -> tuple[str, str]:
-    """`nvidia.com/gpu=8` -> its parts. Raises BadParameter."""
+    """Parse `nvidia.com/gpu=8` into name and amount. Raises BadParameter."""
     name, _, amount = text.partition("=")
     with contextlib.suppress(ValueError):
         if name and parse_quantity(amount) >= 0:
@@ -116,7 +116,7 @@ def _resource(text: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _reported() -> Iterator[None]:
-    """Ends the command with exit code 1 and the text of what a cluster cannot do."""
+    """Print an expected error of the block and exit with code 1."""
     try:
         yield
     except (clusters.ClusterError, BuildFailed, KubeError) as error:

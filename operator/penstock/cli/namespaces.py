@@ -1,4 +1,4 @@
-"""The options that say where a service and the operator are."""
+"""Options for the namespaces of a service and of the operator."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The check of an option that names a file to write."""
+"""Check of options that name an output file."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import typer
 
 
 def writable(path: Path | None) -> Path | None:
-    """A file that can be written when the work is done. Raises BadParameter before it is begun."""
+    """Check before the work starts that the file can be written. Raises BadParameter."""
     if path is None or str(path) == "-":
         return path
     if path.is_dir():

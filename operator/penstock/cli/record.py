@@ -1,4 +1,4 @@
-"""`penstock record`: what a service's scaler sees and decides, written down to be replayed."""
+"""`penstock record`: writes a service's scaling observations and decisions to a file for replay."""
 
 import asyncio
 from contextlib import ExitStack, aclosing
@@ -15,7 +15,7 @@ from penstock.cli.output_file import writable
 from penstock.core.quantity import parse_duration_s
 from penstock.errors import KubeError
 
-# For the first decision, and for what is slow on the way.
+# Time-out beyond the requested duration, for the first decision and slow connections.
 MARGIN_S = 30.0
 
 LEASE = "penstock-operator"
@@ -52,7 +52,7 @@ async def _write(operator_namespace: str, name: str, wanted_s: float, output: Pa
         with ExitStack() as files:
             file = None
             async for line in lines:
-                # Opened at the first line: without an operator an earlier recording stays as it is.
+                # Opened at the first line, so that without an operator an existing file is kept.
                 file = file or files.enter_context(output.open("wb"))
                 file.write(line + b"\n")
                 written += 1

@@ -1,4 +1,4 @@
-"""The revisions of a service: show them, go back to one, or make another of the same spec."""
+"""Shows the revisions of a service, rolls back to one, or restarts its pods."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,7 +16,7 @@ from penstock.core.timestamps import timestamp
 from penstock.errors import Conflict
 
 MANAGER = "penstock-cli"
-# The operator writes to the status meanwhile, and each write is another version of the object.
+# Tries of a patch: the operator's status writes change the resource version meanwhile.
 ATTEMPTS = 5
 
 
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 async def show(kube: Kube, namespace: str, service: str) -> bool:
-    """Prints a table, latest first."""
+    """Print the history as a table, latest first."""
     body = await kube.get(INFERENCE_SERVICES, namespace, service)
     status = body.get("status", {})
     rollout = status.get("rollout") or {}
@@ -46,9 +46,11 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
 
 
 async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watch: bool) -> bool:
+    """Patch the spec back to an earlier revision. Returns whether its rollout succeeded."""
+
     async def steps(body: Object) -> tuple[list[Object], str]:
         wanted = _previous(body, await _revisions(kube, namespace, body), to)
-        steps = history.way_back(body["spec"], wanted.shape, SHAPING)
+        steps = history.rollback_patch(body["spec"], wanted.shape, SHAPING)
         return steps, f"the spec is that of revision {wanted.revision} again"
 
     await _patch(kube, namespace, service, steps)
@@ -56,11 +58,13 @@ async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watc
 
 
 async def restart(kube: Kube, namespace: str, service: str, *, watch: bool) -> bool:
+    """Patch the spec so that all pods are replaced. Returns whether the rollout succeeded."""
+
     async def steps(body: Object) -> tuple[list[Object], str]:
         _require_calm(body)
         strategy = body["spec"].get("rollout", {}).get("strategy", "Rolling")
         said = f"its pods will be replaced ({strategy}) by pods of the operator's current image"
-        return history.restart(body["spec"], timestamp(wall())), said
+        return history.restart_patch(body["spec"], timestamp(wall())), said
 
     await _patch(kube, namespace, service, steps)
     return not watch or await follow(kube, namespace, service, watch=True)
@@ -72,14 +76,15 @@ async def _patch(
     service: str,
     steps: Callable[[Object], Awaitable[tuple[list[Object], str]]],
 ) -> None:
-    """Patches the service that `steps` has seen, or none: a change in between would be lost."""
+    """Patch the service, only in the version that `steps` was computed from. Raises Refused if it
+    changes each time."""
     for _ in range(ATTEMPTS):
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
         patch, said = await steps(body)
         metadata = body["metadata"]
         seen = [
             {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-            # Told a version, the API server answers with a conflict if there is a later one.
+            # With a resource version the API server answers 409 if there is a later one.
             {
                 "op": "replace",
                 "path": "/metadata/resourceVersion",
@@ -96,8 +101,8 @@ async def _patch(
 
 
 def _require_calm(body: Object) -> None:
-    """Raises Refused in the middle of a rollout: a restart would take the unfinished revision back. Of a
-    service that never served there is nothing to take back."""
+    """Raise Refused during a rollout, which a restart would abandon; but not before the first one's
+    end."""
     status = body.get("status", {})
     rollout = status.get("rollout") or {}
     if rollout.get("revision") and status.get("stableRevision"):
@@ -133,7 +138,7 @@ def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision
 
 
 async def _revisions(kube: Kube, namespace: str, body: Object) -> list[Revision]:
-    """Latest first."""
+    """The service's history, latest first."""
     name, uid = body["metadata"]["name"], body["metadata"]["uid"]
     found, _ = await kube.list(
         CONTROLLER_REVISIONS, namespace, labelSelector=f"{SERVICE_LABEL}={name}"

@@ -18,7 +18,7 @@ from penstock.errors import Forbidden, Transient
 console = Console(highlight=False, markup=False)
 
 POLL_S = 1.0
-# For how long a watch outlasts an API server that does not answer: the restart of one takes less.
+# How long a watch retries while the API server does not answer; its restart takes less.
 RETRY_FOR_S = 60.0
 CALM = ("Stable", "Rejected")
 
@@ -54,7 +54,7 @@ async def follow(
 
 
 async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float) -> Object:
-    """The service, as soon as the API server answers. Raises KubeError."""
+    """Read the service, with retries while the API server does not answer. Raises KubeError."""
     deadline_s = monotonic() + retry_for_s
     has_failed = False
     while True:
@@ -70,7 +70,7 @@ async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float)
 
 
 def _has_ended(body: Object) -> bool:
-    """As far as the spec and the last command are known to the operator."""
+    """Whether the rollout has ended and the operator knows the current spec and the last command."""
     said = body.get("status", {})
     rollout = said.get("rollout") or {}
     given = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)

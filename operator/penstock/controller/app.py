@@ -43,9 +43,12 @@ RESYNC_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """identity: this replica's name in the Lease. engine_image: what engine pods run.
-    namespace: where the Lease is, and the gateways are. metrics_hosts: that canaries' metrics may be
-    asked of. prometheus: who is asked for engines that cannot be read."""
+    """Settings of the operator process.
+
+    identity: this replica's name in the Lease. engine_image: of engine pods. namespace: of the Lease
+    and the gateways. metrics_hosts: servers that canaries' metrics may be queried from. prometheus:
+    fallback for engines that cannot be scraped.
+    """
 
     identity: str
     engine_image: str
@@ -57,11 +60,11 @@ class Settings:
 
 
 class LeadershipLost(Exception):
-    """This replica may not act any more; the process ends and comes back as a standby."""
+    """This replica may not act any more; the process ends and restarts as a standby."""
 
 
 async def run(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT. Raises LeadershipLost, or what ended the watches."""
+    """Run the operator until SIGTERM or SIGINT. Raises LeadershipLost, or the error of a watch."""
     stop = asyncio.Event()
     stop_on_signals(stop)
     configuration = await load_configuration()
@@ -114,7 +117,7 @@ async def _stop_leading() -> None:
 
 
 class Leader:
-    """What only one replica does."""
+    """The work that only the leading replica does."""
 
     def __init__(
         self,
@@ -176,11 +179,11 @@ class Leader:
         self._queue = WorkQueue(self._reconcile, health.failures)
 
     async def watch_over(self) -> None:
-        """Raises what ended `lead`; the election itself does not look at its task."""
+        """Raise the error that ended `lead`, as the election does not check its own task."""
         await self._ended
 
     async def lead(self) -> None:
-        """Kopf, the scaler, the judge and the resync, until one of them ends."""
+        """Run the watches, the scaler, the judge and the resync until one of them ends."""
         logger.info("leading")
         self._leading = asyncio.current_task()
         self._health.leading.set(1)
@@ -235,7 +238,7 @@ class Leader:
         self._queue.add(service)
 
     def _registry(self) -> kopf.OperatorRegistry:
-        """Events in, keys out: handlers decide nothing."""
+        """Kopf handlers that only record changed services and queue their keys."""
         registry = kopf.OperatorRegistry()
 
         @kopf.on.login(registry=registry)
@@ -263,7 +266,7 @@ class Leader:
 
 
 async def connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
-    """The same credentials as ours, as Kopf wants them; asked again when they are refused."""
+    """The operator's credentials in Kopf's format. Kopf calls this again when they are refused."""
     await configuration.auth_settings()  # reads a rotated token
     scheme, _, token = configuration.api_key.get("BearerToken", "").partition(" ")
     return kopf.ConnectionInfo(

@@ -1,4 +1,4 @@
-"""Deployments and pods of all services, as the API server has them."""
+"""Mirrors the Deployments and pods of all services."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,8 +10,11 @@ from penstock.core.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 
 class Children:
-    """changed: told the service of each child that comes, changes or goes, whether a watch said so or a
-    list after it broke."""
+    """Deployments and pods of all services.
+
+    changed: called with the service of each child that is added, changed or deleted, whether that
+    was seen by a watch or by a new list after the watch broke.
+    """
 
     def __init__(self, kube: Kube, changed: Callable[[Key], None]) -> None:
         self._changed = changed
@@ -25,7 +28,7 @@ class Children:
             group.create_task(self._pods.run())
 
     def known(self) -> tuple[list[Object], list[Object]]:
-        """Deployments and pods; none before both are known."""
+        """All Deployments and pods; empty until both kinds have been listed."""
         if not (self._deployments.synced.is_set() and self._pods.synced.is_set()):
             return [], []
         return list(self._deployments), list(self._pods)
@@ -34,7 +37,7 @@ class Children:
         services: dict[Key, Key] = {}
 
         def changed(key: Key) -> None:
-            # A child that was deleted is not in the mirror any more.
+            # A deleted child is no longer in the mirror: `services` remembers whose it was.
             child = mirror.get(key)
             service = services.pop(key, None)
             if child is not None:

@@ -22,12 +22,13 @@ class Failures:
 
     @contextmanager
     def contained(self, loop: str, subject: str = "") -> Iterator[None]:
-        """Ends the block at an error. subject: the service or namespace that it happened to."""
+        """Log and count an error of the block instead of raising it. subject: service or namespace."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, the other services go on
             self.report(loop, subject, error)
 
     def report(self, loop: str, subject: str, error: Exception) -> None:
+        """Log and count an error."""
         self._count.labels(loop).inc()
         logger.error("unexpected error in the %s loop: %s", loop, subject, exc_info=error)

@@ -1,4 +1,4 @@
-"""What the scaler looks at, from the API server's objects as they are known here."""
+"""Scale targets and gateway pods, built from mirrored Kubernetes objects."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,11 +21,13 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
-    """What takes the traffic of one service. provisioned: replicas that are asked for, of each of the
-    spec's variants in by_variant, where it has some. pods: each
-    with its host:port. reported: what the status says already. beside: pods of a rollout that are
-    read for faults alone: nobody scales by them. waiting: variants with pods that no node has room
-    for."""
+    """The engines of one service that the scaler observes.
+
+    provisioned: requested replicas; by_variant: the same for each variant, if the spec has any.
+    pods: serving traffic, each with its host:port. reported: the scaling report in the status.
+    beside: pods of a rollout that are scraped for faults only, not for scaling. waiting: variants
+    with pods that cannot be scheduled.
+    """
 
     service: ServiceSpec
     provisioned: int
@@ -42,7 +44,7 @@ class ScaleTarget:
 
 @dataclass(frozen=True, slots=True)
 class GatewayPod:
-    """is_ready: and not on its way out, so that it must answer. address: host:port."""
+    """A gateway to scrape. is_ready: and not terminating, so it must answer. address: host:port."""
 
     name: str
     address: str
@@ -55,7 +57,7 @@ def scale_targets(
     pods: Iterable[Object],
     failures: Failures,
 ) -> list[ScaleTarget]:
-    """Services with traffic whose replicas Penstock decides, and any with a rollout under way."""
+    """Targets for services whose replicas Penstock decides and for services with a rollout."""
     by_key, deployments_by_key = by_service(pods), by_service(deployments)
     targets = []
     for key, body in services.items():
@@ -67,7 +69,7 @@ def scale_targets(
 
 
 def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
-    """Children of services, by the namespace and the name of the service."""
+    """Children grouped by the namespace and name of their service."""
     found: dict[Key, list[Object]] = {}
     for child in children:
         metadata = child["metadata"]
@@ -79,7 +81,7 @@ def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
 def children_of(
     body: Object, deployments: Iterable[Object], pods: Iterable[Object]
 ) -> tuple[list[ObservedDeployment], tuple[ObservedPod, ...]]:
-    """Filters children by owner: those of this service, not of a deleted one of its name."""
+    """Children owned by this service, not by a deleted service of the same name."""
     metadata = body["metadata"]
     uid, since = metadata["uid"], metadata["creationTimestamp"]
     own = [ObservedDeployment.of(each) for each in deployments if owner_uid(each) == uid]
@@ -130,7 +132,7 @@ def _waiting(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
 
 
 def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
-    """What the pods of all services have."""
+    """Accelerators held by the pods of all services, by quota pool."""
     held: Counter[Pool] = Counter()
     for target in targets:
         placed = target.service.placed
@@ -141,7 +143,7 @@ def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
 
 
 def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
-    """Those that have an address, and at least began."""
+    """Gateways among these pods that run and have an address."""
     found = []
     for body in bodies:
         pod = ObservedPod.of(body)

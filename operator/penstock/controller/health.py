@@ -10,13 +10,12 @@ from penstock.adapters.clock import monotonic
 from penstock.controller import recorder as recordings
 from penstock.controller.failures import Failures
 
-# Kopf ends a silent watch after 70 s and begins another; a leader that hears nothing for longer
-# has lost its ears.
+# A process whose event loop has not run for this long is reported as stuck.
 MAX_LAG_S = 20.0
 
 
 class Health:
-    """What the probes ask. Standbys are ready: they are there to take over."""
+    """Health, readiness and metrics endpoints. Standbys are ready too: they can take over."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -33,7 +32,7 @@ class Health:
         self._beat_s = monotonic()
 
     async def beat(self) -> None:
-        """Until cancelled: prove that the event loop turns."""
+        """Record until cancelled that the event loop runs."""
         while True:
             self._beat_s = monotonic()
             await asyncio.sleep(1)

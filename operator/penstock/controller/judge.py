@@ -1,6 +1,6 @@
-"""The judge at work: every ten seconds a block of evidence on each canary, and what it says of it.
+"""Judges canaries: adds a block of evidence every ten seconds and derives the verdict.
 
-Faults that need no statistics are looked for in between, as often as engines and gateways are read.
+Faults that need no statistics are checked in between, as often as engines and gateways are scraped.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ SHADOWED: Phase = "Shadowing"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The last word on one canary, with evidence and the user's metrics as the status has them."""
+    """The latest verdict on one canary, with evidence and user metrics in the status's format."""
 
     deployment: str
     verdict: Verdict
@@ -57,9 +57,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A service whose canary is judged, as it is just now. deployment: the uid of the canary's.
-    revision: the canary's. stable: the one that it is compared with. is_shadowed: all that reaches
-    the canary is copies."""
+    """A service whose canary is judged, in its current state. deployment: uid of the canary's
+    Deployment. revision: the canary's. stable: the revision that it is compared with. is_shadowed:
+    whether the canary gets only copies of requests."""
 
     service: ServiceSpec
     deployment: str
@@ -71,7 +71,7 @@ class Case:
 
     @property
     def names(self) -> dict[str, str]:
-        """What the queries of metrics may name."""
+        """Values of the placeholders in metric queries."""
         return {
             "namespace": self.service.namespace,
             "service": self.service.name,
@@ -82,8 +82,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """of_copies: all that reaches the canary is copies. before: what gateways had counted at the last
-    look, at_s. is_kept: False where the name of the record is somebody else's."""
+    """A trial under way. of_copies: whether the canary gets only copies of requests. before: the
+    gateways' counts at the last evaluation, at_s. is_kept: False if the name of its ConfigMap belongs
+    to somebody else."""
 
     trial: Trial
     of_copies: bool
@@ -93,7 +94,7 @@ class _Open:
 
 
 class Sight(Protocol):
-    """What was seen of services and their engines; the Observer's."""
+    """The Observer's results that the judge reads."""
 
     def arms(self, key: Key) -> Arms: ...
 
@@ -103,8 +104,8 @@ class Sight(Protocol):
 
 
 class Judge:
-    """services: all there are. cases: what is to be judged. changed: is called when there is
-    something new to be said."""
+    """Judges every canary until its rollout ends. services: all services. cases: canaries to judge.
+    changed: called when a verdict or its evidence changed."""
 
     def __init__(
         self,
@@ -128,39 +129,39 @@ class Judge:
         self._said: dict[Key, Judgement] = {}
 
     def judgement(self, key: Key, deployment: str) -> Judgement | None:
-        """What was last said of the canary with the Deployment of this uid."""
+        """The last judgement of the canary whose Deployment has this uid."""
         said = self._said.get(key)
         return said if said is not None and said.deployment == deployment else None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Tick until cancelled."""
         while True:
             with self._failures.contained("judge"):
                 await self.tick(monotonic())
             await asyncio.sleep(LOOK_S)
 
     async def tick(self, now_s: float) -> None:
-        self._pasts.look(now_s)
+        self._pasts.observe(now_s)
         cases = {case.service.key: case for case in self._cases()}
         self._open = {key: each for key, each in self._open.items() if key in cases}
         self._said = {key: each for key, each in self._said.items() if key in cases}
-        await asyncio.gather(*(self._judge_or_say(*each, now_s) for each in cases.items()))
+        await asyncio.gather(*(self._evaluate_logged(*each, now_s) for each in cases.items()))
 
-    async def _judge_or_say(self, key: Key, case: Case, now_s: float) -> None:
+    async def _evaluate_logged(self, key: Key, case: Case, now_s: float) -> None:
         with self._failures.contained("judge", "/".join(key)):
             try:
-                await self._look(key, case, now_s)
+                await self._evaluate(key, case, now_s)
             except KubeError as error:
                 logger.warning("%s/%s: not judged: %s", *key, error)
 
-    async def _look(self, key: Key, case: Case, now_s: float) -> None:
+    async def _evaluate(self, key: Key, case: Case, now_s: float) -> None:
         arms = self._sight.arms(key)
         begun = self._open.get(key)
         if begun is None or not _is_of(begun, case):
             self._open[key] = await self._begin(case, arms, now_s)
             return
         block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
-        # A loop that comes a little late must not make blocks of twelve seconds.
+        # Half a tick of tolerance: otherwise a slightly late loop would make blocks of twelve seconds.
         has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
         if not has_ended and _fault(begun, block) is None:
             return
@@ -168,7 +169,7 @@ class Judge:
             trial, judgement = _of_copies(case, begun.trial, block)
         else:
             trial, judgement = await self._of_requests(case, begun.trial, block)
-        # Kept before it is acted on: the next operator must not know less than this one said.
+        # Stored before the judgement is used, so that a restarted operator has all of its evidence.
         if begun.is_kept:
             record = TRIAL.config_map(case.service, to_record(trial))
             await self._kube.apply(record, manager=MANAGER)
@@ -199,13 +200,13 @@ class Judge:
         return trial, said
 
     def _faults(self, case: Case) -> Faults:
-        """A prompt that makes stable overflow as well is not the canary's fault."""
+        """The canary's faults. If stable has NaN logits too, a prompt may cause them: none count."""
         is_shared = self._sight.corrupted(case.sides.control) > 0
         corrupted = 0 if is_shared else self._sight.corrupted(case.sides.canary)
         return replace(case.faults, nan_outputs=corrupted)
 
     async def _begin(self, case: Case, arms: Arms, now_s: float) -> _Open:
-        """As it was kept, or a new one."""
+        """Continue the trial stored in its ConfigMap, or begin a new one."""
         service = case.service
         history = self._pasts.history(service.key, case.stable)
         fresh = Trial.begin(service.rollout.canary, case.deployment, history)
@@ -221,18 +222,18 @@ class Judge:
 
 
 def _is_of(begun: _Open, case: Case) -> bool:
-    """Copies and requests are not counted into one block."""
+    """Whether the open trial is this canary's, with the same kind of traffic: copies or requests."""
     return begun.trial.deployment == case.deployment and begun.of_copies == case.is_shadowed
 
 
 def _fault(begun: _Open, block: Block) -> str | None:
-    """Why the canary has to go at once; of a block that has not ended, too."""
+    """Why the canary must be aborted at once, even within a block; None: it need not."""
     trial = begun.trial
     return shadow_fault(trial.shadow, block) if begun.of_copies else fault(trial.state, block)
 
 
 def _of_copies(case: Case, before: Trial, block: Block) -> tuple[Trial, Judgement]:
-    # A spec that lost its shadow meanwhile asks for no more copies.
+    # If `shadow` was removed from the spec meanwhile, no more copies are needed.
     spec = case.service.rollout.canary.shadow or ShadowSpec(duration_s=0.0)
     verdict, shadow = look(spec, before.shadow, block)
     return replace(before, shadow=shadow), Judgement(case.deployment, verdict, ())
@@ -244,7 +245,7 @@ def cases_of(
     pods: Iterable[Object],
     failures: Failures,
 ) -> list[Case]:
-    """The canaries among these services, from the API server's objects as they are known here."""
+    """Canaries to judge, from mirrored Kubernetes objects."""
     pods_of, deployments_of = by_service(pods), by_service(deployments)
     cases = []
     for key, body in services.items():
@@ -255,7 +256,7 @@ def cases_of(
 
 
 def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[Case]:
-    """The case of a service; empty where its spec is unreadable or its canary has no Deployment."""
+    """The service's canary as a list of one; empty if the spec is invalid or it has no Deployment."""
     status = body["status"]
     revision, stable = status.get("candidateRevision", ""), status.get("stableRevision", "")
     try:

@@ -1,4 +1,4 @@
-"""The leader's Lease, by the client library's election."""
+"""The Lease of leader election, for the client library's LeaderElection."""
 
 import asyncio
 import logging
@@ -15,16 +15,17 @@ from penstock.controller.failures import Failures
 
 logger = logging.getLogger(__name__)
 
-# A leader that dies silently is followed after at most lease + retry = 12 s.
+# When a leader dies silently, another takes over after at most lease + retry = 12 s.
 LEASE_S, RENEW_DEADLINE_S, RETRY_S = 10, 7, 2
-# A get and an update that begin just before the renew deadline end before the Lease does.
+# A get and an update that start just before the renew deadline end before the Lease expires.
 REQUEST_TIMEOUT_S = 1.5
-# Writes end this long before the Lease does: for the last of one that the API server gives up.
+# Writes must end this long before the Lease expires, as the API server may apply a write slightly
+# after its time-out.
 SAFETY_S = 1.0
 
 
 class Lease(LeaseLock):
-    """LeaseLock that a silent or absent API server cannot hold up, and that can be given back."""
+    """LeaseLock with request time-outs and a release."""
 
     def __init__(
         self, name: str, namespace: str, identity: str, api: client.ApiClient, failures: Failures
@@ -34,7 +35,7 @@ class Lease(LeaseLock):
         self._renewed_s = -math.inf
 
     def remaining_s(self) -> float:
-        """For how long nobody else can have it yet; a process that stood still finds it over."""
+        """Seconds during which no other replica can hold the Lease; below 0 after a long pause."""
         return self._renewed_s + LEASE_S - SAFETY_S - monotonic()
 
     async def get(
@@ -45,14 +46,14 @@ class Lease(LeaseLock):
                 return await super().get(name, namespace)
         except (aiohttp.ClientError, TimeoutError) as error:
             return False, ApiException(reason=f"the API server cannot be reached: {error!r}")
-        except Exception as error:  # noqa: BLE001 - asked again; when that fails too, nobody leads
+        except Exception as error:  # noqa: BLE001 - the election retries until its deadline
             self._failures.report("lease", f"{namespace}/{name}", error)
             return False, ApiException(reason=f"the Lease cannot be read: {error!r}")
 
     async def create(
         self, name: str, namespace: str, election_record: LeaderElectionRecord
     ) -> bool:
-        """As the library's, which passes pretty=True, which its client refuses."""
+        """Create the Lease. The library's version passes pretty=True, which its client refuses."""
         body = client.V1Lease(
             metadata=client.V1ObjectMeta(name=name), spec=self.update_lease(election_record)
         )
@@ -83,7 +84,7 @@ class Lease(LeaseLock):
         return is_ours
 
     async def release(self) -> None:
-        """Give the Lease back, if it is ours: another replica need not wait until it runs out."""
+        """Give up the Lease if this replica holds it, so that another need not wait for its expiry."""
         has_read, _ = await self.get(self.name, self.namespace)
         lease = self.lease_reference
         if not has_read or lease is None or lease.spec is None:

@@ -1,4 +1,4 @@
-"""One look at every service: its engines and the gateways, all at the same time."""
+"""Scrapes all engines and gateways concurrently, once per tick."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,8 +19,8 @@ Key = tuple[str, str]
 
 
 class Observer:
-    """gateways: the pods of the gateway as the API server has them; None while that is not known.
-    scraped: who is asked for engines that cannot be read."""
+    """Scrapes engines and gateways. gateways: the gateway's pods; None until they have been listed.
+    scraped: Prometheus as a fallback for engines that cannot be scraped."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Observer:
         self._direct_s: dict[str, float] = {}
         self._answers: dict[str, Feed | Missing] | None = None
 
-    async def look(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
+    async def scrape(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
         targets = list(targets)
         missing, views, beside = await asyncio.gather(
             self._gateways_or_missing(),
@@ -72,21 +72,21 @@ class Observer:
         }
 
     def arms(self, key: Key) -> Arms:
-        """What gateways counted of each engine of a service, as of the last look."""
+        """The gateways' counts for each engine of a service at the last scrape."""
         return self._gateways.arms.get("/".join(key), {})
 
     def counts(self, key: Key) -> Counts | None:
-        """Requests to engines of a service that ended, and those that failed, since this process
-        began to look; None where no gateway tells."""
+        """Requests to a service's engines that ended and that failed since this process started;
+        None if no gateway knows the service."""
         reading = self._reading(key)
         return Counts(reading.ended + reading.failed, reading.failed) if reading else None
 
     def corrupted(self, pods: Iterable[str]) -> int:
-        """Requests whose logits were not numbers, on engines "namespace/name", at the last look."""
+        """Requests with NaN logits on engines "namespace/name", as of the last scrape."""
         return sum(self._corrupted.get(pod, 0) for pod in pods)
 
     def obeyed(self, key: Key) -> Obeyed | None:
-        """What traffic of a service each gateway obeyed at the last look; None before the first."""
+        """The traffic split that each gateway applied at the last scrape; None before the first."""
         if self._answers is None:
             return None
         service = "/".join(key)
@@ -102,7 +102,7 @@ class Observer:
     async def _engines_of(
         self, key: Key, pods: Sequence[tuple[PodView, str]]
     ) -> tuple[PodView, ...]:
-        """Scrapes a service's engines. After an unexpected error all of them count as unread."""
+        """Scrape a service's engines. After an unexpected error all readings are Missing."""
         views = tuple(
             replace(view, reading=Missing(view.name, "it could not be read"))
             if view.phase == "Ready"
@@ -138,8 +138,8 @@ class Observer:
         )
 
     def _second(self, namespace: str, view: PodView, told: EngineReading | Missing) -> PodView:
-        """With what Prometheus tells, unless it is older than what the engine said itself: counters
-        do not go back."""
+        """The pod with Prometheus's reading, unless that is older than the last direct one: counters
+        must not go back."""
         direct = view.reading
         assert isinstance(direct, Missing)
         if isinstance(told, Missing):
@@ -149,13 +149,13 @@ class Observer:
         return replace(view, reading=told)
 
     async def _read_gateways(self) -> Missing | None:
-        """Add what gateways counted. Missing when one that should answer does not."""
+        """Scrape the gateways and add up their counts. Missing if a ready gateway does not answer."""
         bodies = self._pods()
         if bodies is None:
             return Missing("gateway", "its pods are not known yet")
         pods = gateway_pods(bodies)
         feeds = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
-        # One that is not ready may still have clients: if it answers, its word counts.
+        # A gateway that is not ready may still have clients: if it answers, its counts are used.
         self._answers = {
             pod.name: feeds[pod.name]
             for pod in pods

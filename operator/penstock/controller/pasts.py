@@ -1,4 +1,4 @@
-"""The last hour of every service that has no rollout under way, for the judge of the next one."""
+"""Baseline error counts of every service over the last hour, for the judge of its next canary."""
 
 from collections.abc import Callable, Mapping
 
@@ -13,8 +13,8 @@ Key = tuple[str, str]
 
 
 class Pasts:
-    """services: all there are. counts: requests and errors of a service since the operator began,
-    as gateways count them; None of one that they do not know."""
+    """Baselines of all services. counts: requests and errors of a service since the operator started;
+    None if no gateway knows the service."""
 
     def __init__(
         self,
@@ -28,16 +28,17 @@ class Pasts:
         self._pasts: dict[Key, Past] = {}
         self._paused: set[Key] = set()
 
-    def look(self, now_s: float) -> None:
-        """now_s: on a clock that never goes back. A rollout's own errors are not stable's."""
+    def observe(self, now_s: float) -> None:
+        """Add the counts of services without a rollout: a canary's errors are not stable's. now_s:
+        monotonic clock."""
         services = self._services()
         self._pasts = {key: past for key, past in self._pasts.items() if key in services}
         self._paused &= services.keys()
         for key, body in services.items():
             with self._failures.contained("judge", "/".join(key)):
-                self._look_at(key, body.get("status", {}), now_s)
+                self._observe_service(key, body.get("status", {}), now_s)
 
-    def _look_at(self, key: Key, status: Object, now_s: float) -> None:
+    def _observe_service(self, key: Key, status: Object, now_s: float) -> None:
         total = self._counts(key)
         if (status.get("rollout") or {}).get("phase") not in CALM:
             self._paused.add(key)

@@ -1,4 +1,4 @@
-"""Keys to reconcile: each at most once at a time, again when it changed meanwhile."""
+"""Work queue of the reconciler: runs a key once at a time, and again if it changed meanwhile."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,15 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 30.0
-# A change that comes sooner than this after an error waits for it. It doubles with each error in a
-# row: a refusal that is worded anew each time changes the status, and that is a change.
+# Minimum pause after an error, even if the key changes; doubled with each error in a row. An error
+# message that differs each time changes the status, which would trigger the next run at once.
 FIRST_REST_S, LAST_REST_S = 0.1, 5.0
 
 
 class WorkQueue:
-    """Calls `handle(key)` for each added key; it says in how many seconds it wants to be called again.
+    """Calls `handle(key)` for each added key, and again after as many seconds as it returns.
 
-    An error is retried with growing, jittered pauses, whatever kind of error it is.
+    Any error is retried with exponential, jittered back-off.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class WorkQueue:
         self._slots = asyncio.Semaphore(workers)
 
     def add(self, key: Key) -> None:
-        """Soon; once more after the run in progress, if there is one. A change ends a pause."""
+        """Handle the key soon, or once more after the run in progress. Ends its back-off."""
         self._dirty.add(key)
         if key in self._pauses:
             self._pauses[key].set()
@@ -74,13 +74,13 @@ class WorkQueue:
         except KubeError as error:
             logger.warning("%s/%s: %s: %s", *key, type(error).__name__, error)
             return error
-        except Exception as error:  # noqa: BLE001 - tried again, as the others are
+        except Exception as error:  # noqa: BLE001 - retried like any other
             self._failures.report("reconcile", "/".join(key), error)
             return error
         return None
 
     def _set_alarm(self, key: Key, after_s: float | None) -> None:
-        """Only the last one counts."""
+        """Replace the key's alarm."""
         if key in self._alarms:
             self._alarms.pop(key).cancel()
         if after_s is not None:

@@ -1,4 +1,4 @@
-"""One service: read what is there, plan, write, say how it stands."""
+"""Reconciles one service: reads its objects, plans, writes, and updates the status."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -35,12 +35,12 @@ from penstock.core.observed import (
     owner_uid,
     pods_of,
 )
-from penstock.core.plan import Plan, Told, plan
+from penstock.core.plan import Plan, PlanInputs, plan
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import Obeyed
 from penstock.core.rollout.state import RolloutState
-from penstock.core.rollout.wake import sooner
+from penstock.core.rollout.wake import earlier_s
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import (
     REVISION_LABEL,
@@ -70,17 +70,17 @@ SCALER_MANAGER = "penstock-scaler"
 
 @dataclass(slots=True)
 class _Outcome:
-    """Results of one plan's writes. refusals: by revision. error: raised once the status is written,
-    so that the plan is tried again."""
+    """Results of one plan's writes. refusals: (reason, message) by revision. error: raised after the
+    status is written, so that the plan is tried again."""
 
     refusals: dict[str, tuple[str, str]] = field(default_factory=dict)
     error: KubeError | None = None
 
 
 class Reconciler:
-    """Makes the cluster agree with one service at a time. Keeps nothing it could not read again.
+    """Brings the objects of one service in line with its spec. All its state can be read again.
 
-    gone: told of a service that is there no more, though no watch may have said so.
+    gone: called with a service that no longer exists, in case no watch reported it.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class Reconciler:
         self._refused = Refusals()
 
     async def reconcile(self, key: Key) -> float | None:
-        """Seconds until it has to be called again though nothing changes; None: it need not.
+        """Reconcile once. Returns in how many seconds to do so again without a change; None: never.
 
-        Raises from `penstock.errors`; calling it again is always right.
+        Idempotent. Raises from `penstock.errors`.
         """
         known = self._services().get(key)
         try:
@@ -136,14 +136,14 @@ class Reconciler:
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(before)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
         said = self._judgement(key, canary.uid) if canary else None
-        told = self._told(key, body, scaling, said)
-        if _is_resumed(told, observed):
+        inputs = self._plan_inputs(key, body, scaling, said)
+        if _is_resumed(inputs, observed):
             self._refused.forget(spec.uid)
         outcome = await self._bring_up(
-            spec, plan(spec, observed, self._image, now_s, told), observed.leftovers
+            spec, plan(spec, observed, self._image, now_s, inputs), observed.leftovers
         )
         observed = replace(observed, refusals=outcome.refusals)
-        planned = plan(spec, observed, self._image, now_s, told)
+        planned = plan(spec, observed, self._image, now_s, inputs)
         await self._adjust(spec, planned, outcome)
         after = statuses.render(
             spec, observed, planned, scaling, before, now,
@@ -154,13 +154,13 @@ class Reconciler:
             raise outcome.error  # it may be allowed later
         if not is_written:
             return 0.0
-        return sooner(planned.wake_s, self._refused.expiry_s(spec.uid, monotonic()))
+        return earlier_s(planned.wake_s, self._refused.expiry_s(spec.uid, monotonic()))
 
-    def _told(
+    def _plan_inputs(
         self, key: Key, body: Object, scaling: ScalingReport | None, said: Judgement | None
-    ) -> Told:
+    ) -> PlanInputs:
         annotations = body["metadata"].get("annotations", {})
-        return Told(
+        return PlanInputs(
             desired=scaling.desired if scaling else None,
             verdict=said.verdict if said else None,
             command=commands.read(annotations.get(commands.ANNOTATION)),
@@ -169,7 +169,7 @@ class Reconciler:
         )
 
     async def _observe(self, body: Object, spec: ServiceSpec, now_s: float) -> Observed:
-        """Read from the API server, not from a cache: a stale list must never delete or scale."""
+        """Read the service's objects. Not from a cache: a stale list must never delete or scale."""
         status = body.get("status", {})
         rollout = RolloutState.of(status, now_s)
         leftovers: set[tuple[str, str]] = set()
@@ -205,15 +205,15 @@ class Reconciler:
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
     ) -> list[Object]:
-        """Its children of one kind; adds those of a deleted service of its name to `leftovers`. An
-        orphan is neither: applying it adopts it."""
+        """The service's children of one kind. Children of a deleted service of the same name are added
+        to `leftovers`. A child without an owner is neither; applying it adopts it."""
         found, _ = await self._kube.list(resource, spec.namespace, labelSelector=_selector(spec))
         foreign = [child for child in found if owner_uid(child) not in (None, spec.uid)]
         leftovers |= {(child["kind"], child["metadata"]["name"]) for child in foreign}
         return [child for child in found if owner_uid(child) == spec.uid]
 
     def _name_taken_by(self, mine: Object, spec: ServiceSpec) -> str | None:
-        """The older service of the namespace that serves the same name."""
+        """Name of the older service in the namespace with the same served name; None without one."""
         for (namespace, name), body in self._services().items():
             if namespace != spec.namespace or name == spec.name:
                 continue
@@ -226,8 +226,11 @@ class Reconciler:
     async def _bring_up(
         self, spec: ServiceSpec, planned: Plan, leftovers: Collection[tuple[str, str]]
     ) -> _Outcome:
-        """Make what is to be there, in order. A refusal of one revision's object stops no other's.
-        What is left of a deleted service is waited for: to apply it would be to adopt its pods."""
+        """Apply and create the plan's objects in order. A refused object stops only its own revision.
+
+        An object that a deleted service of the same name left is not overwritten, as that would adopt
+        its pods: the write is tried again later.
+        """
         for line in planned.details:
             logger.info("%s/%s: %s", spec.namespace, spec.name, line)
         outcome = _Outcome()
@@ -253,7 +256,7 @@ class Reconciler:
         return outcome
 
     async def _write(self, spec: ServiceSpec, body: Object) -> tuple[str, str] | None:
-        """Writes one object. Returns (reason, message) if it is invalid. Raises KubeError."""
+        """Write one object. Returns (reason, message) if it is invalid. Raises KubeError."""
         if known := self._refused.get(spec.uid, body, monotonic()):
             return known
         try:
@@ -261,10 +264,11 @@ class Reconciler:
                 await self._kube.create(PODS, spec.namespace, body)
             else:
                 await self._kube.apply(body, manager=OPERATOR_MANAGER)
-        except AlreadyExists:  # an earlier attempt made it
+        except AlreadyExists:  # an earlier attempt created it
             return None
         except Rejected as error:
-            if body["kind"] == "ControllerRevision":  # of a service of the name that is going
+            # A ControllerRevision is invalid only while a deleted service's one of its name is there.
+            if body["kind"] == "ControllerRevision":
                 text = f"the revision is not remembered yet: {error}"
                 raise _NotYet(text) from error
             refusal = conditions.rejected(body["kind"], str(error))
@@ -274,8 +278,8 @@ class Reconciler:
         return None
 
     async def _adjust(self, spec: ServiceSpec, planned: Plan, outcome: _Outcome) -> None:
-        """Set the numbers of replicas, and delete what is not to be there. What is refused stops
-        nothing else, and is tried again after the status is written."""
+        """Scale Deployments and delete objects. A refused write stops no other; it is tried again
+        after the status is written."""
         for scale in planned.scale:
             try:
                 await self._kube.scale(
@@ -294,7 +298,8 @@ class Reconciler:
     async def _write_status(
         self, key: Key, body: Object, before: Object, after: Object, revision: str | None
     ) -> bool:
-        """Whether the status says so now. revision: the spec's, None where that cannot be read."""
+        """Write the status if it changed. Returns False if the service changed meanwhile. revision:
+        the spec's, None if the spec is invalid."""
         changed = {
             name: value
             for name, value in after.items()
@@ -302,8 +307,8 @@ class Reconciler:
         }
         if not changed:
             return True
-        # The uid in the patch refuses a service that was deleted and made again meanwhile, and the
-        # version one that changed: what is said of it, and by whom, may be out of date.
+        # With the uid and the resource version the patch fails if the service was replaced or changed
+        # meanwhile: then this status may be out of date.
         read = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
         patch = {"metadata": read, "status": changed}
         try:
@@ -312,26 +317,26 @@ class Reconciler:
             )
         except (NotFound, Conflict):
             return False
-        for kind, reason, message in statuses.notable(before, after, revision):
+        for kind, reason, message in statuses.new_events(before, after, revision):
             await self._events.post(body, kind, reason, message)
         return True
 
 
 class _NotYet(Transient):
-    """An object that others of its revision need cannot be written yet."""
+    """An object cannot be written yet, and neither can the others of its revision."""
 
 
 def _require_new(body: Object, leftovers: Collection[tuple[str, str]]) -> None:
-    """Raises _NotYet."""
+    """Raise _NotYet if an object of a deleted service has this object's name."""
     kind, name = body["kind"], body["metadata"]["name"]
     if (kind, name) in leftovers:
         raise _NotYet(f"the {kind} {name} of a deleted service of the same name is still there")
 
 
-def _is_resumed(told: Told, observed: Observed) -> bool:
-    """Whether a person says just now that a revision is to be tried again."""
+def _is_resumed(inputs: PlanInputs, observed: Observed) -> bool:
+    """Whether there is a new `resume` command."""
     read = observed.rollout.command if observed.rollout else ""
-    command = told.command
+    command = inputs.command
     return command is not None and command.action == "resume" and command.text != read
 
 

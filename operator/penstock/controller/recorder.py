@@ -1,6 +1,6 @@
-"""Decisions as they are made, streamed to whoever asks: `penstock record` and `penstock explain`.
+"""Streams scaling decisions as they are made, for `penstock record` and `penstock explain`.
 
-Nothing is kept: a stream begins with all that the rule remembers, so a recording needs no past.
+Nothing is stored: a stream begins with the full state of the rule, so it can be replayed by itself.
 """
 
 import asyncio
@@ -18,18 +18,21 @@ Key = tuple[str, str]
 
 PATH = "/recording/{namespace}/{name}"
 MAX_LISTENERS = 8
-# A tick comes every two seconds, and later while the API server or the engines answer slowly.
+# How long to wait for the first decision. There is one every two seconds, but fewer while the API
+# server or the engines answer slowly.
 FIRST_TICK_S = 25.0
-# Ticks that may wait for a slow listener. One that is slower is cut: a gap could not be replayed.
+# Ticks buffered for a slow listener. Beyond that it is disconnected: a gap could not be replayed.
 MAX_BEHIND = 16
 
 
 class Recorder:
+    """Fans ticks out to the listeners of each service."""
+
     def __init__(self) -> None:
         self._listeners: dict[Key, set[asyncio.Queue[Tick | None]]] = {}
 
     def tell(self, key: Key, tick: Tick) -> None:
-        """None is the end of a queue."""
+        """Send a tick to the service's listeners. None in a queue ends it."""
         for queue in list(self._listeners.get(key, ())):
             if queue.qsize() < MAX_BEHIND:
                 queue.put_nowait(tick)
@@ -49,7 +52,7 @@ class Recorder:
                 del self._listeners[key]
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Lines of JSON from the next decision on, until the client leaves."""
+        """Answer with lines of JSON, from the next decision until the client disconnects."""
         key = request.match_info["namespace"], request.match_info["name"]
         if sum(map(len, self._listeners.values())) >= MAX_LISTENERS:
             return web.Response(status=503, text="too many recordings are made at once")

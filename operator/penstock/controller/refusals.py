@@ -1,4 +1,4 @@
-"""Objects that the API server refused lately, so that the same body is not sent with every reconcile."""
+"""Remembers objects that the API server refused, so that not every reconcile sends them again."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.core.service import Object
 
-# A webhook or a policy may allow the same body later. Seconds.
+# How long a body is not sent again. A webhook or a policy may allow it later.
 REFUSED_FOR_S = 120.0
 
 
@@ -17,26 +17,27 @@ class _Entry:
 
 
 class Refusals:
-    """Refusals by service and body. A body that differs in anything is not known here."""
+    """Recent refusals by service and exact body."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str], _Entry] = {}
 
     def get(self, uid: str, body: Object, now_s: float) -> tuple[str, str] | None:
-        """(reason, message) while a refusal of this body counts. uid: of the service."""
+        """(reason, message) of a recent refusal of this body, or None. uid: of the service."""
         entry = self._entries.get((uid, _digest(body)))
         return entry.refusal if entry is not None and now_s < entry.until_s else None
 
     def add(self, uid: str, body: Object, refusal: tuple[str, str], now_s: float) -> None:
+        """Remember a refusal for REFUSED_FOR_S."""
         self._entries = {key: e for key, e in self._entries.items() if now_s < e.until_s}
         self._entries[uid, _digest(body)] = _Entry(refusal, now_s + REFUSED_FOR_S)
 
     def forget(self, uid: str) -> None:
-        """Whatever was refused of this service is sent again."""
+        """Forget the service's refusals: its objects are sent again."""
         self._entries = {key: entry for key, entry in self._entries.items() if key[0] != uid}
 
     def expiry_s(self, uid: str, now_s: float) -> float | None:
-        """Seconds until the first of a service's refusals ends; None where there is none."""
+        """Seconds until the first of the service's refusals expires; None without any."""
         ends = [e.until_s - now_s for (owner, _), e in self._entries.items() if owner == uid]
         return min((each for each in ends if each > 0), default=None)
 

@@ -1,4 +1,4 @@
-"""The scaling loop: look, decide, remember the last word; whoever plans the service acts on it."""
+"""The scaling loop: observes all services, decides, and keeps a report for the reconciler."""
 
 import asyncio
 import logging
@@ -23,15 +23,15 @@ from penstock.errors import KubeError
 logger = logging.getLogger(__name__)
 
 TICK_S = 2.0
-# Ticks without metrics before the status says so: a scrape lost now and then is no news.
+# Ticks without metrics before the status says so: a single lost scrape is not worth a status write.
 NEWS_AFTER_TICKS = 5
 
 
 class Scaler:
-    """Decides for every target every two seconds; `changed` is called when the report changes.
+    """Decides on every target every two seconds. changed: called when a report changes.
 
-    Services with objectives are sized for them; the others follow their KV caches and queues. Where
-    a quota does not suffice for all, they share it.
+    Services with objectives are sized for them; the others scale by KV cache use and queue length.
+    Services share a quota that does not suffice for all.
     """
 
     def __init__(
@@ -58,11 +58,12 @@ class Scaler:
         self._unreadable: tuple[str, ...] = ()
 
     def report(self, key: Key, uid: str) -> ScalingReport | None:
-        """uid: of the service; nothing is said of a deleted one of the same name."""
+        """The last report on a service. uid: of the service, so that one of the same name that was
+        deleted does not count."""
         return self._reports.get(key) if self._uids.get(key) == uid else None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Tick until cancelled."""
         while True:
             started_s = monotonic()
             with self._failures.contained("scaler"):
@@ -70,7 +71,7 @@ class Scaler:
             await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
 
     async def tick(self) -> None:
-        """One look at all, and a decision on each."""
+        """Observe all targets and decide on each."""
         looked_at = self._targets()
         targets = [target for target in looked_at if target.is_scaled]
         uids = {target.service.key: target.service.uid for target in targets}
@@ -81,10 +82,10 @@ class Scaler:
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
         self._shortages = {k: v for k, v in self._shortages.items() if k in alive}
         self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
-        seen = await self._observer.look([self._as_seen(target) for target in looked_at])
+        seen = await self._observer.scrape([self._as_seen(target) for target in looked_at])
         limits = self._limits(targets)
         decisions = await asyncio.gather(
-            *(self._decided(t, seen[t.service.key], limits) for t in targets)
+            *(self._decide_logged(t, seen[t.service.key], limits) for t in targets)
         )
         by_namespace: dict[str, list[tuple[ScaleTarget, Decision]]] = {}
         for target, decision in zip(targets, decisions, strict=True):
@@ -105,13 +106,13 @@ class Scaler:
     def _grant(
         self, made: Sequence[tuple[ScaleTarget, Decision]], limits: Mapping[Pool, int]
     ) -> None:
-        """A quota belongs to a namespace, so the services of one share it among themselves."""
+        """Share the quotas among the services of one namespace, and remember the granted decisions."""
         granted = quotas.within([(target.service, decision) for target, decision in made], limits)
         for (target, _), decision in zip(made, granted, strict=True):
             with self._failures.contained("scaler", "/".join(target.service.key)):
                 self._remember(target, decision)
 
-    async def _decided(
+    async def _decide_logged(
         self, target: ScaleTarget, seen: Observation, limits: Mapping[Pool, int]
     ) -> Decision | None:
         with self._failures.contained("scaler", "/".join(target.service.key)):
@@ -137,8 +138,8 @@ class Scaler:
         return decision
 
     def _as_seen(self, target: ScaleTarget) -> ScaleTarget:
-        """With what the last decision asked for: in Shadow that is not what is there, and a rollout has
-        pods on top of it."""
+        """The target with the last decision as its provisioned replicas. The Deployments differ from
+        it in mode Shadow and during a rollout."""
         last = self._reports.get(target.service.key) or target.reported
         if last is None:
             return target
@@ -150,12 +151,12 @@ class Scaler:
         return replace(target, provisioned=sum(asked.values()), by_variant=asked)
 
     def _remember(self, target: ScaleTarget, decision: Decision) -> None:
-        """Keep the last report while it says the same, so that a calm service is not written to."""
+        """Replace the last report only if something changed, so that the status is rarely written."""
         key = target.service.key
         last = self._reports.get(key) or target.reported
         blind = 0 if decision.valid else self._blind_ticks.get(key, 0) + 1
         self._blind_ticks[key] = blind
-        # Whoever a quota holds back wants to know it, at the same number too.
+        # Being held back by a quota is reported even if the number of replicas stays the same.
         was_held = last is not None and last.reason_code == quotas.OVER_BUDGET
         is_held = decision.code == quotas.OVER_BUDGET
         numbers = (decision.desired, decision.by_variant)

@@ -1,4 +1,4 @@
-"""The sizing rule at work: its state of each service, what is kept of it, who listens to it."""
+"""Runs the sizing rule: holds its state for each service, and stores, restores and records it."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
@@ -20,6 +20,8 @@ NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
 class Sizer:
+    """Sizes services with objectives."""
+
     def __init__(self, memory: Memory, recorder: Recorder, failures: Failures) -> None:
         self._memory = memory
         self._failures = failures
@@ -27,20 +29,20 @@ class Sizer:
         self._states: dict[Key, tuple[str, SizingState]] = {}  # with the service's uid
 
     def only(self, alive: Collection[Key]) -> None:
-        """Forget other services."""
+        """Forget all services but these."""
         self._states = {key: state for key, state in self._states.items() if key in alive}
         self._memory.only(alive)
 
     async def decide(
         self, service: ServiceSpec, seen: Observation, most: Mapping[str, int] = NO_LIMITS
     ) -> Decision:
-        """most: replicas of variants that quotas leave room for. Raises KubeError when what was learned
-        cannot be read yet."""
+        """Decide on one service. most: replicas by variant that the quotas allow. Raises KubeError if
+        the learned state cannot be read yet."""
         settings = settings_of(service, most)
         state = await self._state(service, settings.rule, seen.now_s)
         decision, after = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
         self._states[service.key] = (service.uid, after)
-        # A decision that cannot be recorded or remembered counts all the same.
+        # The decision stands even if it cannot be recorded or the learned state cannot be stored.
         with self._failures.contained("recorder", "/".join(service.key)):
             self._recorder.tell(service.key, Tick(settings, state, seen, decision))
         with self._failures.contained("memory", "/".join(service.key)):
@@ -58,7 +60,7 @@ class Sizer:
 
 
 def settings_of(service: ServiceSpec, most: Mapping[str, int] = NO_LIMITS) -> Settings:
-    """Of a service with objectives."""
+    """Settings of the sizing rule for a service with objectives. most: as in `decide`."""
     scaling = service.scaling
     assert scaling.objectives is not None
     rule = Sizing(

@@ -1,8 +1,8 @@
-"""Which object has a name that several claim: the oldest, and within one second the first by name."""
+"""Decides which of several objects gets a name that all claim: the oldest, then the first by name."""
 
 from penstock.core.service import Object
 
 
 def claim_order(metadata: Object) -> tuple[str, str, str]:
-    """Sorts the winner first. Times of the API server sort as text: RFC 3339 in UTC, to the second."""
+    """Sort key; the winner comes first. Kubernetes times (RFC 3339 in UTC) sort as text."""
     return str(metadata["creationTimestamp"]), str(metadata["namespace"]), str(metadata["name"])

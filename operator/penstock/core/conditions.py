@@ -1,4 +1,4 @@
-"""How a service stands: conditions with reasons, from what is there."""
+"""Status conditions of a service, with reasons."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,8 +57,8 @@ def conditions(
     scaling: ScalingReport | None,
     gates: Sequence[Object] = (),
 ) -> tuple[Condition, ...]:
-    """In the order of cause and effect; Ready says the first that does not hold. gates: of a canary,
-    as the status has them."""
+    """All conditions, in the order of cause and effect; Ready reports the first that does not hold.
+    gates: metric gates of a canary, in the status's format."""
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
     tree = (
         _spec_valid(spec, observed),
@@ -173,14 +173,14 @@ def _rolled_out(plan: Plan) -> Condition:
 
 
 def _is_rejected(plan: Plan) -> bool:
-    """Whether the revision that the spec asks for was."""
+    """Whether the revision that the spec asks for was rejected."""
     state = plan.rollout
     rejected = state.rejected if state.phase == "Rejected" else None
     return rejected is not None and rejected.revision == plan.revision
 
 
 def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
-    """Only where there are some: a canary waits for those that cannot be read."""
+    """MetricsReadable, if the canary has metric gates: it waits for metrics that cannot be read."""
     metrics = [gate for gate in gates if gate["kind"] == "Metric"]
     unread = [f"{m['name']}: {m['message']}" for m in metrics if m["state"] == "Unreadable"]
     if unread:
@@ -195,7 +195,7 @@ def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
 def _stalled(
     tree: tuple[Condition, ...], observed: Observed, plan: Plan, revision: str
 ) -> Condition:
-    """Whether it takes a change of the spec to go on: what Flux and Argo CD call a failure."""
+    """Stalled: only a change of the spec can help. Flux and Argo CD report it as a failure."""
     preflight = observed.preflight(revision)
     verdict = verdict_of(preflight) if preflight else None
     is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)

@@ -68,7 +68,7 @@ class Place:
         return self._ahead_tokens / self._load.pace.prefill_tokens_per_s
 
     def began(self, now: float) -> None:
-        """Its first token came, of an answer that is no error: that shows how fast the engine is."""
+        """Update the engine's prefill speed: the first token of an answer without error arrived."""
         load = self._load
         load.pace = load.pace.after_first_token(self._ahead_tokens, now - self._sent_s)
         self.computed()

@@ -1,4 +1,4 @@
-"""The revisions of a service, as ControllerRevisions keep them."""
+"""Revision history of a service, stored in ControllerRevisions."""
 
 import json
 from collections.abc import Collection, Iterable
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from penstock.core.service import ENGINE_CONTAINER, GROUP, REVISION_LABEL, Object
 from penstock.core.strategic_merge import merge
 
-# On a ControllerRevision: its pods, in JSON. `data` cannot be changed, so pods that are adopted later
-# have no place in it.
+# On a ControllerRevision: its pods, in JSON. Not in `data`, which is immutable: pods may be adopted
+# after the ControllerRevision was created.
 PODS_ANNOTATION = f"{GROUP}/pods"
 # On a ControllerRevision: "true" once the revision had all of the traffic.
 STABLE_ANNOTATION = f"{GROUP}/was-stable"
@@ -16,9 +16,10 @@ STABLE_ANNOTATION = f"{GROUP}/was-stable"
 
 @dataclass(frozen=True, slots=True)
 class PinnedPods:
-    """The pods of a revision as it was made: another version of Penstock changes neither.
+    """Pod template and preflight of a revision, recorded when it was created.
 
-    serve: the pod template of its Deployments, before cohort and variant. preflight: the pod's spec.
+    An upgrade of Penstock changes neither, so it restarts no engine. serve: the pod template of its
+    Deployments, before cohort and variant. preflight: the preflight pod's spec.
     """
 
     serve: Object
@@ -26,7 +27,7 @@ class PinnedPods:
 
     @classmethod
     def of(cls, text: str | None) -> "PinnedPods | None":
-        """Parses the recorded pods; None where there are none, or none that can be read."""
+        """Parse the recorded pods; None if there are none or they are invalid."""
         try:
             said = json.loads(text or "")
             pods = cls(said["serve"], said["preflight"])
@@ -39,15 +40,16 @@ class PinnedPods:
 
     @property
     def image(self) -> str:
-        """The engine's."""
+        """The engine container's image."""
         containers = self.serve["spec"]["containers"]
         return str(next(c["image"] for c in containers if c["name"] == ENGINE_CONTAINER))
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """number: higher is later. shape: the parts of the spec that make its pods. pods: None where an
-    earlier version of Penstock recorded none. was_stable: it had all of the traffic once."""
+    """A revision in the history. number: higher is later. shape: the parts of the spec that determine
+    its pods. pods: None if an earlier version of Penstock created it. was_stable: whether it ever had
+    all of the traffic."""
 
     name: str
     uid: str
@@ -72,7 +74,7 @@ class Revision:
         )
 
 
-def due(
+def updated_entry(
     known: Collection[Revision],
     revision: str,
     shape: Object,
@@ -81,10 +83,10 @@ def due(
     is_latest: bool,
     is_stable: bool,
 ) -> Revision | None:
-    """The entry to write; None when it is there as it should be.
+    """The revision's history entry to write; None if it is up to date.
 
-    is_latest: the spec asks for it, so that its number has to be the highest. A revision that comes back
-    keeps its shape: what it was made of is not changed afterwards.
+    is_latest: the spec asks for this revision, so its number must be the highest. A revision that the
+    spec returns to keeps its shape.
     """
     last = max((each.number for each in known), default=0)
     mine = next((each for each in known if each.revision == revision), None)
@@ -98,20 +100,26 @@ def due(
 def previous(
     known: Iterable[Revision], current: str | None, serving: str | None = None
 ) -> Revision | None:
-    """What `undo` goes back to: the revision that serves, or else the latest that was stable; not the
-    current one. A later number than the serving one's may be of a revision that was stable once and was
-    rejected when it was asked for again."""
+    """The revision that `undo` rolls back to: the serving one, else the latest that was stable.
+
+    Never the current one. A higher number than the serving revision's does not mean newer: it may be
+    of a once stable revision that was rejected when the spec returned to it.
+    """
     candidates = [each for each in known if each.was_stable and each.revision != current]
     return max(candidates, key=lambda each: (each.revision == serving, each.number), default=None)
 
 
-def stale(known: Iterable[Revision], in_use: Collection[str], limit: int) -> tuple[Revision, ...]:
-    """The oldest of those that are not in use, beyond `limit`. The one that `undo` goes back to is the
-    last to go: any number of rejected revisions may have come after it."""
-    candidates = [each for each in known if each.revision not in in_use]
-    way_back = previous(candidates, None)
-    spare = sorted(candidates, key=lambda each: (each == way_back, each.number))
-    return tuple(spare[: max(0, len(spare) - limit)])
+def beyond_limit(
+    known: Iterable[Revision], in_use: Collection[str], limit: int
+) -> tuple[Revision, ...]:
+    """Revisions to delete so that `limit` unused ones stay: the oldest first.
+
+    The one that `undo` rolls back to is deleted last, as any number of rejected ones may be newer.
+    """
+    unused = [each for each in known if each.revision not in in_use]
+    undo_target = previous(unused, None)
+    unused.sort(key=lambda each: (each == undo_target, each.number))
+    return tuple(unused[: max(0, len(unused) - limit)])
 
 
 def changes(before: Object, after: Object) -> tuple[str, ...]:
@@ -126,7 +134,7 @@ def changes(before: Object, after: Object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def way_back(spec: Object, shape: Object, shaping: Collection[str]) -> list[Object]:
+def rollback_patch(spec: Object, shape: Object, shaping: Collection[str]) -> list[Object]:
     """A JSON patch that gives a spec this shape and leaves the rest of it as it is."""
     patch: list[Object] = []
     for name in shaping:
@@ -137,12 +145,12 @@ def way_back(spec: Object, shape: Object, shaping: Collection[str]) -> list[Obje
     return patch
 
 
-# That `kubectl rollout restart` uses: other tools show it, and GitOps leaves it alone.
+# The annotation of `kubectl rollout restart`: other tools display it, and GitOps tools ignore it.
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
 
 
-def restart(spec: Object, at: str) -> list[Object]:
-    """A JSON patch that makes a new revision of a spec and changes nothing else about its pods."""
+def restart_patch(spec: Object, at: str) -> list[Object]:
+    """JSON patch that makes a new revision by an annotation, and changes nothing else of its pods."""
     annotations = {"metadata": {"annotations": {RESTARTED_AT: at}}}
     template = merge(spec.get("template", {}), annotations)
     return [{"op": "add", "path": "/spec/template", "value": template}]

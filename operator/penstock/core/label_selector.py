@@ -1,4 +1,4 @@
-"""Label selectors of Kubernetes, evaluated."""
+"""Evaluates Kubernetes label selectors."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from penstock.core.service import Object
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
-    """Matches labels as a PodDisruptionBudget does: an empty selector is every pod, None no pod."""
+    """Whether a PodDisruptionBudget's selector matches: an empty one every pod, None no pod."""
     if selector is None:
         return False
     wanted = selector.get("matchLabels") or {}

@@ -35,8 +35,8 @@ class ObservedPod:
     itself.
 
     created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
-    restarts: of its container. is_out_of_memory: it was killed for memory, now or last. owner: the uid
-    of what made it. lost: why its node gave it up, whatever it would have come to; empty otherwise.
+    restarts: of its container. is_out_of_memory: whether its last end was an OOM kill. owner: uid of
+    its controller. lost: why it failed without fault of its own, such as an eviction; else empty.
     """
 
     name: str
@@ -111,7 +111,7 @@ class ObservedDeployment:
     ready: int
     is_ending: bool
     body: Object
-    trouble: tuple[str, str] | None = None  # why its pods cannot even be made
+    trouble: tuple[str, str] | None = None  # why its pods cannot be created: reason, message
     cohort: str = ""
     variant: str = ""
     created_at: str = ""  # as the API server writes times
@@ -122,7 +122,7 @@ class ObservedDeployment:
 
     @property
     def template_hash(self) -> str:
-        """Hash of the pod template that was applied last; empty where an earlier version applied it."""
+        """Hash of the pod template applied last; empty if an earlier Penstock applied it."""
         return str(self.body["metadata"].get("annotations", {}).get(TEMPLATE_HASH, ""))
 
     @classmethod
@@ -179,8 +179,11 @@ class ObservedJob:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBudget:
-    """The PodDisruptionBudget of a service's engines. foreign: the name of somebody else's that covers
-    them, or has the name of ours; empty where there is none. A pod of two cannot be evicted at all."""
+    """PodDisruptionBudgets of a service's engines. ours: Penstock's. foreign: the name of another that
+    selects the engines or has our name; else empty.
+
+    Both at once would be harmful: a pod that two budgets select cannot be evicted at all.
+    """
 
     ours: Object | None = None
     foreign: str = ""
@@ -189,7 +192,8 @@ class ObservedBudget:
     def of(
         cls, budgets: Iterable[Object], name: str, uid: str, pods: Collection[Object]
     ) -> "ObservedBudget":
-        """budgets: all of the namespace. name, uid: of ours, and of the service. pods: its engines."""
+        """Find both among the budgets of the namespace. name: of ours. uid: of the service. pods: its
+        engines."""
         ours, foreign = None, ""
         for body in budgets:
             metadata, selector = body["metadata"], body.get("spec", {}).get("selector")
@@ -203,7 +207,7 @@ class ObservedBudget:
 
 
 def owner_uid(child: Object) -> str | None:
-    """The uid of the controlling owner; None for an orphan."""
+    """Uid of the controlling owner; None for an orphan."""
     owners = child["metadata"].get("ownerReferences", [])
     return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
@@ -213,9 +217,10 @@ def pods_of(
 ) -> tuple[ObservedPod, ...]:
     """The pods of a service, without those of a deleted service of the same name.
 
-    deployments: its own. uid, since: of the service, and when it was created. A pod's owner is a
-    ReplicaSet, which nobody reads here; but no pod is older than its Deployment, and none of a Deployment
-    that is gone was made in the second in which the service was.
+    deployments: the service's. uid, since: the service's, and when it was created. Pods are owned by
+    ReplicaSets, which the operator does not read, so ages decide: no pod is older than its Deployment,
+    and a pod without a Deployment counts only if it was created after the second of the service's
+    creation.
     """
     made = {(each.side, each.variant): each.created_at for each in deployments}
 
@@ -246,10 +251,10 @@ class Observed:
     stable_spec: ServiceSpec | None = None
     # Another service of the namespace, and older, that serves the same name.
     name_taken_by: str | None = None
-    # (reason, message) by revision, when the API server refused a pod or a template of it.
+    # (reason, message) by revision whose pod or template the API server refused.
     refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     jobs: tuple[ObservedJob, ...] = ()
-    # (kind, name) of what a deleted service of the same name has left.
+    # (kind, name) of children of a deleted service of the same name that still exist.
     leftovers: frozenset[tuple[str, str]] = frozenset()
     budget: ObservedBudget = field(default_factory=ObservedBudget)
 
@@ -285,7 +290,7 @@ class Observed:
         return next((j for j in self.jobs if j.revision == revision and not j.is_ending), None)
 
     def report(self, job: ObservedJob) -> str:
-        """What an evaluation said at its end; not what an earlier one did, whose pod is still there."""
+        """The termination message of this evaluation; not of an earlier one whose pod still exists."""
         said = next((pod.said for pod in self.pods if pod.owner == job.uid and pod.said), "")
         return said[-500:] or job.reason or "it left no report"
 
@@ -318,8 +323,10 @@ class Verdict:
 
 
 def verdict_of(preflight: ObservedPod) -> Verdict | None:
-    """The preflight's own words, or what its end means without any: nothing, where its node gave it
-    up."""
+    """The verdict in the preflight's termination message; without one, by whether the pod succeeded.
+
+    None while it runs, and if it was lost.
+    """
     if preflight.phase not in ("Succeeded", "Failed"):
         return None
     try:
@@ -352,8 +359,11 @@ def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] |
 
 
 def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
-    """Evicted, not admitted by its node, gone with it: a failed pod whose program did not end by
-    itself. A node says so in the pod's reason; a deadline is the spec's."""
+    """Why a failed pod's program did not end by itself: evicted, not admitted, or its node is gone.
+
+    Empty for other pods. The kubelet gives the cause in the pod's reason; DeadlineExceeded is the
+    spec's own doing and does not count.
+    """
     if status.get("phase") != "Failed":
         return ""
     reason = status.get("reason", "")

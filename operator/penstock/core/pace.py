@@ -5,17 +5,18 @@ from dataclasses import dataclass
 
 # What one more answer leaves of those before: a mean over fifty.
 MEMORY = 0.98
-# What one answer may add, in means of those remembered: one moves a pace of fifty answers by at most 16 %,
-# one of ten by 80 %. A first answer, which may be a warm-up, is soon overruled.
+# Bound on the weight of one answer, in multiples of the mean weight of those remembered. One answer
+# moves an estimate over fifty answers by at most 16 %, one over ten by 80 %, so that a first answer,
+# which may be a warm-up, is soon outweighed.
 MAX_MEANS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Of prompts, and the seconds until the first token came of them. Both fade. answers: how many of
-    them are remembered, faded likewise.
+    """Prefill throughput estimate of an engine: prompt tokens over the seconds to their first token.
 
-    What is not known yet holds nobody back: prompts cost nothing then.
+    Both sums and the number of answers decay exponentially. Before the first answer prefill counts as
+    free, so that no request waits.
     """
 
     prompt_tokens: float = 0.0
@@ -23,8 +24,10 @@ class Pace:
     answers: float = 1.0
 
     def after_first_token(self, prompt_tokens: float, took_s: float) -> "Pace":
-        """prompt_tokens: its own, and those that the engine had to compute before. They weigh as much
-        as they are long, so that what one iteration takes at least tells little."""
+        """Add one answer. prompt_tokens: its own and those that the engine had to prefill before.
+
+        An answer weighs as much as its tokens, so that the fixed cost of an iteration matters little.
+        """
         took_s = max(0.0, took_s)
         if not self.is_known:
             return Pace(prompt_tokens, took_s)
@@ -41,7 +44,7 @@ class Pace:
         )
 
     def faded(self) -> "Pace":
-        """A belief about another engine of the same kind: worth one answer."""
+        """The estimate as a prior for another engine of the kind, with the weight of one answer."""
         return Pace(self.prompt_tokens / self.answers, self.prompts_s / self.answers)
 
     @property

@@ -28,15 +28,15 @@ from penstock.core.rollout.shares import Copies, Share
 from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
-from penstock.core.rollout.wake import sooner, wake_s
+from penstock.core.rollout.wake import earlier_s, wake_s
 from penstock.core.routing import Side
 from penstock.core.service import PREFLIGHT, Object, ServiceSpec
 from penstock.core.strategic_merge import covers
 from penstock.core.timestamps import parse_timestamp
 
-# Phases in which an evaluation may still say something.
+# Phases in which an evaluation's result may still matter.
 EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
-# A preflight that its node gave up is not made anew sooner than this after it was made; as a Job.
+# A lost preflight is not replaced sooner than this after its creation; the same back-off as a Job's.
 PREFLIGHT_RETRY_S = 10.0
 
 
@@ -56,10 +56,13 @@ class Doomed:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What comes from elsewhere than the cluster: the scaler's number and its parts by variant, the
-    judge's verdict on the revision that is rolled out, a person's last command, what traffic each
-    gateway obeys. None: nothing."""
+class PlanInputs:
+    """Inputs of a plan that are not read from the cluster. None: there is none.
+
+    desired, by_variant: the scaler's replicas, in total and by variant. verdict: the judge's, on the
+    revision that is rolled out. command: the user's last. obeyed: the traffic split that each gateway
+    applies.
+    """
 
     desired: int | None = None
     verdict: Verdict | None = None
@@ -70,10 +73,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where the rollout stands, and writes to make, in this order; details say the same in words.
+    """The next rollout state and the writes to make, in this order.
 
-    revision: the spec's. generation: of shares and copies, one more with each change of them. wake_s:
-    when to look again though nothing changes, in seconds from now. awaited: the gateway that is waited for.
+    revision: the spec's. generation: of shares and copies, incremented with each change of them.
+    wake_s: seconds until the next plan if nothing changes. awaited: the gateway that is waited for.
+    details: the writes in words, for the log.
     """
 
     revision: str
@@ -95,19 +99,23 @@ class Plan:
 
 
 def plan(
-    spec: ServiceSpec, observed: Observed, image: str, now_s: float, told: Told = Told()
+    spec: ServiceSpec,
+    observed: Observed,
+    image: str,
+    now_s: float,
+    inputs: PlanInputs = PlanInputs(),
 ) -> Plan:
-    """The next writes for `spec`. A revision that is refused leaves what serves alone."""
+    """Plan the next writes for `spec`. A refused revision does not affect the one that serves."""
     wanted = revision_of(spec)
-    total = replicas_for_all(spec, observed, told.desired)
+    total = replicas_for_all(spec, observed, inputs.desired)
     seen = Seen(
-        spec.rollout, observed, wanted, total, now_s, told.verdict, told.command, told.obeyed
+        spec.rollout, observed, wanted, total, now_s, inputs.verdict, inputs.command, inputs.obeyed
     )
     before = observed.rollout
     state = begin(seen) if before is None else step(before, seen)
     aims = targets(spec.rollout, state, observed, total)
     is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
-    mix = mix_of(spec, observed, told.by_variant, total)
+    mix = mix_of(spec, observed, inputs.by_variant, total)
     steps = _Steps(spec, observed, image, wanted, mix, now_s)
     if not is_new:
         steps.bring_up(state, aims.pods)
@@ -115,6 +123,7 @@ def plan(
         steps.protect(total)
         steps.set_replicas(aims.pods)
         steps.remove(state, aims.pods)
+    retry_s = _until_preflight_retry_s(observed, now_s)
     return Plan(
         revision=wanted,
         rollout=state,
@@ -122,7 +131,7 @@ def plan(
         copies=aims.copies,
         generation=observed.traffic_generation
         + ((aims.shares, aims.copies) != (observed.traffic, observed.copies)),
-        wake_s=0.0 if is_new else sooner(wake_s(state, seen), _until_renewal_s(observed, now_s)),
+        wake_s=0.0 if is_new else earlier_s(wake_s(state, seen), retry_s),
         awaited="" if is_new else awaited(state, seen),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
@@ -173,7 +182,7 @@ class _Steps:
         self.details: list[str] = []
 
     def bring_up(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
-        """Deployments of all sides, each as its revision was made; revisions are remembered first."""
+        """Apply the Deployments of all revisions and cohorts, after recording the revisions."""
         if self._observed.name_taken_by is not None:
             return
         made = self._remember(state, pods)
@@ -186,7 +195,7 @@ class _Steps:
                 self._bring_up(placed, side, variant, made[side.revision], parts[variant])
 
     def _spec_of(self, revision: str, state: RolloutState) -> ServiceSpec | None:
-        """What the revision is made of; None of one that is only kept or on its way out."""
+        """The revision's spec; None if it was refused, or is neither the wanted nor the stable one."""
         if revision in self._observed.refusals:
             return None
         if revision == self._wanted:
@@ -194,8 +203,11 @@ class _Steps:
         return self._observed.stable_spec if revision == state.stable else None
 
     def _pods_of(self, spec: ServiceSpec, revision: str) -> PinnedPods:
-        """As the revision was made. A Deployment without a template hash is of a version of Penstock
-        that recorded no pods: what it has is what the revision is."""
+        """The revision's pods: as recorded, else new ones from the spec.
+
+        A Deployment without a template hash was made by a version of Penstock that recorded no pods:
+        then its template is adopted.
+        """
         known = (entry for entry in self._observed.history if entry.revision == revision)
         recorded = next((entry.pods for entry in known), None)
         live = self._observed.deployment(revision)
@@ -204,16 +216,16 @@ class _Steps:
         return recorded or manifests.pods_of(spec, revision, self._image)
 
     def _remember(self, state: RolloutState, sides: Collection[Side]) -> dict[str, PinnedPods]:
-        """The pods of each revision that is known, once the record of it is as it should be."""
+        """Record the revisions in the history where necessary. Returns the pods of each."""
         made = {}
-        # Also of a stable revision whose pods go: it may be gone back to.
+        # Includes a stable revision whose pods are removed: a rollback may need it.
         revisions = dict.fromkeys([*(side.revision for side in sides), state.stable or ""])
         for revision in revisions:
             spec = self._spec_of(revision, state)
             if spec is None:
                 continue
             made[revision] = self._pods_of(spec, revision)
-            entry = history.due(
+            entry = history.updated_entry(
                 self._observed.history, revision, spec.shape, made[revision],
                 is_latest=revision == self._wanted, is_stable=revision == state.stable,
             )  # fmt: skip
@@ -223,7 +235,7 @@ class _Steps:
         return made
 
     def _is_admitted(self, spec: ServiceSpec, side: Side, pods: PinnedPods) -> bool:
-        """Its model was looked at, or is asked for to be: with the first variant's memory."""
+        """Whether the revision's preflight passed; creates one, on the first variant, if necessary."""
         if side.cohort or self._observed.of_side(side.revision):
             return True
         preflight = self._observed.preflight(side.revision)
@@ -242,7 +254,7 @@ class _Steps:
         deployment = self._observed.of_side(*side).get(variant)
         wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
         if deployment is None:
-            # It begins with one pod, which must have its room first.
+            # A new Deployment starts with one pod, so it is created only if one is to run.
             if replicas or self._is_empty:
                 self.apply.append(wanted)
                 self.details.append(f"create {wanted['metadata']['name']}")
@@ -265,7 +277,10 @@ class _Steps:
             self.details.append(f"evaluate revision {revision}")
 
     def protect(self, total: int) -> None:
-        """From drains that evict all engines at once, unless somebody else does."""
+        """Apply or delete the PodDisruptionBudget, which keeps node drains from evicting all engines.
+
+        None is needed for one replica, or where the user has one.
+        """
         known, wanted = self._observed.budget, engines_budget(self._spec)
         name = wanted["metadata"]["name"]
         if total > 1 and self._observed.deployments and not known.foreign:
@@ -310,25 +325,26 @@ class _Steps:
                 self.delete.append(Doomed("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}
         for pod in self._observed.pods:
-            if _is_stale_preflight(pod, revisions) or self._is_to_be_made_anew(pod):
+            if _is_stale_preflight(pod, revisions) or self._is_lost_preflight(pod):
                 self.delete.append(Doomed("Pod", pod.name, pod.uid))
         rejected = state.rejected.revision if state.rejected else ""
         in_use = {name for name in (*revisions, self._wanted, rejected) if name}
-        for entry in history.stale(self._observed.history, in_use, self._spec.rollout.history):
+        limit = self._spec.rollout.history
+        for entry in history.beyond_limit(self._observed.history, in_use, limit):
             self.delete.append(Doomed("ControllerRevision", entry.name, entry.uid))
 
-    def _is_to_be_made_anew(self, pod: ObservedPod) -> bool:
-        """A preflight that its node gave up, once it is so old that the next one makes no rush."""
+    def _is_lost_preflight(self, pod: ObservedPod) -> bool:
+        """Whether the pod is a lost preflight whose back-off is over, so that it is replaced."""
         return (
             pod.role == PREFLIGHT
             and bool(pod.lost)
             and not pod.is_ending
             and verdict_of(pod) is None
-            and self._now_s >= renewal_s(pod)
+            and self._now_s >= preflight_retry_s(pod)
         )
 
     def _is_replaced(self, deployment: ObservedDeployment, pods: dict[Side, int | None]) -> bool:
-        """It is of no variant of the spec, and enough pods of the others are ready."""
+        """Whether its variant is no longer in the spec and enough pods of the others are ready."""
         wanted = pods.get(deployment.side)
         if deployment.variant in self._mix or wanted is None:
             return False
@@ -336,15 +352,15 @@ class _Steps:
         return sum(pod.is_ready for pod in serving if pod.variant in self._mix) >= wanted
 
 
-def renewal_s(preflight: ObservedPod) -> float:
-    """When a lost preflight is deleted. A node that admits none would have one made at once again."""
+def preflight_retry_s(preflight: ObservedPod) -> float:
+    """When a lost preflight is replaced. The back-off is for a node that admits none of them."""
     return parse_timestamp(preflight.created_at) + PREFLIGHT_RETRY_S
 
 
-def _until_renewal_s(observed: Observed, now_s: float) -> float | None:
-    """Seconds until a lost preflight is due; None where none waits for it."""
+def _until_preflight_retry_s(observed: Observed, now_s: float) -> float | None:
+    """Seconds until the first lost preflight is replaced; None without one."""
     lost = (pod for pod in observed.pods if pod.role == PREFLIGHT and pod.lost)
-    return min((s for pod in lost if (s := renewal_s(pod) - now_s) > 0), default=None)
+    return min((s for pod in lost if (s := preflight_retry_s(pod) - now_s) > 0), default=None)
 
 
 def _is_stale_preflight(pod: ObservedPod, kept: set[str | None]) -> bool:

@@ -15,14 +15,14 @@ _QUANTITY = re.compile(
 # Kubernetes caps quantities at this.
 MAX_QUANTITY = 2**63 - 1
 
-# What the API of Penstock takes.
+# Quantities and durations that Penstock's API accepts.
 QUANTITY_PATTERN = r"^[0-9]+([.][0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 DURATION_PATTERN = r"^([0-9]+(ms|s|m|h))+$"
 _UNITS_S = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 
 
 def parse_quantity(text: str) -> float:
-    """A quantity in any form that Kubernetes takes: `512Mi` -> 536870912.0. Raises ValueError."""
+    """Parse any Kubernetes quantity: `512Mi` -> 536870912.0. Raises ValueError."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no quantity")

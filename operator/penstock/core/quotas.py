@@ -1,4 +1,4 @@
-"""What a namespace's ResourceQuotas leave for its services, and how they share it."""
+"""Accelerators that ResourceQuotas leave for services, and how the services share them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +17,15 @@ OVER_BUDGET = "OverBudget"
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """limits: accelerators that all services of a pool may have together; a pool without a quota is
-    not in it. unreadable: sentences about quotas that had to be left out."""
+    """Limits by quota. limits: accelerators that all services of a pool may have together; a pool
+    without a quota is absent. unreadable: messages about quotas that were skipped."""
 
     limits: Mapping[Pool, int]
     unreadable: tuple[str, ...] = ()
 
 
 def pools_of(service: ServiceSpec) -> dict[str, Pool]:
-    """By variant, where its accelerators come from; without those that need none."""
+    """The quota pool of each variant's accelerators; variants without accelerators are absent."""
     return {
         variant: (service.namespace, placed.accelerator[0])
         for variant, placed in service.placed.items()
@@ -46,8 +46,8 @@ def most_by_variant(service: ServiceSpec, limits: Mapping[Pool, int]) -> dict[st
 def budgets(quotas: Iterable[Object], held: Mapping[Pool, int]) -> Budgets:
     """The accelerators that ResourceQuotas leave for services.
 
-    held: what their pods have now: the rest of what is used belongs to others. A quota with scopes
-    counts other pods than ours, or not all of them, and is left alone.
+    held: accelerators of the services' pods; the rest of `used` belongs to others. A quota with scopes
+    is skipped, as it may not count the services' pods.
     """
     limits: dict[Pool, int] = {}
     unreadable: list[str] = []

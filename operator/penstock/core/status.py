@@ -158,9 +158,9 @@ def as_objects(
     ]
 
 
-def notable(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
-    """What deserves an Event: (Normal or Warning, reason, message). revision: the spec's, None where
-    that cannot be read."""
+def new_events(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
+    """Events for a change of the status: (Normal or Warning, reason, message). revision: the spec's,
+    None if the spec is invalid."""
     found = []
     tree = {c["type"]: c for c in after.get("conditions", [])}
     ready, was = (
@@ -168,7 +168,7 @@ def notable(before: Object, after: Object, revision: str | None) -> list[tuple[s
         {c["type"]: c for c in before.get("conditions", [])}.get("Ready", {}),
     )
     if ready and (ready["status"], ready["reason"]) != (was.get("status"), was.get("reason")):
-        # Of a service that answers, a rollout that makes its way is no trouble.
+        # A rollout that makes progress is no reason for a Warning.
         is_rolling = ready["reason"] == tree.get("RolledOut", {}).get("reason")
         is_stalled = tree.get("Stalled", {}).get("status") == "True"
         is_well = ready["status"] == "True" or (is_rolling and not is_stalled)
@@ -188,7 +188,7 @@ def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tup
     if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
         return []
     rejected = after.get("rejected") or {}
-    # One that the spec does not ask for any more is given up, which is as it should be.
+    # Giving up a revision that the spec no longer asks for is normal.
     is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
     kind = "Warning" if is_wrong else "Normal"
     text = f"revision {rejected['revision']}: {rejected['reason']}" if rejected else after["reason"]

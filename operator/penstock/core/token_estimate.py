@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-# The weight that one more answer leaves to those before: a mean over the last 200.
+# Decay of earlier answers with each new one: a mean over about the last 200.
 MEMORY = 0.995
-# What one answer may add to the memory, as a share of it: ten times the mean of 200. So one answer moves
-# the estimate by at most 5 %, however long its prompt was.
+# Bound on the weight of one answer, as a fraction of the decayed sum: ten times the mean of 200. One
+# answer moves the estimate by at most 5 %, however long its prompt is.
 MAX_WEIGHT = 0.05
 
 
@@ -17,10 +17,11 @@ class TokenEstimate:
     text_bytes: float = 20_000.0
 
     def of(self, text_bytes: int) -> int:
+        """Estimated tokens of so many bytes of text."""
         return max(1, round(text_bytes * self.tokens / self.text_bytes))
 
     def observe(self, text_bytes: int, tokens: int) -> "TokenEstimate":
-        """Adds one answer: both at their ratio, scaled down where they would outweigh the memory."""
+        """Add one answer, scaled down if it would exceed MAX_WEIGHT."""
         if text_bytes <= 0 or tokens <= 0:
             return self
         weight = min(

@@ -44,7 +44,7 @@ class Story:
         self._desired: int | None = None
 
     async def run(self) -> None:
-        """Tell it. What was started is ended, however the story goes."""
+        """Run the demo. The cluster and its processes are always ended."""
         began_s = monotonic()
         if clusters.find(self._name) is not None:
             raise clusters.ClusterError(

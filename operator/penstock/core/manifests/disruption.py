@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: a node drain takes one pod at a time."""
+"""PodDisruptionBudgets, which let a node drain evict one pod at a time."""
 
 from penstock.core.manifests.engine import owner
 from penstock.core.service import (
@@ -13,8 +13,10 @@ from penstock.core.service import (
 
 
 def budget(name: str, namespace: str, labels: Object, match_labels: Object) -> Object:
-    """Of pods with these labels at most one may be missing. A pod that is not ready may always go: it
-    would hold up the drain, and answers nobody."""
+    """A PodDisruptionBudget by which at most one of the matching pods may be unavailable.
+
+    Pods that are not ready may always be evicted: they serve nobody and would block the drain.
+    """
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -32,7 +34,7 @@ def engines_budget_name(service: str) -> str:
 
 
 def engines_budget(spec: ServiceSpec) -> Object:
-    """The budget of all engines of a service, whatever their revision. Deleted with its service."""
+    """The PodDisruptionBudget of all engines of a service, of any revision; owned by the service."""
     made = budget(
         engines_budget_name(spec.name),
         spec.namespace,

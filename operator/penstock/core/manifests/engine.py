@@ -1,4 +1,4 @@
-"""The pods of a service: engines, and the preflight that comes before them."""
+"""Manifests of a service's pods: engines, and the preflight before them."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from penstock.core.history import PinnedPods
 from penstock.core.manifests import restricted
-from penstock.core.manifests.placement import amounts, device_flag, envs, place
+from penstock.core.manifests.placement import device_flag, place, resources_of, size_variables
 from penstock.core.observed import ObservedDeployment
 from penstock.core.service import (
     COHORT_LABEL,
@@ -65,26 +65,26 @@ def preflight_name(spec: ServiceSpec, revision: str) -> str:
 
 
 def pods_of(spec: ServiceSpec, revision: str, image: str) -> PinnedPods:
-    """The pods of a new revision, as this version of Penstock makes them."""
+    """The pods of a new revision, as this version of Penstock builds them."""
     serve = merge({"metadata": {}, "spec": _serve_pod(spec, image)}, spec.template)
-    # After the merge: operator, gateway and Deployment know pods by these.
+    # Set after the merge: operator, gateway and Deployment select pods by these.
     own = labels(spec, revision, SERVE)
     serve["metadata"]["labels"] = serve["metadata"].get("labels", {}) | own
     preflight = _pod(spec, image, "preflight")
     container = preflight["containers"][0]
     container["args"] += ["--termination-log", "/dev/termination-log"]
-    # Reading headers takes little; the engine's own size is judged, not used.
+    # The preflight only reads headers. It checks the engine's resources, but does not need them.
     container["resources"] = {
         "requests": {"cpu": "100m", "memory": "256Mi"},
         "limits": {"memory": "256Mi"},
     }
-    return PinnedPods(serve, _ending(merge(preflight, _beside_containers(spec))))
+    return PinnedPods(serve, _run_once(merge(preflight, _pod_overrides(spec))))
 
 
 def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> PinnedPods:
-    """The pods of a revision that an earlier version of Penstock made and did not record.
+    """The pods of a revision whose earlier version of Penstock did not record them, from a Deployment.
 
-    The API server's defaults in it stay: a template without them is the same template.
+    The API server's defaults in the template stay: they make no difference to its pods.
     """
     template = deepcopy(live.body["spec"]["template"])
     metadata = template["metadata"]
@@ -92,7 +92,7 @@ def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> 
     for label in (COHORT_LABEL, VARIANT_LABEL):
         metadata["labels"].pop(label, None)
     if live.variant:
-        template["spec"] = place(template["spec"], spec, _overrides(spec), amounts(spec))
+        template["spec"] = place(template["spec"], spec, _overrides(spec), resources_of(spec))
     image = PinnedPods(template, {}).image
     return replace(pods_of(spec, revision, image), serve=template)
 
@@ -100,12 +100,15 @@ def adopted_pods(spec: ServiceSpec, revision: str, live: ObservedDeployment) -> 
 def deployment(
     spec: ServiceSpec, revision: str, pods: PinnedPods, cohort: str = "", variant: str = ""
 ) -> Object:
-    """Without spec.replicas: that field has another manager. spec: as placed on the variant."""
+    """The Deployment of one revision, cohort and variant. spec: as placed on the variant.
+
+    It has no spec.replicas: another field manager sets that.
+    """
     side = {COHORT_LABEL: cohort, VARIANT_LABEL: variant}
     side = {label: value for label, value in side.items() if value}
     template = merge(pods.serve, {"metadata": {"labels": side}})
     if variant:
-        template["spec"] = place(template["spec"], spec, _overrides(spec), amounts(spec))
+        template["spec"] = place(template["spec"], spec, _overrides(spec), resources_of(spec))
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -131,7 +134,7 @@ def deployment(
 
 
 def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str = "") -> Object:
-    """A pod that looks at the model once and says in its termination message what it found.
+    """The preflight pod: checks the model once, and reports the result in its termination message.
 
     spec: as placed on the variant.
     """
@@ -145,28 +148,31 @@ def preflight(spec: ServiceSpec, revision: str, pods: PinnedPods, variant: str =
             "labels": labels(spec, revision, PREFLIGHT),
             "ownerReferences": [owner(spec)],
         },
-        "spec": _ending(place(pod, spec, _beside_containers(spec))) if variant else pod,
+        "spec": _run_once(place(pod, spec, _pod_overrides(spec))) if variant else pod,
     }
 
 
 def _overrides(spec: ServiceSpec) -> Object:
-    """The pod spec that the user's template or a variant states."""
+    """The part of the pod spec that the user's template or a variant sets."""
     found: Object = spec.template.get("spec", {})
     return found
 
 
-def _ending(pod: Object) -> Object:
-    """A pod's spec that runs once, whatever the user's template says."""
+def _run_once(pod: Object) -> Object:
+    """The pod spec with restartPolicy Never, whatever the user's template says."""
     return pod | {"restartPolicy": "Never"}
 
 
-def _beside_containers(spec: ServiceSpec) -> Object:
+def _pod_overrides(spec: ServiceSpec) -> Object:
     return {key: value for key, value in _overrides(spec).items() if key != "containers"}
 
 
 def _hash(template: Object) -> str:
-    """16 hexadecimal digits. Live objects are compared by it, for they have defaults as well, and a
-    field that is removed from the template cannot be told from one of those."""
+    """Hash of a pod template, 16 hexadecimal digits, to find out whether a live one is up to date.
+
+    Comparing fields would not do: a live template also has defaults, and a field that was removed
+    from the template looks like one of them.
+    """
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -182,7 +188,7 @@ def _serve_pod(spec: ServiceSpec, image: str) -> Object:
     ]
     container |= {
         "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
-        "resources": amounts(spec),
+        "resources": resources_of(spec),
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_S}}},
         # Ten minutes for weights to be read, then quick to notice.
         "startupProbe": _probe("/ready", period_s=1, failures=600),
@@ -194,11 +200,11 @@ def _serve_pod(spec: ServiceSpec, image: str) -> Object:
 
 
 def _pod(spec: ServiceSpec, image: str, command: str) -> Object:
-    """What preflight and engine share: the model, the sizing flags, the restricted profile."""
+    """The pod spec that preflight and engine share: model, sizing flags, restricted profile."""
     volume, path = _model_volume(spec.model_uri)
     env: list[Object] = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        *envs(spec),
+        *size_variables(spec),
     ]
     return {
         "automountServiceAccountToken": False,

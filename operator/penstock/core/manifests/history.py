@@ -1,4 +1,4 @@
-"""A ControllerRevision: what a revision of a service was made of."""
+"""Manifest of a ControllerRevision, which records a revision of a service."""
 
 from penstock.core.history import PODS_ANNOTATION, STABLE_ANNOTATION, Revision
 from penstock.core.manifests.engine import deployment_name, owner
@@ -13,7 +13,7 @@ from penstock.core.service import (
 
 
 def controller_revision(spec: ServiceSpec, entry: Revision) -> Object:
-    """Deleted with its service."""
+    """The ControllerRevision of a history entry; owned by the service."""
     annotations = {}
     if entry.pods is not None:
         annotations[PODS_ANNOTATION] = entry.pods.as_text()

@@ -1,4 +1,4 @@
-"""Placement of a pod: the fields that choose its nodes, and how they are replaced."""
+"""Pod placement: sets the fields of a pod that depend on its variant's nodes."""
 
 from copy import deepcopy
 
@@ -12,17 +12,17 @@ _DEVICE = "--device="
 def place(
     pod: Object, spec: ServiceSpec, overrides: Object, resources: Object | None = None
 ) -> Object:
-    """A pod's spec on the nodes of a variant, whatever variant it was made for; all else stays as it is.
+    """Replace a pod spec's node selection and sizing by that of a variant, and keep everything else.
 
-    spec: as placed on the variant. overrides: what the user's template states of the pod's spec.
-    resources: of the engine's container; None leaves them.
+    spec: as placed on the variant. overrides: the pod spec in the user's template. resources: of the
+    engine's container; None keeps them.
     """
     placed = deepcopy(pod)
     for field in ("nodeSelector", "tolerations"):
         placed.pop(field, None)
     for container in placed["containers"]:
         if container["name"] == ENGINE_CONTAINER:
-            values = {each["name"]: each for each in envs(spec)}
+            values = {each["name"]: each for each in size_variables(spec)}
             env, args = container.get("env", []), container.get("args", [])
             if is_keyed(env, "name"):
                 container["env"] = [values.get(each.get("name"), each) for each in env]
@@ -36,7 +36,7 @@ def place(
     return merged
 
 
-def amounts(spec: ServiceSpec) -> Object:
+def resources_of(spec: ServiceSpec) -> Object:
     """Resource requests and limits of an engine's container."""
     asked = {"cpu": spec.cpu, "memory": spec.memory}
     if spec.accelerator:
@@ -44,8 +44,8 @@ def amounts(spec: ServiceSpec) -> Object:
     return {"requests": asked, "limits": asked}
 
 
-def envs(spec: ServiceSpec) -> list[Object]:
-    """The environment that tells a container how large its pod is."""
+def size_variables(spec: ServiceSpec) -> list[Object]:
+    """Environment variables with the pod's memory and CPU limits, for the engine's sizing."""
     memory_bytes = int(parse_quantity(spec.memory))
     cpus = max(1, int(parse_quantity(spec.cpu)))
     return [

@@ -113,7 +113,7 @@ def _selector(name: str) -> dict[str, str]:
 
 
 def _apart(name: str) -> Object:
-    """On other nodes than its like, where there are others: one that fails must not take all."""
+    """Anti-affinity: prefers different nodes, so that one node's failure does not end all replicas."""
     term = {
         "labelSelector": {"matchLabels": _selector(name)},
         "topologyKey": "kubernetes.io/hostname",

@@ -118,7 +118,7 @@ def deadline_s(state: RolloutState, seen: Seen) -> float:
 
 
 def _waiting(state: RolloutState, seen: Seen) -> str:
-    """What holds the new pods up."""
+    """Why the new pods are not ready yet."""
     observed = seen.observed
     if refusal := observed.refusals.get(state.revision or ""):
         return ": ".join(refusal)

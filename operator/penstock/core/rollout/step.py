@@ -52,21 +52,21 @@ def _moved(state: RolloutState, seen: Seen) -> RolloutState:
 
 
 def _is_rejection(before: RolloutState, event: Event, moved: RolloutState) -> bool:
-    """Whether the revision is found wrong. One that the spec has left may be asked for again."""
+    """Whether this transition rejects the revision. One that the spec merely left is not rejected."""
     is_left = event in ("RevisionChanged", "RevisionRestored")
     is_first = before.phase != "RollingBack" and moved.rejected is None
     return is_first and not is_left and moved.revision is not None
 
 
 def _strategy(state: RolloutState, seen: Seen) -> Strategy:
-    """A canary needs something that serves beside it; without, the new revision is just started."""
+    """The strategy to use: BlueGreen for a canary without a stable revision that serves."""
     wanted = seen.spec.strategy
     serves = seen.observed.ready(state.stable) > 0
     return "BlueGreen" if wanted == "Canary" and not serves else wanted
 
 
 def _entered(moved: RolloutState, before: RolloutState, event: Event, seen: Seen) -> RolloutState:
-    """What comes with a phase."""
+    """The state on entering a phase, with the fields that the phase sets."""
     match moved.phase:
         case "Judging" if before.phase in ("Starting", "Shadowing"):
             weight = percent(seen.spec.canary.min_weight, with_control=seen.spec.with_control)

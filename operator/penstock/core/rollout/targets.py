@@ -181,7 +181,7 @@ class _View:
         return self.spec.with_control and is_known and not is_refused
 
     def _is_admitted(self, revision: str) -> bool:
-        """Its model was looked at: pods can be started, or are."""
+        """Whether pods of the revision may be started: its preflight passed, or it has pods."""
         if self.observed.deployment(revision) is not None:
             return True
         preflight = self.observed.preflight(revision)

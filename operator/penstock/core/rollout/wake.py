@@ -16,6 +16,6 @@ def wake_s(state: RolloutState, seen: Seen) -> float | None:
     return due_s - seen.now_s if due_s > seen.now_s else None
 
 
-def sooner(one_s: float | None, other_s: float | None) -> float | None:
-    """The earlier of two times, each of which may be never."""
+def earlier_s(one_s: float | None, other_s: float | None) -> float | None:
+    """The earlier of two times. None: never."""
     return min((each for each in (one_s, other_s) if each is not None), default=None)
