@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import selectors
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -218,6 +219,49 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - what is looked at has no events
             await asyncio.sleep(0.002)
+
+
+class JumpingSelector(selectors.SelectSelector):
+    """Never blocks: what it would have waited for is passed to `jump`."""
+
+    jump: Callable[[float], None]
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if not events and timeout != 0:
+            assert timeout is not None, "nothing would ever happen again"
+            self.jump(timeout)
+        return events
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still while there is anything to do, then jumps to the next timer."""
+
+    def __init__(self) -> None:
+        selector = JumpingSelector()
+        super().__init__(selector)
+        self.now_s = 1000.0
+        selector.jump = self._jump
+
+    def time(self) -> float:
+        return self.now_s
+
+    def _jump(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def run_virtually() -> Callable[[Callable[[], Awaitable[None]]], None]:
+    """Runs a coroutine function to its end on a VirtualLoop."""
+
+    def run_on_loop(main: Callable[[], Awaitable[None]]) -> None:
+        async def awaited() -> None:
+            await main()
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(awaited())
+
+    return run_on_loop
 
 
 def full_listener() -> tuple[str, list[socket.socket]]:
