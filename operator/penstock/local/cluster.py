@@ -43,11 +43,11 @@ PORTS = (
 
 
 def up(name: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> Cluster:
-    """Start a cluster without Penstock in it, or what of it does not run. Raises ClusterError.
+    """Start a cluster without Penstock, or the missing components of an existing one.
 
-    allocatable: extended resources that the node claims to have, such as nvidia.com/gpu.
-    A new cluster that does not start (a failed component, Ctrl-C) is removed before this raises.
-    One that was there keeps its objects.
+    allocatable: extended resources that the node reports, such as nvidia.com/gpu. A new cluster that
+    does not start (a failed component, Ctrl-C) is removed; an existing one keeps its objects. Raises
+    ClusterError.
     """
     if not sys.platform.startswith("linux"):
         raise ClusterError("Local clusters need Linux: pods get addresses of 127.0.0.0/8.")
@@ -87,9 +87,9 @@ def temporary(prefix: str, *, say: Say, allocatable: Mapping[str, str] = {}) -> 
 
 
 def down(name: str) -> bool:
-    """End every process of a cluster and remove its folder; False where there is none.
+    """End every process of a cluster and remove its folder. Returns False if there is none.
 
-    Raises ClusterError for what `up` has not made.
+    Raises ClusterError for a folder that `up` did not make.
     """
     cluster = find(name)
     if cluster is None:
@@ -100,15 +100,15 @@ def down(name: str) -> bool:
 
 
 def dead_components(cluster: Cluster) -> list[str]:
-    """Components that should run and do not."""
+    """Names of the cluster's components that do not run."""
     return [each for each in COMPONENTS if not processes.find(cluster.cluster_id, each)]
 
 
 @contextmanager
 def _locked(cluster: Cluster) -> Iterator[None]:
-    """A file lock for starting and ending the cluster; the kernel frees it with its process.
+    """Hold the file lock for starting and ending the cluster; the kernel frees it with its process.
 
-    The lock is on the folder itself, so that none is left behind. Raises ClusterError.
+    The folder itself is locked, so that no lock file is left behind. Raises ClusterError.
     """
     try:
         folder = os.open(cluster.folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -130,14 +130,14 @@ def _locked(cluster: Cluster) -> Iterator[None]:
 
 
 def _end(cluster: Cluster) -> None:
-    # The node agent ends its pods; what it leaves, and a state nobody will read, needs no care.
+    # The node agent gets time to end its pods. The others need none: their state is deleted.
     processes.end(processes.find(cluster.cluster_id, "node-agent"), grace_s=POD_GRACE_S)
     processes.end(processes.find(cluster.cluster_id), grace_s=COMPONENT_GRACE_S)
     record.remove(cluster)
 
 
 def _create(name: str, allocatable: Mapping[str, str]) -> Cluster:
-    """Take a free network and write the cluster's record, before anything is started."""
+    """Choose a free network and write the cluster's record, before anything is started."""
     root = clusters_root()
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     with FileLock(root / ".lock"):
@@ -158,7 +158,7 @@ def _create(name: str, allocatable: Mapping[str, str]) -> Cluster:
 
 
 def _held_ports(network: int) -> set[int]:
-    """Ports of 127.network.0.1 that somebody, of this user or another, listens on."""
+    """Ports of 127.network.0.1 that any user's process listens on."""
     held = set()
     for port in PORTS:
         with socket.socket() as probe:

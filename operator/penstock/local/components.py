@@ -6,7 +6,7 @@ from pathlib import Path
 ETCD_PORT, ETCD_PEER_PORT, API_PORT, KUBELET_PORT = 2379, 2380, 6443, 10250
 CLUSTER_IP_RANGE = "10.96.0.0/16"
 
-# Who writes what, without bodies: enough to count writes and to see which verbs RBAC needs.
+# Logs requests without bodies: enough to count writes and to see which verbs RBAC needs.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -16,7 +16,7 @@ AUDIT_POLICY = {
 
 
 def etcd(binary: Path, folder: Path, address: str) -> list[str]:
-    """TLS with client certificates on both ports: whoever writes here can run any command."""
+    """etcd's command. Both ports require client certificates: write access to etcd is root access."""
     pki = folder / "pki" / "etcd"
     client, peer = f"https://{address}:{ETCD_PORT}", f"https://{address}:{ETCD_PEER_PORT}"
     return [
@@ -61,7 +61,7 @@ def apiserver(binary: Path, folder: Path, address: str) -> list[str]:
 def controller_manager(binary: Path, folder: Path) -> list[str]:
     return [
         str(binary), f"--kubeconfig={folder}/kubeconfig",
-        "--secure-port=0",  # nothing reads its health or its metrics
+        "--secure-port=0",  # its health and metrics are not used
         f"--service-account-private-key-file={folder}/pki/sa.key",
         f"--root-ca-file={folder}/pki/ca.crt",
         "--use-service-account-credentials=true", "--leader-elect=false",

@@ -17,7 +17,7 @@ COMPONENT = "PENSTOCK_LOCAL_COMPONENT"
 CONTAINER = "PENSTOCK_LOCAL_CONTAINER"  # namespace/pod/container
 POD_UID = "PENSTOCK_LOCAL_POD_UID"
 
-# A process that starts others faster than they are killed is left alone.
+# Bound on the attempts to kill processes that keep starting new ones.
 MAX_KILL_ROUNDS, KILL_PAUSE_S = 100, 0.05
 
 POD = "pod"  # the component that every container belongs to
@@ -52,15 +52,15 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def find(cluster_id: str, component: str | None = None) -> list[psutil.Process]:
-    """The living processes of a cluster, or those of one component."""
+    """Running processes of a cluster, or of one component."""
     wanted = {CLUSTER_ID: cluster_id} | ({COMPONENT: component} if component else {})
     return _marked(wanted)
 
 
 def find_in_pod(pod_uid: str, container: str | None = None) -> list[psutil.Process]:
-    """The living processes of a pod, or of one container (namespace/pod/container) of it.
+    """Running processes of a pod, or of one container (namespace/pod/container) of it.
 
-    Also those that left their session, as long as they keep their environment.
+    Includes those that left their session, as long as they keep their environment.
     """
     return _marked({POD_UID: pod_uid} | ({CONTAINER: container} if container else {}))
 
@@ -100,14 +100,14 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
 
 
 def kill(found: Callable[[], list[psutil.Process]]) -> None:
-    """SIGKILL for what `found` finds, until it finds nothing: they may start others meanwhile."""
+    """Kill what `found` returns until it returns nothing, as processes may start others meanwhile."""
     for _ in range(MAX_KILL_ROUNDS):
         left = found()
         if not left:
             return
         for process in left:
             _signal(process, kill=True)
-        sleep(KILL_PAUSE_S)  # not waited for: children are their event loop's to reap
+        sleep(KILL_PAUSE_S)  # no wait for them: the event loop reaps its own children
 
 
 def _signal(process: psutil.Process, *, kill: bool) -> None:

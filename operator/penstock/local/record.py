@@ -1,7 +1,7 @@
-"""A cluster's record: what it is called, where its files are, and how its processes are found.
+"""A cluster's record: its name, its folder, and the id by which its processes are found.
 
-A cluster's folder appears under its name together with its record. The record marks the folder as
-one that `up` made: nothing else under the root of the clusters is ever removed.
+The folder appears under the cluster's name together with the record. The record marks the folder as
+made by `up`: no other folder under the clusters' root is ever removed.
 """
 
 import os
@@ -19,7 +19,7 @@ from penstock.adapters.caches import cache_root
 
 RECORD = "cluster.json"
 GATEWAY_PORT = 8080
-# As a DNS label, but ASCII alone and at least one character.
+# Like a DNS label, but it may end with a dash.
 NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 
 
@@ -29,7 +29,7 @@ class ClusterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a cluster is and how it is told apart."""
+    """A local cluster: its name, its id, and the loopback network 127.network.0.0/16."""
 
     name: str
     cluster_id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -69,9 +69,9 @@ def clusters_root() -> Path:
 
 
 def folder_of(name: str) -> Path:
-    """The folder of the cluster `name`. Raises ClusterError for what is no name.
+    """The folder of the cluster `name`. Raises ClusterError for an invalid name.
 
-    This is the only way from a name to a path.
+    All paths are built from names here, so that no name can lead elsewhere.
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise ClusterError(
@@ -82,9 +82,9 @@ def folder_of(name: str) -> Path:
 
 
 def find(name: str) -> Cluster | None:
-    """The cluster of that name, or None where nothing has its name.
+    """The cluster of that name; None if there is no folder of the name.
 
-    Raises ClusterError where something else than a cluster has it, and for a damaged record.
+    Raises ClusterError for a folder that is not a cluster's and for a damaged record.
     """
     folder = folder_of(name)
     if not os.path.lexists(folder):
@@ -98,7 +98,7 @@ def find(name: str) -> Cluster | None:
 
 
 def get(name: str) -> Cluster:
-    """Raises ClusterError when there is no such cluster."""
+    """The cluster of that name. Raises ClusterError if there is none."""
     cluster = find(name)
     if cluster is None:
         raise ClusterError(f"There is no local cluster {name!r}; start one: penstock local up")
@@ -106,17 +106,17 @@ def get(name: str) -> Cluster:
 
 
 def list_clusters() -> list[Cluster]:
-    """Every cluster that `up` has begun and `down` has not removed, but for damaged ones."""
+    """All clusters from the start of `up` to the end of `down`, without damaged ones."""
     return _list()[0]
 
 
 def damaged_records() -> list[ClusterError]:
-    """Why clusters are missing from `list_clusters`."""
+    """Errors of the damaged clusters that `list_clusters` leaves out."""
     return _list()[1]
 
 
 def create(name: str, network: int, allocatable: Mapping[str, str]) -> Cluster:
-    """Make the folder of a new cluster and its record, both at once. Raises ClusterError."""
+    """Create the folder and the record of a new cluster in one step. Raises ClusterError."""
     cluster = Cluster(name, secrets.token_hex(8), network, dict(allocatable))
     if os.path.lexists(cluster.folder):
         raise ClusterError(f"The name {name!r} was taken meanwhile: take another.")
@@ -131,10 +131,10 @@ def create(name: str, network: int, allocatable: Mapping[str, str]) -> Cluster:
 
 
 def remove(cluster: Cluster) -> None:
-    """Remove the cluster's folder. Raises ClusterError when something of it stays.
+    """Remove the cluster's folder. Raises ClusterError if something of it stays.
 
-    The name is given back first, in one step: a removal that is cut off leaves no folder without
-    a record, which nothing would remove.
+    The folder is renamed first: a removal that is interrupted must not leave a folder without a
+    record under the cluster's name, as `down` would refuse to remove that.
     """
     removing = clusters_root() / f".removed-{cluster.cluster_id}"
     cluster.folder.rename(removing)
@@ -144,7 +144,7 @@ def remove(cluster: Cluster) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read: whole, or not at all."""
+    """Write a file atomically that only its owner may read."""
     making = path.with_name(f".{path.name}.new")
     making.unlink(missing_ok=True)
     making.touch(mode=0o600)
@@ -163,7 +163,7 @@ def _list() -> tuple[list[Cluster], list[ClusterError]]:
 
 
 def _read(path: Path) -> Cluster:
-    """Fields of a later version are ignored."""
+    """Read a record; fields of later versions are ignored. Raises ClusterError."""
     try:
         cluster = _RECORDS.validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:

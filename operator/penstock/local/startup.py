@@ -22,9 +22,9 @@ READY_TIMEOUT_S = 60.0
 
 
 def write_files(cluster: Cluster) -> None:
-    """Write keys, certificates and configuration, where an earlier call has not.
+    """Write keys, certificates and configuration, unless an earlier call did.
 
-    The kubeconfig is written last: without it no component can have run.
+    The kubeconfig is written last, so it shows that all files are there.
     """
     if cluster.kubeconfig.is_file():
         return
@@ -35,7 +35,7 @@ def write_files(cluster: Cluster) -> None:
     names = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.96.0.1")
     authority.issue("apiserver", "kube-apiserver", addresses=(cluster.address, *names))
     authority.issue("node", "penstock-node", addresses=(cluster.address,))
-    # An authority of its own: no other certificate of the cluster opens its storage.
+    # etcd has an authority of its own: no other certificate of the cluster gives access to it.
     storage = Authority(pki / "etcd")
     storage.issue("server", "etcd", addresses=(cluster.address,))
     storage.issue("client", "kube-apiserver")
@@ -50,7 +50,7 @@ def write_files(cluster: Cluster) -> None:
 def start(
     cluster: Cluster, wanted: Collection[str], binaries: Mapping[str, Path], say: Say
 ) -> None:
-    """Start the components `wanted`, and wait until the cluster takes pods. Raises ClusterError."""
+    """Start the components `wanted`, and wait until pods can be created. Raises ClusterError."""
     folder, address = cluster.folder, cluster.address
     commands = {
         "etcd": components.etcd(binaries["etcd"], folder, address),
@@ -61,7 +61,7 @@ def start(
         "scheduler": components.scheduler(binaries["kube-scheduler"], folder),
         "node-agent": [sys.executable, "-m", "penstock.local.node", cluster.name],
     }
-    # An API server that finds no etcd may give up at once.
+    # etcd must be ready before the API server starts, which may exit at once without it.
     ready = {
         "etcd": lambda: _listens(address, components.ETCD_PORT),
         "apiserver": lambda: _answer(cluster, "/readyz") is not None,
@@ -109,7 +109,7 @@ def _listens(address: str, port: int) -> bool:
 
 
 def _makes_accounts(cluster: Cluster) -> bool:
-    """Whether pods can be made: a pod of a namespace without its ServiceAccount is refused."""
+    """Whether the default ServiceAccount exists; pods are refused without it."""
     return _answer(cluster, "/api/v1/namespaces/default/serviceaccounts/default") is not None
 
 

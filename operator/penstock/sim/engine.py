@@ -115,7 +115,7 @@ class Engine:
         return self._batch.kv
 
     def submit(self, request: Request, tpot_s: float | None = None) -> bool:
-        """tpot_s: as in `Sequence`. False when the engine refuses the request."""
+        """Add a request. tpot_s: as in `Sequence`. Returns False if the engine refuses it."""
         room = self.scheduler.config.max_num_tokens - request.prompt_tokens
         if room < 1:
             return False

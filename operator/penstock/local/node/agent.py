@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 NODE_NAME = "penstock-node"
 HEARTBEAT_S = 10.0
-# The node controller calls a node that was silent for 40 s Unknown; the node itself takes that back.
+# After a longer pause between heartbeats the node writes its status again: the node controller sets
+# it to Unknown after 40 s of silence, and only the node resets that.
 STATUS_AFTER_S = 20.0
 LEASE_NAMESPACE = "kube-node-lease"
 STOP_GRACE_S = 8.0
@@ -55,7 +56,8 @@ class NodeAgent:
         """Until SIGTERM; then end the pods' processes, and leave the pods to the next agent."""
         stopping = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-        # What an agent before this one ran cannot be waited for: it is ended, and started anew.
+        # Processes of an earlier agent are not this one's children and cannot be waited for: they are
+        # ended and started again.
         left = processes.find(self._cluster.cluster_id, processes.POD)
         await asyncio.to_thread(processes.end, left, grace_s=1.0)
         async with asyncio.TaskGroup() as group:
@@ -114,7 +116,7 @@ class NodeAgent:
         return worker is None or worker.is_over(container)
 
     def _address(self, pod: Object) -> str:
-        """127.N.x.y, each given once before any is given again."""
+        """A pod address 127.N.x.y; all are used once before any is used again."""
         if pod["spec"].get("hostNetwork"):
             return self._cluster.address
         taken = {worker.pod_ip for worker in self._workers.values()}

@@ -23,11 +23,10 @@ MAX_LOG_TAIL_BYTES = 2048  # the kubelet's cap when the log stands in for the me
 
 
 class Container:
-    """One run of a container as a process group of its own.
+    """One run of a container as a process group of its own, with its output in `log`.
 
-    env: the variables that the pod states. machine: those that it may set otherwise. marks: those
-    that it cannot, by which its processes are found. mounts: the container's paths -> folders here.
-    Output goes to `log`.
+    env: variables set by the pod. machine: defaults that the pod may override. marks: variables that
+    it cannot override, by which its processes are found. mounts: the container's paths -> paths here.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Container:
         self._mounts = {**mounts, path: str(self._termination_log)}
         self._stated = env
         self._marks = marks
-        # What this machine gave names paths of this machine.
+        # Only values set by the pod hold container paths; the machine's defaults hold real ones.
         stated = {name: rewrite_paths(value, self._mounts) for name, value in env.items()}
         self._env = {**machine, **stated, **marks}
         if "/tmp" in mounts:  # noqa: S108 - the container's, which is a folder of the pod
@@ -61,7 +60,7 @@ class Container:
         return [self._word(word) for word in words]
 
     async def start(self) -> None:
-        """Raises OSError or ValueError when the command cannot be run."""
+        """Start the process. Raises OSError or ValueError if the command cannot be run."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._termination_log.write_bytes(b"")
         if self.log.exists():
@@ -81,7 +80,8 @@ class Container:
             )
 
     async def wait(self) -> int:
-        """The exit code, 128 + n for one ended by signal n. All that it started has ended then."""
+        """Wait for the end of the process and of all that it started. Returns the exit code, 128 + n
+        after signal n."""
         assert self._process is not None
         try:
             code = await self._process.wait()
@@ -92,7 +92,7 @@ class Container:
         return 128 - code if code < 0 else code
 
     def _kill_left(self) -> None:
-        """Kills what is left of the container, also in sessions that its group's signals do not reach."""
+        """Kill the container's remaining processes, including those in sessions of their own."""
         uid, name = self._marks[processes.POD_UID], self._marks[processes.CONTAINER]
         processes.kill(lambda: processes.find_in_pod(uid, name))
 
@@ -130,7 +130,7 @@ class Container:
             return f"{type(error).__name__}: {error}"
 
     async def probe(self, spec: ProbeSpec) -> str | None:
-        """As `act`. Commands of probes are expanded, those of hooks are not."""
+        """Run a probe. Returns why it failed, or None. Unlike a hook's, its command is expanded."""
         action = spec.action
         if "exec" in action:
             words = [expand(word, self._stated) for word in action["exec"]["command"]]

@@ -84,10 +84,10 @@ def environment(
     config_maps: Mapping[str, Mapping[str, str]],
     secrets: Mapping[str, Mapping[str, str]],
 ) -> dict[str, str]:
-    """The variables that a pod states for one container, after `service`, those of Services.
+    """Variables that a pod sets for one container. service: variables of Services, set before them.
 
-    As the kubelet has it, only `value` is expanded, by these variables alone: what comes from a
-    Secret stays as it is, and the machine's own variables are not known. Raises ConfigError.
+    Like the kubelet, this expands only `value`, and only with these variables: values from Secrets
+    are taken literally, and the machine's own variables are not available. Raises ConfigError.
     """
     env = dict(service)
     for source in container.get("envFrom", []):

@@ -1,4 +1,4 @@
-"""The part of the kubelet's HTTPS API that `kubectl logs` needs, for the API server alone."""
+"""The part of the kubelet's HTTPS API that `kubectl logs` needs; only the API server may use it."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ from penstock.local.record import Cluster
 
 API_SERVER = "kube-apiserver"
 POLL_S = 0.3
-# Of the options of the log API, those that would change the answer here.
+# Options of the log API that are refused, as ignoring them would give a wrong answer.
 NOT_OFFERED = ("sinceSeconds", "sinceTime", "timestamps", "limitBytes")
 
-IsOver = Callable[[str, str], bool]  # of a pod's uid and a container's name
+IsOver = Callable[[str, str], bool]  # (pod uid, container name) -> whether its last run has ended
 
 
 async def serve_logs(cluster: Cluster, pods: Mirror, is_over: IsOver) -> web.AppRunner:
@@ -70,14 +70,14 @@ async def container_logs(request: web.Request) -> web.StreamResponse:
 async def _send(
     request: web.Request, log: BinaryIO, path: Path, follow: bool, is_over: Callable[[], bool]
 ) -> web.StreamResponse:
-    """The log of one run; with `follow` until the run has ended and all of it was sent."""
+    """Send the log of one run; with `follow`, until the run has ended and all of it is sent."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
     log.seek(tail_offset(path, request.query.get("tailLines")))
     while True:
-        # Asked before the read, so that what was written until the end is read.
+        # Checked before the read, so that the last output is not missed.
         is_done = not follow or is_over() or not _is_same(log, path)
-        if log.tell() > os.fstat(log.fileno()).st_size:  # it was cut to its last part
+        if log.tell() > os.fstat(log.fileno()).st_size:  # the agent truncated a large log
             log.seek(0, os.SEEK_END)
         if chunk := log.read(1 << 20):
             await response.write(chunk)
@@ -88,7 +88,7 @@ async def _send(
 
 
 def _is_same(log: BinaryIO, path: Path) -> bool:
-    """Whether the path is still this file: a new run has a new one."""
+    """Whether the path still is this file; a new run starts a new file."""
     try:
         return os.path.samestat(os.fstat(log.fileno()), path.stat())
     except FileNotFoundError:

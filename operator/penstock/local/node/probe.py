@@ -16,7 +16,7 @@ class ProbeSpec:
     timeout_s: float
     success_threshold: int
     failure_threshold: int
-    grace_s: float | None = None  # before SIGKILL after a failure; the pod's where it is not given
+    grace_s: float | None = None  # from a failure to SIGKILL; None: the pod's grace period
 
     @classmethod
     def of(cls, probe: dict[str, Any] | None) -> "ProbeSpec | None":

@@ -1,4 +1,4 @@
-"""Pod features that this node does not offer. No I/O."""
+"""Finds pod features that this node does not support. No I/O."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +13,13 @@ VOLUMES = (
     "secret",
 )  # fmt: skip
 PROJECTIONS = ("configMap", "downwardAPI", "secret", "serviceAccountToken")
-# A process has no container runtime that would do these.
+# Fields that need a container runtime or the kubelet.
 POD_FIELDS = ("hostAliases", "readinessGates", "resourceClaims")
 CONTAINER_FIELDS = ("restartPolicy", "restartPolicyRules", "stdin", "tty", "volumeDevices")
 
 
 def unsupported(pod: Object) -> list[str]:
-    """Paths of fields, each with what it would have done lost. Empty for a pod that can run."""
+    """Paths of the unsupported fields that a pod sets; empty for a pod that can run."""
     return list(_fields(pod["spec"]))
 
 

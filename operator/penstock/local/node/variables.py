@@ -15,7 +15,7 @@ from penstock.local.record import Cluster
 
 Object = dict[str, Any]
 
-# Of the environment of this process, what every program needs to run at all.
+# Variables of this process that are passed on, as programs do not run without them.
 INHERITED = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PENSTOCK_CACHE_DIR", "TZ", "USER")
 
 
@@ -34,7 +34,7 @@ class Variables:
         return inherited | {"PATH": search_path(), "HOSTNAME": self._pod["metadata"]["name"]}
 
     def marks(self, spec: Object) -> dict[str, str]:
-        """Variables by which the container's processes are found; the pod cannot override them."""
+        """Variables that identify the container's processes; the pod cannot override them."""
         metadata = self._pod["metadata"]
         return {
             processes.CLUSTER_ID: self._cluster.cluster_id,
@@ -44,7 +44,7 @@ class Variables:
         }
 
     async def stated(self, spec: Object) -> dict[str, str]:
-        """Variables that the pod states. Raises ConfigError for a missing key, KubeError."""
+        """Variables that the pod sets. Raises ConfigError for a missing key, KubeError."""
         config_maps, secrets = references(self._pod)
         maps = {name: await self._data(CONFIG_MAPS, name) for name in config_maps}
         secret = {name: await self._data(SECRETS, name) for name in secrets}
@@ -71,7 +71,7 @@ class Variables:
             return None
         data: dict[str, str] = found.get("data", {})
         if resource is SECRETS:
-            # The bytes that are no UTF-8 arrive in the process as they are.
+            # surrogateescape passes bytes that are not UTF-8 on to the process unchanged.
             data = {
                 k: base64.b64decode(v).decode(errors="surrogateescape") for k, v in data.items()
             }

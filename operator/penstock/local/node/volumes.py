@@ -1,4 +1,4 @@
-"""A pod's volumes as folders of this machine."""
+"""Provides a pod's volumes as folders of this machine."""
 
 import base64
 import shutil
@@ -31,7 +31,7 @@ REFRESH_AT_FRACTION_LEFT = 0.2
 
 
 class MountError(Exception):
-    """A volume cannot be had now; the text says why. Worth trying again."""
+    """A volume cannot be mounted at present; the text says why. Worth retrying."""
 
 
 class Volumes:
@@ -46,7 +46,7 @@ class Volumes:
         self._tokens: dict[str, tuple[bytes, float]] = {}
 
     async def mount(self) -> None:
-        """Make every volume, or bring their contents up to date. Raises MountError, KubeError."""
+        """Create all volumes, or update their contents. Raises MountError, KubeError."""
         for volume in self._pod["spec"].get("volumes", []):
             try:
                 self._paths[volume["name"]] = await self._make(volume)
@@ -56,14 +56,14 @@ class Volumes:
                 ) from error
 
     def mounts(self, container: Object, env: Mapping[str, str]) -> dict[str, str]:
-        """mountPath -> folder or file of this machine, for one container with these variables."""
+        """mountPath -> folder or file of this machine, for one container. env: for subPathExpr."""
         return {
             mount["mountPath"].rstrip("/"): str(self._mounted(mount, env))
             for mount in container.get("volumeMounts", [])
         }
 
     def _mounted(self, mount: Object, env: Mapping[str, str]) -> Path:
-        """Raises MountError for a part of a volume that is outside of it."""
+        """Path of a mount, created if absent. Raises MountError if its subPath leaves the volume."""
         whole = self._paths[mount["name"]]
         part = mount.get("subPath") or expand(mount.get("subPathExpr", ""), env)
         path = whole / part
@@ -74,7 +74,7 @@ class Volumes:
         return path
 
     def unmount(self) -> None:
-        """Remove what was made here; paths of the host stay."""
+        """Remove the volumes' folders; paths of the host stay."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _make(self, volume: Object) -> Path:
@@ -132,7 +132,7 @@ class Volumes:
         return resource(named, reference)
 
     async def _token(self, source: Object) -> bytes:
-        """A token of the pod's account, the last one until it is due to be replaced."""
+        """A token of the pod's service account, cached until it must be replaced."""
         token, refresh_at_s = self._tokens.get(source["path"], (b"", 0.0))
         if wall() < refresh_at_s:
             return token
@@ -189,7 +189,7 @@ def host_path(source: Object) -> Path:
 
 
 def _chosen(content: Mapping[str, bytes], source: Object, mode: int) -> Files:
-    """All keys, or those that `items` names. Raises MountError for one that is missing."""
+    """Files for all keys, or for those in `items`. Raises MountError for a missing key."""
     if "items" not in source:
         return {key: (value, mode) for key, value in content.items()}
     files: Files = {}
@@ -202,7 +202,7 @@ def _chosen(content: Mapping[str, bytes], source: Object, mode: int) -> Files:
 
 
 def _write(folder: Path, files: Files) -> None:
-    """Make the folder hold these files alone. Each is replaced in one step, where it changed."""
+    """Make the folder hold exactly these files; each changed one is replaced atomically."""
     for name, (content, mode) in files.items():
         target = folder / name
         if not target.resolve().is_relative_to(folder.resolve()):
@@ -212,7 +212,7 @@ def _write(folder: Path, files: Files) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         making = target.with_name(f".{target.name}.new")
         making.unlink(missing_ok=True)
-        # The owner's part of the mode: the pod runs as the owner, and nobody else may read.
+        # Only the owner's part of the mode: the pod runs as the owner, and no one else may read.
         making.touch(mode=0o600)
         making.write_bytes(content)
         making.chmod(mode & 0o700)

@@ -1,4 +1,4 @@
-"""The life of one pod on this node."""
+"""Runs one pod on this node, from its volumes to its last status."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 RETRY_S = 2.0
 POLL_S = 0.05
-# The kubelet's own period: a change arrives within a minute or two.
+# How often volumes are updated; about the kubelet's period.
 REFRESH_S = 60.0
 MANAGER = "penstock-node"
 
@@ -76,7 +76,7 @@ class PodWorker:
         self._variables = Variables(node.kube, node.cluster, pod, pod_ip)
         self._running: dict[str, Container] = {}
         self._task: asyncio.Task[None] | None = None
-        self._current: dict[str, Container] = {}  # the last run of each
+        self._current: dict[str, Container] = {}  # the last run of each container
         self._stopping = False
         self._stop_deadline_s = math.inf
         self._reporting = asyncio.Lock()
@@ -85,7 +85,8 @@ class PodWorker:
         self._task = asyncio.create_task(self._run(), name=f"pod {self.pod['metadata']['name']}")
 
     async def stop(self, grace_s: float) -> None:
-        """preStop, SIGTERM, and SIGKILL when `grace_s` seconds are over. All processes are gone then."""
+        """Stop the pod: preStop, SIGTERM, SIGKILL after `grace_s` seconds. Returns when all processes
+        have ended."""
         self._stopping = True
         self.shorten(grace_s)
         if self._running:
@@ -96,7 +97,7 @@ class PodWorker:
         await asyncio.to_thread(processes.kill, lambda: processes.find_in_pod(self.uid))
 
     def shorten(self, grace_s: float) -> None:
-        """Let what stops have so long from now on, or less where it has less left."""
+        """Shorten the grace period to end in at most `grace_s` seconds from now."""
         self._stop_deadline_s = min(self._stop_deadline_s, monotonic() + grace_s)
 
     def is_over(self, name: str) -> bool:
@@ -104,7 +105,7 @@ class PodWorker:
         return name not in self._current or self._current[name].is_over
 
     async def remove(self) -> None:
-        """Tell the API server that the pod is gone, and remove its folder."""
+        """Delete the pod from the API server, and remove its folder."""
         metadata = self.pod["metadata"]
         self._volumes.unmount()
         await self._node.kube.delete(
@@ -137,7 +138,8 @@ class PodWorker:
             await self._refuse("NodeAgentError", f"the node agent failed: {_innermost(error)!r}")
 
     async def _refuse(self, reason: str, message: str) -> None:
-        """Fail the pod; one that is always restarted waits, as its controller would replace it at once."""
+        """Fail the pod. With restartPolicy Always it waits instead, as its controller would replace a
+        failed pod at once."""
         if self._record.restart_policy == "Always":
             waiting = tuple(c.waiting(reason, message) for c in self._record.containers)
             self._record = replace(self._record, containers=waiting)
@@ -156,7 +158,7 @@ class PodWorker:
                 await asyncio.sleep(RETRY_S)
 
     async def _refresh_volumes(self) -> None:
-        """Bring what ConfigMaps, Secrets and tokens hold into the volumes, until cancelled."""
+        """Update ConfigMaps, Secrets and tokens in the volumes periodically, until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_S)
             try:
@@ -224,7 +226,7 @@ class PodWorker:
         return exit_code
 
     async def _prepare(self, spec: Object) -> Container:
-        """Wait until the environment can be made."""
+        """Build the container; waits until its environment and mounts are available."""
         while True:
             try:
                 env = await self._variables.stated(spec)
@@ -249,7 +251,7 @@ class PodWorker:
         return container
 
     async def _watch(self, container: Container) -> None:
-        """postStart and probes of a running container, until cancelled."""
+        """Run postStart and the probes of a running container until cancelled."""
         spec = container.spec
         hook = spec.get("lifecycle", {}).get("postStart")
         if hook and (failure := await container.act(hook, 600)):
@@ -301,9 +303,9 @@ class PodWorker:
             self._update(name, lambda r: replace(r, is_ready=is_ready))
 
     async def _end(self, container: Container, deadline_s: float = math.inf) -> None:
-        """preStop, SIGTERM, SIGKILL at the deadline. Returns when the run loop has seen the end.
+        """Stop a container: preStop, SIGTERM, SIGKILL at the deadline. Returns when its run has ended.
 
-        The deadline comes nearer when the pod is to stop before.
+        If the pod is stopped meanwhile, its deadline applies if it is earlier.
         """
 
         def left_s() -> float:
@@ -376,7 +378,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _record_of(spec: Object, before: Object | None) -> ContainerRecord:
-    """A container's record; one that an earlier agent ran goes on counting its restarts."""
+    """A container's initial record, with the restart count that an earlier agent reported."""
     record = ContainerRecord(spec["name"], spec["image"])
     if before is None or not (before.get("restartCount") or "running" in before.get("state", {})):
         return record
