@@ -1,0 +1,264 @@
+"""Connections whose client is slow, looked at by a clock that is handed in."""
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from penstock.gateway.http_protocol import LINGER_S, MIN_READ_BYTES
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
+BODY = b'{"model": "chat"}'
+REQUEST = HEAD + b"content-length: %d\r\n\r\n%s" % (len(BODY), BODY)
+# So long that nothing ends unless it is looked at by the clock of a test.
+LONG = {"head_timeout_s": 1000.0, "client_stall_timeout_s": 1000.0}
+
+
+class Client:
+    """A socket with small buffers, and the gateway's end of it."""
+
+    def __init__(self, front):
+        self.raw = socket.socket()
+        self.raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.raw.connect(("127.0.0.1", front.port))
+        self.raw.setblocking(False)
+        self._front = front
+
+    async def send(self, data):
+        await asyncio.get_running_loop().sock_sendall(self.raw, data)
+
+    async def rest(self):
+        found = b""
+        async with asyncio.timeout(10):
+            try:
+                while chunk := await asyncio.get_running_loop().sock_recv(self.raw, 1 << 20):
+                    found += chunk
+            except ConnectionError:
+                return found + b" and a reset"
+        return found
+
+    @property
+    def connection(self):
+        (only,) = self._front.server.server_state.connections
+        return only
+
+
+@pytest.fixture
+async def connect(until):
+    clients = []
+
+    async def connect(front):
+        clients.append(Client(front))
+        await until(lambda: front.num_connections == 1)
+        return clients[-1]
+
+    yield connect
+    for client in clients:
+        client.raw.close()
+
+
+async def settled():
+    await asyncio.sleep(0.05)
+
+
+async def test_a_head_has_just_so_long(start_gateway, connect, until):
+    front = await start_gateway(**LONG)
+    client = await connect(front)
+    connection = client.connection
+    began_s = connection._head_began_s = 4000.0
+    await client.send(HEAD)
+    await until(lambda: connection.conn.trailing_data[0])
+    assert connection._head_began_s == began_s  # that of the connection, not of what came
+    connection.check(began_s + 1000.0)
+    assert not connection.transport.is_closing()
+    connection.check(began_s + 1000.1)
+    assert connection.transport.is_closing()
+    told = await client.rest()
+    assert told.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    error = json.loads(told.partition(b"\r\n\r\n")[2])["error"]
+    assert error["message"] == "the head was not complete after 1000 s"
+    assert (error["code"], error["type"]) == (408, "invalid_request_error")
+
+
+async def test_a_connection_without_a_head_is_closed_without_a_word(start_gateway, connect):
+    front = await start_gateway(**LONG)
+    client = await connect(front)
+    connection = client.connection
+    began_s = connection._head_began_s = 4000.0
+    connection.check(began_s + 1000.0)
+    assert not connection.transport.is_closing()
+    connection.check(began_s + 1000.1)
+    assert await client.rest() == b""
+
+
+async def test_between_requests_a_connection_may_be_silent(
+    start_engine, start_gateway, connect, until
+):
+    front = await start_gateway(await start_engine(), **LONG)
+    client = await connect(front)
+    connection, now_s = client.connection, asyncio.get_running_loop().time()
+    for _ in range(2):
+        await client.send(REQUEST)
+        await until(lambda: connection._head_began_s is None)
+        await front.idle()
+        await settled()
+        connection.check(now_s + 1e6)
+        assert not connection.transport.is_closing()
+    await client.send(HEAD)
+    await until(lambda: connection._head_began_s is not None)
+    assert connection._head_began_s >= now_s
+    connection.check(now_s + 1e6)
+    assert (await client.rest()).endswith(b"}")
+
+
+async def test_while_a_request_is_under_way_no_head_is_awaited(
+    start_engine, start_gateway, connect, until
+):
+    hold = asyncio.Event()
+
+    async def late(request):
+        await hold.wait()
+        await request.whole(b"{}")
+
+    engine = await start_engine(late)
+    front = await start_gateway(engine, **LONG)
+    client = await connect(front)
+    connection = client.connection
+    await client.send(REQUEST + HEAD)  # and half of the next one
+    await engine.arrived.wait()
+    await settled()
+    assert connection._head_began_s is None
+    assert connection not in connection._shared.idle
+    hold.set()
+    await until(lambda: connection._head_began_s is not None)
+    assert connection in connection._shared.idle
+
+
+async def test_a_client_that_goes_on_sending_after_its_answer_has_a_moment(
+    start_gateway, connect, until
+):
+    front = await start_gateway(max_body_bytes=10, **LONG)
+    client = await connect(front)
+    connection, now_s = client.connection, 5000.0
+    await client.send(HEAD + b"content-length: 1000\r\n\r\n")
+    await until(connection.transport.is_closing)
+    await until(lambda: not connection.transport.get_write_buffer_size())
+    for at_s in (now_s, now_s + LINGER_S / 2, now_s + LINGER_S):
+        connection.check(at_s)
+        await settled()
+        assert front.num_connections == 1
+    connection.check(now_s + LINGER_S + 0.1)
+    await until(lambda: front.num_connections == 0)
+    assert (await client.rest()).startswith(b"HTTP/1.1 413")
+
+
+@pytest.fixture
+async def stalled(start_engine, start_gateway, connect, until):
+    """A client that reads nothing of a large whole answer, and the connection that holds the rest."""
+    engine = await start_engine(lambda request: request.whole(b'"%s"' % (b"x" * 7_000_000)))
+    front = await start_gateway(engine, **LONG)
+    client = await connect(front)
+    connection = client.connection
+    await client.send(REQUEST)
+    await until(lambda: connection.flow.write_paused or not connection._is_answering)
+    await until(lambda: connection.transport.get_write_buffer_size() > 1_000_000)
+    await settled()
+    return front, client, connection
+
+
+async def test_a_client_that_reads_nothing_has_just_so_long(stalled, until):
+    front, _, connection = stalled
+    for at_s in (5000.0, 5500.0, 6000.0):
+        connection.check(at_s)
+        assert not connection.transport.is_closing()
+    connection.check(6000.1)
+    assert connection.transport.is_closing()
+    await until(lambda: front.num_connections == 0)
+
+
+async def test_a_client_that_reads_a_little_is_waited_for(stalled, until):
+    _, client, connection = stalled
+    connection.check(5000.0)
+    before = connection.transport.get_write_buffer_size()
+    read = 0
+    while before - connection.transport.get_write_buffer_size() < MIN_READ_BYTES:
+        read += len(await asyncio.get_running_loop().sock_recv(client.raw, 65536))
+        await asyncio.sleep(0.001)
+    connection.check(5900.0)
+    for at_s in (6000.1, 6900.0):
+        connection.check(at_s)
+        assert not connection.transport.is_closing()
+    connection.check(6900.1)
+    assert connection.transport.is_closing()
+
+
+async def test_a_connection_with_nothing_unsent_does_not_stall(
+    start_engine, start_gateway, connect, until
+):
+    front = await start_gateway(await start_engine(), **LONG)
+    client = await connect(front)
+    connection = client.connection
+    await client.send(REQUEST)
+    await until(lambda: connection._head_began_s is None)
+    await front.idle()
+    for at_s in (5000.0, 1e6, 2e6):
+        connection.check(at_s)
+        assert not connection.transport.is_closing()
+
+
+async def test_what_comes_early_is_bounded_for_each_request(
+    start_engine, start_gateway, connect, until
+):
+    """Three times half of what may be kept, each answered before the next comes."""
+    go = asyncio.Semaphore(0)
+
+    async def late(request):
+        await go.acquire()
+        await request.whole(b"{}")
+
+    engine = await start_engine(late)
+    front = await start_gateway(engine, max_header_bytes=20_000)
+    client = await connect(front)
+    connection = client.connection
+    body = b'{"model": "chat", "x": "%s"}' % (b"y" * 10_000)
+    request = HEAD + b"content-length: %d\r\n\r\n%s" % (len(body), body)
+    await client.send(REQUEST)
+    for number in range(1, 5):
+        await until(lambda number=number: len(engine.requests) == number)
+        await client.send(request)
+        await until(lambda: connection._early_bytes == len(request))
+        go.release()
+    go.release()
+    await until(lambda: len(engine.requests) == 5)
+    await front.idle()
+    assert front.num_connections == 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_just_so_much_of_the_next_request_is_kept(
+    start_engine, start_gateway, connect, until, more
+):
+    go = asyncio.Event()
+
+    async def late(request):
+        await go.wait()
+        await request.whole(b"{}")
+
+    engine = await start_engine(late)
+    front = await start_gateway(engine, max_header_bytes=20_000)
+    client = await connect(front)
+    await client.send(REQUEST)
+    await engine.arrived.wait()
+    begin, end = b'{"model": "chat", "x": "', b'"}'
+    head = HEAD + b"content-length: %05d\r\n\r\n"
+    padding = b"y" * (20_000 + more - len(head % 1) - len(begin + end))
+    body = begin + padding + end
+    await client.send(head % len(body) + body)
+    await until(lambda: client.connection._early_bytes == 20_000 + more)
+    go.set()
+    if more:  # it has to be sent again, on another connection
+        assert (await client.rest()).count(b"HTTP/1.1 200") == 1
+    else:
+        await until(lambda: len(engine.requests) == 2)
+        await front.idle()
