@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import math
 from dataclasses import replace
 
 import pytest
 
 from penstock.adapters.feed import PATH, parse
+from penstock.core.canary.moments import Moments
 from penstock.core.rollout.shares import Copies
 from penstock.core.route import Match, RouteRule, Shadow
 from penstock.core.routing import Side
@@ -194,3 +196,194 @@ async def test_only_a_share_is_copied(shown, until):
         await front.ask()
     await idle(front, until)
     assert not new.requests
+
+
+USAGE = b'{"choices":[{"text":"x"}],"usage":{"prompt_tokens":9,"completion_tokens":%d}}'
+SAID = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+def whole(body, status="200 OK"):
+    return lambda request: request.whole(body, status)
+
+
+def stream(*chunks):
+    async def behave(request):
+        await request.head()
+        for chunk in chunks:
+            await request.chunk(chunk)
+        await request.end()
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "is_stream", "requests", "errors", "empty", "tokens"),
+    [
+        (whole(USAGE % 5), False, 1, 0, 0, 5),
+        (whole(b'{"choices":[{"text":""}]}'), False, 1, 0, 1, 6),
+        (
+            stream(SAID, SAID[:9], SAID[9:], SAID, DONE),
+            True,
+            1,
+            0,
+            0,
+            2,
+        ),  # a chat's first one opens it
+        (stream(SAID.replace(b'"a"', b'""'), DONE), True, 1, 0, 1, 1),
+        (stream(SAID, b'data: {"error": {"code": 500}}\n\n', DONE), True, 1, 1, 0, None),
+        (stream(SAID, SAID), True, 1, 1, 0, None),  # without its last word
+        (whole(b"{}", "399 Odd"), False, 1, 0, 1, 1),
+        (whole(b"{}", "400 Bad Request"), False, 0, 0, 0, None),
+        (whole(b"{}", "499 Odd"), True, 0, 0, 0, None),
+        (whole(b"{}", "500 Internal Server Error"), False, 1, 1, 0, None),
+    ],
+)
+async def test_what_a_copy_is_counted_as(
+    shown, until, behaviour, is_stream, requests, errors, empty, tokens
+):
+    front, _, new = await shown(behaviour)
+    await front.ask("/v1/chat/completions", stream=is_stream)
+    await until(lambda: new.requests)
+    await idle(front, until)
+    arm = await arm_of(front, new)
+    assert (arm.requests, arm.errors, arm.empty_outputs) == (requests, errors, empty)
+    assert (arm.violations, arm.prompt_tokens) == (errors, 0)
+    output = [] if tokens is None else [math.log(tokens)]
+    assert arm.output == Moments.of(output)
+    assert arm.missed[0].n == len(output)
+
+
+@pytest.mark.parametrize(
+    ("path", "tokens"),
+    [("/v1/chat/completions?a=1", 3), ("/v1/completions?a=/v1/chat/completions", 4)],
+)
+async def test_the_events_of_a_copy_that_are_no_tokens(shown, until, path, tokens):
+    front, _, new = await shown(stream(SAID, SAID, SAID, SAID, DONE))
+    await front.ask(path)
+    await until(lambda: new.requests)
+    await idle(front, until)
+    assert (await arm_of(front, new)).output == Moments.of([math.log(tokens)])
+    assert new.requests[0].path == path
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "is_stream", "outcome"),
+    [
+        (whole(b"{}", "399 Odd"), False, "ok"),
+        (whole(b"{}", "399 Odd"), True, "error"),  # it has no last word
+        (whole(b"{}", "400 Bad Request"), True, "error"),
+        (stream(SAID, b"data: [DONE]"), True, "ok"),
+        (stream(SAID), True, "error"),
+        (stream(SAID + DONE), True, "ok"),
+    ],
+)
+async def test_the_outcome_of_a_copy(shadowed, until, behaviour, is_stream, outcome):
+    front, _, other = await shadowed(behaviour)
+    await front.ask(stream=is_stream)
+    await until(lambda: other.requests)
+    await idle(front, until)
+    labels = {"service": "default/new", "revision": "r1"}
+    assert await front.metric(SHADOWS, outcome=outcome, **labels) == 1
+    assert await front.metric(SHADOWS) == 1
+
+
+@pytest.mark.parametrize(
+    ("shadow", "service", "revision"),
+    [
+        (Shadow("newer", None, 100), "default/newer", ""),
+        (Shadow("newer", "r5", 100), "default/newer", "r5"),
+        (Shadow("new", "r9", 100), "default/new", "r9"),
+    ],
+)
+async def test_a_copy_that_nobody_can_take_is_counted_as_it_was_wanted(
+    shadowed, until, shadow, service, revision
+):
+    front, _, _ = await shadowed(shadow=shadow)
+    await front.ask()
+    await idle(front, until)
+    labels = {"service": service, "revision": revision, "outcome": "dropped"}
+    async with front.client.get(front.url + "/metrics") as got:
+        lines = [line for line in (await got.text()).splitlines() if line.startswith(SHADOWS)]
+    inside = ",".join(f'{name}="{labels[name]}"' for name in ("outcome", "revision", "service"))
+    assert lines == [f"{SHADOWS}{{{inside}}} 1.0"]
+
+
+@pytest.mark.parametrize("length", [5, 100, 101, 128])
+async def test_the_id_of_a_copy_fits(shadowed, until, length):
+    front, _, other = await shadowed()
+    given = "x" * length
+    url, body = front.url + "/v1/completions", {"model": "chat"}
+    async with front.client.post(url, json=body, headers={"x-request-id": given}) as got:
+        await got.read()
+    await until(lambda: other.requests)
+    copied, _, own = other.requests[0].headers["x-request-id"].partition(".copy-")
+    assert (copied, len(own)) == (given[:100], 8)
+    await idle(front, until)
+
+
+async def test_a_copy_that_takes_too_long_is_an_error(shadowed, until):
+    front, _, other = await shadowed(hangs, total_timeout_s=0.3)
+    await front.ask()
+    await until(lambda: other.requests)
+    await idle(front, until)
+    assert await front.metric(SHADOWS, outcome="error") == 1
+    assert front.gateway.shared.bodies.held_bytes == 0
+
+
+async def test_a_copy_is_not_sent_elsewhere(shadowed, until):
+    """Nor are its cookies and its keys."""
+
+    async def redirects(request):
+        location = f"location: http://{request.headers['host']}/other\r\nset-cookie: a=b\r\n"
+        await request.whole(b"", "302 Found", location)
+
+    front, _, other = await shadowed(redirects)
+    url, body = front.url + "/v1/completions", {"model": "chat"}
+    for number in (1, 2):
+        headers = {"authorization": "Bearer x", "x-tag": "y"}
+        async with front.client.post(url, json=body, headers=headers) as got:
+            await got.read()
+        await until(lambda number=number: len(other.requests) == number)
+        await idle(front, until)
+    assert [request.path for request in other.requests] == ["/v1/completions"] * 2
+    for request in other.requests:
+        assert not {"authorization", "cookie", "accept-encoding"} & set(request.headers)
+        assert request.headers["x-tag"] == "y"
+    assert await front.metric(SHADOWS, outcome="ok") == 2
+    assert len({request.writer for request in other.requests}) == 1  # one connection for both
+
+
+async def test_several_copies_are_under_way_at_once(shadowed, until):
+    front, _, other = await shadowed(hangs, max_shadows=3)
+    for _ in range(4):
+        assert (await front.ask())[0] == 200
+    await until(lambda: other.active == 3)
+    await front.idle()
+    assert front.gateway.shared.shadows.open == 3
+    assert await front.metric(SHADOWS, outcome="dropped", revision="") == 1
+    await front.gateway.shared.shadows.close()
+    assert front.gateway.shared.shadows.open == 0
+    await until(lambda: not other.active)
+
+
+@pytest.mark.parametrize(("more", "outcome"), [(0, "ok"), (1, "dropped")])
+async def test_a_copy_for_which_there_is_no_memory_is_dropped(shadowed, until, more, outcome):
+    """Others have taken it while the original was answered."""
+    front, main, other = await shadowed(max_held_body_bytes=5000)
+    bodies = front.gateway.shared.bodies
+
+    async def fills_memory(request):
+        others_bytes = 5000 - len(request.body) + more
+        bodies.held_bytes += others_bytes
+        await request.whole(b"{}")
+        await front.idle()
+        await until(lambda: not front.gateway.shared.shadows.open)
+        bodies.held_bytes -= others_bytes
+
+    main.behaviour = fills_memory
+    await front.ask(stream=False, padding="x" * 2000)
+    await until(lambda: not main.active)
+    assert await front.metric(SHADOWS, outcome=outcome) == 1
+    assert len(other.requests) == 1 - more
+    assert bodies.held_bytes == 0

@@ -1,0 +1,215 @@
+"""Requests to engines at the bounds of what is passed on, held back and tried again."""
+
+import asyncio
+import gzip
+import io
+
+import pytest
+
+from penstock.gateway.upstream import (
+    HOP_BY_HOP,
+    NOT_FOR_CLIENTS,
+    NOT_FOR_ENGINES,
+    body_payload,
+    forwarded,
+    header_text,
+)
+
+EVENT = b'data: {"n": 0}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+def test_headers_that_may_pass():
+    headers = [
+        (b"X-Kept", b"1"), (b"x-kept", b"2"), (b"Connection", b"close, X-Named ,x-other"),
+        (b"connection", b"x-third"), (b"x-named", b"3"), (b"X-Other", b"4"), (b"x-third", b"5"),
+        (b"X-Penstock-Any", b"6"), (b"x-penstocks", b"7"), (b"Dropped", b"8"),
+        (b"x-value", b"x-named"),
+    ]  # fmt: skip
+    assert forwarded(headers, frozenset({b"connection", b"dropped"})) == [
+        (b"x-kept", b"1"), (b"x-kept", b"2"), (b"x-penstocks", b"7"), (b"x-value", b"x-named"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dropped", [NOT_FOR_CLIENTS, NOT_FOR_ENGINES])
+def test_headers_of_the_hop_stay(dropped):
+    assert forwarded([(name, b"x") for name in sorted(HOP_BY_HOP)], dropped) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(b"abc", "abc"), ("São".encode(), "São"), (b"\xe9", "é")]
+)
+def test_the_text_of_a_header(value, text):
+    assert header_text(value) == text
+
+
+def test_a_large_body_is_sent_in_pieces():
+    assert body_payload(b"x" * 65_536) == b"x" * 65_536
+    pieces = body_payload(b"x" * 65_537)
+    assert isinstance(pieces, io.BytesIO)
+    assert pieces.read() == b"x" * 65_537
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_a_whole_answer_is_held_back_up_to_its_bound(start_engine, start_gateway, more):
+    """Up to there it may be tried again, and has a length."""
+
+    async def behave(request):
+        await request.head("application/json")
+        await request.chunk(b"x" * 600)
+        await request.chunk(b"x" * (400 + more))
+        await request.end()
+
+    front = await start_gateway(await start_engine(behave), max_buffered_answer_bytes=1000)
+    async with front.post(stream=False) as got:
+        assert await got.read() == b"x" * (1000 + more)
+    assert ("content-length" in got.headers) == (not more)
+    assert ("transfer-encoding" in got.headers) == bool(more)
+
+
+@pytest.mark.parametrize("status", ["302 Found", "204 No Content", "201 Created"])
+async def test_an_answer_below_400_is_passed_on_as_it_is(start_engine, start_gateway, status):
+    async def behave(request):
+        extra = f"location: http://{request.headers['host']}/other\r\n"
+        await request.whole(b"", status, extra)
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine)
+    async with front.client.post(
+        front.url + "/v1/completions", json={"model": "chat"}, allow_redirects=False
+    ) as got:
+        assert (got.status, await got.read()) == (int(status.split()[0]), b"")
+    assert got.headers["location"].endswith("/other")
+    assert [request.path for request in engine.requests] == ["/v1/completions"]
+
+
+async def test_an_answer_that_is_encoded_stays_so(start_engine, start_gateway):
+    body = gzip.compress(b'{"choices": []}')
+
+    async def behave(request):
+        await request.whole(body, extra="content-encoding: gzip\r\n")
+
+    front = await start_gateway(await start_engine(behave))
+    async with front.post(stream=False) as got:
+        assert got.headers["content-encoding"] == "gzip"
+        assert got.headers["content-length"] == str(len(body))
+        assert await got.read() == b'{"choices": []}'
+
+
+async def test_many_requests_are_at_an_engine_at_once(start_engine, start_gateway, until):
+    hold = asyncio.Event()
+
+    async def late(request):
+        await hold.wait()
+        await request.whole(b"{}")
+
+    engine = await start_engine(late)
+    front = await start_gateway(engine)
+    asking = [asyncio.create_task(front.ask(stream=False)) for _ in range(20)]
+    await until(lambda: engine.active == 20)
+    hold.set()
+    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [("text/event-stream; charset=utf-8", "200 OK"), ("text/plain", "200 OK"),
+                         ("text/event-stream", "201 Created")],
+)  # fmt: skip
+async def test_what_is_a_stream_of_events(start_engine, start_gateway, kind, status):
+    """Only what comes with 200 and that type; the rest is held back until it is whole."""
+
+    async def behave(request):
+        await request.head(kind, status)
+        await request.chunk(EVENT)
+        await request.chunk(EVENT[:5])
+        await request.end()
+
+    front = await start_gateway(await start_engine(behave), max_attempts=1)
+    got, body = await front.ask()
+    assert got == int(status.split()[0])
+    if kind.startswith("text/event-stream") and got == 200:
+        assert body.startswith(EVENT + b'data: {"error"')
+    else:
+        assert body == EVENT + EVENT[:5]
+
+
+@pytest.mark.parametrize("end", [b"", DONE])
+async def test_a_stream_that_begins_with_an_error_is_passed_on_with_an_end(
+    start_engine, start_gateway, end
+):
+    told = b'data: {"error": {"message": "mine", "code": 500}}\n\n'
+
+    async def behave(request):
+        await request.head()
+        await request.chunk(told + end)
+        await request.end()
+
+    engines = [await start_engine(behave) for _ in range(3)]
+    front = await start_gateway(*engines)
+    async with front.post() as got:
+        assert (got.status, await got.read()) == (200, told + DONE)
+    assert got.content_type == "text/event-stream"
+    assert sum(len(engine.requests) for engine in engines) == 2
+
+
+@pytest.mark.parametrize("code", [400, 501, 504])
+async def test_an_error_event_about_the_request_is_not_tried_again(
+    start_engine, start_gateway, code
+):
+    told = b'data: {"error": {"message": "mine", "code": %d}}\n\n' % code
+
+    async def behave(request):
+        await request.head()
+        await request.chunk(told + DONE)
+        await request.end()
+
+    engines = [await start_engine(behave) for _ in range(2)]
+    front = await start_gateway(*engines)
+    assert await front.ask() == (200, told + DONE)
+    assert sum(len(engine.requests) for engine in engines) == 1
+
+
+async def test_the_better_answer_of_two_engines_is_passed_on(start_engine, start_gateway):
+    """An error that is whole, not one that breaks off."""
+
+    async def whole(request):
+        await request.whole(b'{"error": "first"}', "500 Internal Server Error")
+
+    async def large(request):
+        await request.whole(b"x" * 5000, "500 Internal Server Error")
+
+    front = await start_gateway(
+        await start_engine(whole), await start_engine(large), max_buffered_answer_bytes=1000
+    )
+    for _ in range(10):
+        assert await front.ask() == (500, b'{"error": "first"}')
+
+
+async def test_an_error_that_is_too_large_to_hold_is_one_of_the_gateways(
+    start_engine, start_gateway
+):
+    async def large(request):
+        await request.whole(b"x" * 5000, "500 Internal Server Error")
+
+    front = await start_gateway(await start_engine(large), max_buffered_answer_bytes=1000)
+    status, body = await front.ask()
+    assert (status, b"the engines that were tried did not answer" in body) == (502, True)
+
+
+async def test_connections_to_engines_are_kept(start_engine, start_gateway):
+    engine = await start_engine()
+    front = await start_gateway(engine)
+    for stream in (True, False, True, False):
+        assert (await front.ask(stream=stream))[0] == 200
+    assert len({request.writer for request in engine.requests}) == 1
+
+
+async def test_no_cookies_are_kept(start_engine, start_gateway):
+    async def behave(request):
+        await request.whole(b"{}", extra="set-cookie: a=b\r\n")
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine)
+    for _ in range(2):
+        await front.ask(stream=False)
+    assert all("cookie" not in request.headers for request in engine.requests)
