@@ -7,6 +7,8 @@ import pytest
 
 from penstock.adapters.feed import PATH, parse
 
+CHUNK = b'data: {"n": 0}\n\n'
+
 
 async def error(request):
     await request.whole(b'{"error": {"message": "mine"}}', "500 Internal Server Error")
@@ -146,3 +148,78 @@ async def test_a_connection_that_another_engine_saved_is_nobodys_error(
         arms = parse("g", await got.text()).arms["default/chat"]
     assert list(arms) == ["default/engine-0"]
     assert await front.metric("penstock_gateway_retries_total", reason="connect") >= 3
+
+
+async def answer(request):
+    await request.head()
+    await request.chunk(CHUNK)
+    await request.chunk(b"data: [DONE]\n\n")
+    await request.end()
+
+
+async def breaks_off(request):
+    await request.head()
+    await request.chunk(CHUNK)
+    await asyncio.sleep(0.005)
+    request.reset()
+
+
+async def stands_still(request):
+    await request.head()
+    await request.chunk(CHUNK)
+    await asyncio.Event().wait()
+
+
+async def fails_late(request):
+    await request.head()
+    await request.chunk(CHUNK)
+    await asyncio.sleep(0.005)
+    await request.chunk(b'data: {"error": {"code": 500}}\n\n')
+    await request.chunk(b"data: [DONE]\n\n")
+    await request.end()
+
+
+@pytest.mark.parametrize("fault", [breaks_off, stands_still, fails_late])
+async def test_engines_whose_streams_break_are_left_out(start_engine, start_gateway, fault):
+    """The next first byte does not make up for the last stream."""
+    bad = await start_engine(fault)
+    front = await start_gateway(await start_engine(), bad, between_chunks_timeout_s=0.1)
+    broken = [b'"error"' in (await front.ask())[1] for _ in range(60)]
+    assert 3 <= broken.count(True) == len(bad.requests) <= 6
+
+
+async def test_a_whole_stream_clears_those_that_broke(start_engine, start_gateway, until):
+    engine = await start_engine(breaks_off)
+    front = await start_gateway(engine)
+    loads = front.gateway.shared.loads
+    for _ in range(3):
+        await front.ask()
+    assert loads.ejected([engine.endpoint()], front.gateway.shared.now())
+    engine.behaviour = answer
+    assert b'"error"' not in (await front.ask())[1]
+    await until(lambda: not loads.suspects)
+
+
+async def test_a_stream_that_takes_all_its_time_is_not_the_engines_failure(
+    start_engine, start_gateway
+):
+    async def endless(request):
+        await request.head()
+        while True:
+            await request.chunk(CHUNK)
+            await asyncio.sleep(0.01)
+
+    front = await start_gateway(await start_engine(endless), total_timeout_s=0.1)
+    assert b'"code": 504' in (await front.ask())[1]
+    assert not front.gateway.shared.loads.suspects
+
+
+@pytest.mark.parametrize("status", ["101 Switching Protocols", "600 Odd", "999 Denied"])
+async def test_a_status_that_ends_no_request_is_a_failure(start_engine, start_gateway, status):
+    """None of them could be passed on."""
+
+    async def odd(request):
+        await request.whole(b"{}", status)
+
+    front = await start_gateway(await start_engine(odd), max_attempts=1)
+    assert (await front.ask(stream=False))[0] == 502

@@ -1,8 +1,9 @@
 """Outlier ejection: takes engines with consecutive failures out of routing for a while.
 
 Works like the consecutive-failures detector of Envoy's outlier detection. Failures are: a connection
-that fails, an answer that breaks off before its first byte, a status of 500 or more. Only an answer
-below 500 resets them. An ejected engine is probed by one request at a time, at growing intervals.
+that fails, an answer that breaks off, a status of 500 or more. Only an answer below 500 resets them: its
+first byte, or its end where an answer broke off behind the first byte. An ejected engine is probed by one
+request at a time, at growing intervals.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,13 +24,15 @@ MAX_EJECTED_SHARE = 0.5
 class Health:
     """Failures of one engine since its last answer. ejections: in a row. retry_at_s: end of the
     current one on the monotonic clock. is_probed: whether a request probes the engine.
-    is_unreachable: whether the last failure was a failed connection."""
+    is_unreachable: whether the last failure was a failed connection. has_broken_off: whether one
+    was an answer that had begun."""
 
     failures: int = 0
     ejections: int = 0
     retry_at_s: float = 0.0
     is_probed: bool = False
     is_unreachable: bool = False
+    has_broken_off: bool = False
 
     @property
     def is_failing(self) -> bool:
@@ -38,10 +41,17 @@ class Health:
     def is_ejected(self, now: float) -> bool:
         return self.is_failing and now < self.retry_at_s
 
-    def after_failure(self, now: float, *, is_unreachable: bool = False) -> "Health":
+    def after_failure(
+        self, now: float, *, is_unreachable: bool = False, broke_off: bool = False
+    ) -> "Health":
         """Count a failure, and eject if there are enough. Failures of requests sent before the
         ejection do not lengthen it."""
-        failed = replace(self, failures=self.failures + 1, is_unreachable=is_unreachable)
+        failed = replace(
+            self,
+            failures=self.failures + 1,
+            is_unreachable=is_unreachable,
+            has_broken_off=self.has_broken_off or broke_off,
+        )
         if self.is_ejected(now) and not self.is_probed:
             return failed
         ejections = self.ejections + 1 if failed.is_failing else 0

@@ -134,7 +134,7 @@ class Exchange:
                 began_s = self._shared.now()
                 answer = await self._attempt(endpoint, outgoing, guard, is_retry=bool(failures))
                 if isinstance(answer, Answer):
-                    self._note_health(answer.status, search)
+                    self._note_health(answer, search)
                     if target.shadows or target.copies:
                         self._copy(call, target, headers)
                     del call, outgoing
@@ -160,12 +160,24 @@ class Exchange:
             except AttemptFailed as failed:
                 return failed
 
-    def _note_health(self, status: int, search: Search) -> None:
+    def _note_health(self, answer: Answer, search: Search) -> None:
         """Record what the status of an answer that is passed on says of the engine's health."""
-        if status >= 500:
+        assert self._endpoint is not None
+        if answer.status >= 500:
             search.gave_up()
-        elif self._endpoint is not None:
+        elif answer.response is None:
             self._shared.loads.answered(self._endpoint.pod)
+        else:
+            self._shared.loads.began(self._endpoint.pod)
+
+    def _note_end(self, answer: Answer, *, is_whole: bool) -> None:
+        """Record what the end of an answer that was passed on as it came says of the engine's health."""
+        assert self._endpoint is not None
+        loads, pod = self._shared.loads, self._endpoint.pod
+        if not is_whole:
+            loads.failed(pod, self._shared.now(), broke_off=True)
+        elif answer.status < 500:
+            loads.answered(pod)
 
     async def _give_up(
         self, last: Failure, error: Answer | None, guard: Guard, ticket: Ticket
@@ -223,7 +235,10 @@ class Exchange:
         between_s = self._settings.between_chunks_timeout_s
         try:
             guard.allow(Phase.STREAMING, between_s)
+            guard.relax()
+            self._is_blocked = True  # by an answer before this one that its client does not take
             await self._reply.begin(answer.status, answer.headers)
+            self._is_blocked = False
             chunk = answer.first
             while chunk:
                 guard.relax()
@@ -232,9 +247,11 @@ class Exchange:
                 guard.allow(Phase.STREAMING, between_s)
                 chunk = await answer.more()
             guard.dismiss()
+            self._note_end(answer, is_whole=not ticket.has_failed)
             await self._reply.end()
         except Cut:
             guard.dismiss()
+            self._note_end(answer, is_whole=False)
             await self._cut(502, "the engine broke off", "upstream")
         finally:
             answer.close()
@@ -254,9 +271,12 @@ class Exchange:
             return
         if end.cause is Cause.SHUTDOWN and self._ticket is not None:
             self._ticket.excuse()
-        if end.cause is Cause.TIMEOUT and end.phase is Phase.FIRST_BYTE and self._endpoint:
+        if end.cause is Cause.TIMEOUT and self._endpoint is not None:
             pod, now = self._endpoint.pod, self._shared.now()
-            self._shared.loads.failed(pod, now, is_unreachable=False)
+            if end.phase is Phase.FIRST_BYTE:
+                self._shared.loads.failed(pod, now)
+            elif end.phase is Phase.STREAMING and not end.is_total:  # the engine, not its client
+                self._shared.loads.failed(pod, now, broke_off=True)
         status, message = LAST_WORDS[end.cause]
         if end.cause is Cause.TIMEOUT and self._is_blocked:  # the client's fault: it did not read
             self.left(end.phase)

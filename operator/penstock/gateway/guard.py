@@ -27,12 +27,13 @@ class Cause(StrEnum):
 
 
 class Interrupted(Exception):
-    """The request was ended in `phase`."""
+    """The request was ended in `phase`. is_total: after the time that a request may take altogether."""
 
-    def __init__(self, cause: Cause, phase: Phase) -> None:
+    def __init__(self, cause: Cause, phase: Phase, *, is_total: bool = False) -> None:
         super().__init__(f"{cause} while {phase}")
         self.cause = cause
         self.phase = phase
+        self.is_total = is_total
 
 
 class Guard:
@@ -69,7 +70,8 @@ class Guard:
         self.dismiss()
         if self._cause is not None and isinstance(error, asyncio.CancelledError):
             self._task.uncancel()
-            raise Interrupted(self._cause, self.phase) from None
+            is_total = self._deadline_s == self._ends_at_s
+            raise Interrupted(self._cause, self.phase, is_total=is_total) from None
 
     def dismiss(self) -> None:
         """From now on nothing ends the request but itself."""

@@ -46,17 +46,28 @@ class Loads:
         if health is not None and health.is_failing:
             self._health[pod] = health.while_probed(now)
 
+    def began(self, pod: str) -> None:
+        """Forget the pod's failures, unless its answers broke off: an answer below 500 began."""
+        health = self._health.get(pod)
+        if health is not None and not health.has_broken_off:
+            del self._health[pod]
+
     def answered(self, pod: str) -> None:
-        """Forget the pod's failures: it gave an answer below 500."""
+        """Forget the pod's failures: it gave an answer below 500, all of it."""
         self._health.pop(pod, None)
 
-    def failed(self, pod: str, now: float, *, is_unreachable: bool) -> None:
-        """Count a failed attempt. is_unreachable: no connection could be made."""
+    def failed(
+        self, pod: str, now: float, *, is_unreachable: bool = False, broke_off: bool = False
+    ) -> None:
+        """Count a failed attempt. is_unreachable: no connection could be made. broke_off: its answer
+        had begun."""
         self._health = {
             p: h for p, h in self._health.items() if h.retry_at_s > now - FORGET_AFTER_S
         }
         before = self._health.get(pod, Health())
-        self._health[pod] = before.after_failure(now, is_unreachable=is_unreachable)
+        self._health[pod] = before.after_failure(
+            now, is_unreachable=is_unreachable, broke_off=broke_off
+        )
 
     def excuse(self, pods: Iterable[str]) -> None:
         """Take back one failure of each pod, because all of them failed the same request."""

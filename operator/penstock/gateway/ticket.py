@@ -114,6 +114,11 @@ class Ticket:
         """Count the request as failed: its answer was cut off."""
         self._is_lost = True
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the answer has an error event that is the engine's."""
+        return self._count.has_failed
+
     def excuse(self) -> None:
         """Do not blame the engine for the outcome."""
         self._is_excused = True

@@ -23,6 +23,9 @@ PIECES_FROM_BYTES = 64 << 10
 # How long an engine may take to end its answer after DONE; then the connection is closed.
 END_AFTER_DONE_S = 1.0
 
+# Others end no request (1xx), or are none of HTTP's and could not be passed on.
+FINAL_STATUSES = range(200, 600)
+
 HOP_BY_HOP = frozenset(
     {
         b"connection", b"http2-settings", b"keep-alive", b"proxy-connection", b"te", b"trailer",
@@ -158,18 +161,21 @@ class Upstream:
             raise AttemptFailed(Failure.CONNECT) from error
         except (aiohttp.ClientError, OSError) as error:
             raise AttemptFailed(Failure.RESET) from error
-        answer = None
+        is_open = False
         try:
             answer = await self._begin(response)
+            if answer.status not in FINAL_STATUSES:
+                raise AttemptFailed(Failure.RESET)
             failure = failure_of(answer.status)
             if failure is not None:
                 is_whole = answer.response is None
                 raise AttemptFailed(failure, answer if is_whole else None)
+            is_open = answer.response is not None
             return answer
         except (aiohttp.ClientError, OSError) as error:
             raise AttemptFailed(Failure.RESET) from error
         finally:
-            if answer is None or answer.response is None or failure_of(answer.status):
+            if not is_open:
                 response.close()
 
     async def _begin(self, response: aiohttp.ClientResponse) -> Answer:
