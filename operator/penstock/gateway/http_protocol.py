@@ -41,6 +41,12 @@ class Framing(h11.Connection):
         super().__init__(h11.SERVER, max_incomplete_event_size=max_head_bytes)
         self._num_chunks = self._body_bytes = 0
         self.error: h11.RemoteProtocolError | None = None
+        self._is_head = False
+
+    @property
+    def may_have_body(self) -> bool:
+        """Whether the answer to the request that is begun, if any, may have one."""
+        return not (self._is_head and self.our_state is h11.SEND_RESPONSE)
 
     def next_event(self) -> Any:
         try:
@@ -57,6 +63,7 @@ class Framing(h11.Connection):
                 raise h11.RemoteProtocolError("the chunks of the body are too small")
         elif type(event) is h11.Request:
             self._num_chunks = self._body_bytes = 0
+            self._is_head = event.method == b"HEAD"
             names = {name for name, _ in event.headers}
             if b"transfer-encoding" in names and (
                 b"content-length" in names or event.http_version == b"1.0"
@@ -122,7 +129,7 @@ class GatewayProtocol(H11Protocol):
         self.conn: Framing = Framing(self._settings.max_header_bytes)
         # When the incomplete head started; for a new connection, when it was opened.
         self._head_began_s: float | None = self.loop.time()
-        self._early_bytes = 0
+        self._is_dropping = False  # pipelined bytes, as there were too many
         self._is_refused = False
         self._closing_since_s: float | None = None
         self._unsent_bytes = 0
@@ -158,7 +165,6 @@ class GatewayProtocol(H11Protocol):
         if self.conn.their_state is h11.SEND_BODY:  # answered before the body was complete
             self.transport.close()
         super().on_response_complete()
-        self._early_bytes = 0
         self._note_progress()
 
     def send_400_response(self, msg: str) -> None:
@@ -199,8 +205,8 @@ class GatewayProtocol(H11Protocol):
 
     def _has_more(self) -> bool:
         """Whether the client may still send bytes that are not read."""
-        is_dropping = self._early_bytes > self._settings.max_header_bytes
-        return self._is_refused or is_dropping or self.conn.their_state is h11.SEND_BODY
+        is_unread = self._is_dropping or self.conn.their_state is h11.SEND_BODY
+        return self._is_refused or is_unread
 
     @property
     def _is_answering(self) -> bool:
@@ -211,11 +217,13 @@ class GatewayProtocol(H11Protocol):
 
         The connection is read all the while, so that a disconnect is noticed.
         """
-        self._early_bytes += len(data)
-        if self._early_bytes <= self._settings.max_header_bytes:
-            self.conn.receive_data(data)
-        else:
+        # Requests that came with those answered before may be in the buffer still.
+        num_bytes = len(self.conn.trailing_data[0]) + len(data)
+        if self._is_dropping or num_bytes > self._settings.max_header_bytes:
+            self._is_dropping = True
             self.cycle.keep_alive = False  # too large: the client must send it again elsewhere
+        else:
+            self.conn.receive_data(data)
 
     def _note_progress(self) -> None:
         if self._is_answering:
@@ -235,6 +243,7 @@ class GatewayProtocol(H11Protocol):
         self._is_refused = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = error_body(status, message)
+            sent = body if self.conn.may_have_body else b""
             headers = [
                 (b"content-type", b"application/json"),
                 (b"content-length", b"%d" % len(body)),
@@ -242,7 +251,7 @@ class GatewayProtocol(H11Protocol):
             ]
             reason = status.phrase.encode()
             response = h11.Response(status_code=status, headers=headers, reason=reason)
-            for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+            for event in (response, h11.Data(data=sent), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         if self._is_answering:
             self.cycle.disconnected = True

@@ -1,0 +1,82 @@
+"""Requests that a client sends ahead of its answers, and answers that it does not take."""
+
+import asyncio
+import json
+
+import pytest
+
+from penstock.gateway.settings import GatewaySettings
+
+DONE = b"data: [DONE]\n\n"
+
+
+def request(stream=False):
+    body = json.dumps({"model": "chat", "stream": stream}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+async def test_what_is_kept_of_requests_sent_ahead_stays_bounded(start_engine, start_gateway):
+    """Also when some more are sent ahead of each answer, on a connection that lasts."""
+    may_answer = asyncio.Semaphore(0)
+
+    async def behave(request):
+        await may_answer.acquire()
+        await request.whole(b"{}")
+
+    front = await start_gateway(await start_engine(behave))
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    limit_bytes = GatewaySettings().max_header_bytes
+    ahead = request() * (limit_bytes // len(request()) - 1)
+    writer.write(request())
+    for _ in range(4):
+        writer.write(ahead)
+        await asyncio.sleep(0.05)
+        for connection in front.server.server_state.connections:
+            assert len(connection.conn.trailing_data[0]) <= limit_bytes
+        may_answer.release()
+        if not await reader.read(1 << 16):
+            break
+    assert await reader.read() == b""  # closed, behind a whole answer
+    writer.close()
+
+
+async def test_an_answer_that_has_to_wait_for_the_one_before_is_not_late(
+    start_engine, start_gateway
+):
+    """The client takes neither: no engine stands still."""
+
+    async def behave(request):
+        if not request.is_stream:
+            await request.whole(b"x" * (6 << 20))
+            return
+        await request.head()
+        await request.chunk(DONE)
+        await request.end()
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine, between_chunks_timeout_s=0.2)
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port, limit=1 << 12)
+    writer.write(request() + request(stream=True))
+    await asyncio.sleep(1.0)
+    assert len(engine.requests) == 2
+    answers = b""
+    while not answers.endswith(b"0\r\n\r\n"):
+        answers += await reader.read(1 << 20)
+    assert answers.count(DONE) == 1
+    assert b'"error"' not in answers
+    assert not front.gateway.shared.loads.suspects
+    writer.close()
+
+
+@pytest.mark.parametrize("more", [b"\r\nzz\r\n", b"content-length: 5\r\n\r\n"])
+async def test_a_malformed_head_request(start_gateway, more):
+    """Refused as any other, but for the body of the answer."""
+    front = await start_gateway()
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    head = b"HEAD /healthz HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+    writer.write(head + more)
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"\r\n\r\n")
+    writer.close()
