@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.routing import Endpoint
 from penstock.core.rule import Objectives
-from penstock.gateway.drawing import build
+from penstock.gateway.drawing import SnapshotBuilder, build
 from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
 
 
@@ -17,6 +17,13 @@ def inference_service(name="chat", namespace="default", created=0, served=None, 
         },
         "spec": {"model": {"uri": "file:///m"} | ({"servedName": served} if served else {})},
         "status": {"traffic": [{"revision": "r1", "weight": 100}]} if status is None else status,
+    }
+
+
+def model_route(name="front"):
+    return {
+        "metadata": inference_service(name)["metadata"],
+        "spec": {"modelName": name, "rules": [{"backends": [{"service": "chat"}]}]},
     }
 
 
@@ -161,3 +168,38 @@ def test_of_two_claims_in_one_namespace_the_older_holds():
 
 def test_an_empty_cluster_is_a_picture_too():
     assert build([], []) == Snapshot()
+
+
+@pytest.mark.parametrize("bad", ["service", "pod", "route"])
+def test_an_object_that_cannot_be_read_stops_no_other(bad, caplog):
+    objects = {"service": [inference_service()], "pod": [pod()], "route": [model_route()]}
+    broken = {
+        "service": inference_service("bad", status={"traffic": [{}]}),
+        "pod": pod("bad") | {"spec": {"containers": [{"ports": [{"name": "http"}]}]}},
+        "route": {"metadata": inference_service("bad")["metadata"], "spec": {}},
+    }
+    expected = build(objects["service"], objects["pod"], objects["route"])
+    objects[bad].append(broken[bad])
+    builder = SnapshotBuilder()
+    for _ in range(2):
+        assert builder.build(objects["service"], objects["pod"], objects["route"]) == expected
+    assert [record.args for record in caplog.records] == [
+        (
+            {"service": "InferenceService", "pod": "Pod", "route": "ModelRoute"}[bad]
+            + " default/bad",
+        )
+    ]
+
+
+def test_a_service_that_cannot_be_read_any_more_stays_as_it_was():
+    """But for its engines."""
+    builder, route = SnapshotBuilder(), model_route()
+    before = builder.build([inference_service()], [pod()], [route])
+    broken = inference_service(status={"traffic": [{}]})
+    broken_route = route | {"spec": {}}
+    assert builder.build([broken], [pod()], [broken_route]) == before
+    (moved,) = builder.build([broken], [pod(ip="10.0.0.2")], []).services
+    assert moved.endpoints == endpoints(pod(ip="10.0.0.2"))
+    assert moved.weights == before.services[0].weights
+    assert builder.build([], [pod()], []) == Snapshot()
+    assert builder.build([broken], [pod()], []) == Snapshot()

@@ -1,9 +1,13 @@
 """Builds the gateway's routing snapshot from Kubernetes objects."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from penstock.adapters.kube import Object
 from penstock.adapters.watch import Key
+from penstock.core.addresses import host_port
 from penstock.core.claim_order import claim_order
 from penstock.core.quantity import parse_duration_s
 from penstock.core.route import Match, RouteRule, Shadow
@@ -15,19 +19,83 @@ from penstock.core.stickiness import STICKY_BY, StickyBy
 from penstock.core.timestamps import parse_timestamp
 from penstock.gateway.snapshot import Route, Service, Snapshot
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """A pod of a service. name: "namespace/name". endpoint: None while it takes no new requests."""
+
+    name: str
+    side: Side
+    endpoint: Endpoint | None
+
+
+class SnapshotBuilder:
+    """Builds each routing snapshot from InferenceServices, engine pods and ModelRoutes.
+
+    An object that cannot be read stops no other: a service or a route stays as it was in the snapshot
+    before, or is left out if it was in none; a pod is left out.
+    """
+
+    def __init__(self) -> None:
+        self._services: dict[str, Service] = {}
+        self._routes: dict[str, Route] = {}
+        self._unreadable: dict[str, str] = {}  # what was logged already: object -> its error
+
+    def build(
+        self, services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
+    ) -> Snapshot:
+        unreadable, self._unreadable = self._unreadable, {}
+        engines: dict[Key, list[_Engine]] = {}
+        for pod in pods:
+            if (engine := self._read("Pod", pod, _engine, unreadable)) is not None:
+                metadata = pod["metadata"]
+                key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
+                engines.setdefault(key, []).append(engine)
+        found_services: dict[str, Service] = {}
+        for body in sorted(services, key=_claim_order):
+            own = engines.get((body["metadata"]["namespace"], body["metadata"]["name"]), [])
+            service = self._read("InferenceService", body, _service, unreadable)
+            service = service or self._services.get(_name(body))
+            if service is not None:
+                found_services[service.key] = _with_engines(service, own)
+        found_routes: dict[str, Route] = {}
+        for body in sorted(routes, key=_claim_order):
+            route = self._read("ModelRoute", body, _route, unreadable)
+            if (route := route or self._routes.get(_name(body))) is not None:
+                found_routes[route.key] = route
+        self._services, self._routes = found_services, found_routes
+        return Snapshot(tuple(found_services.values()), tuple(found_routes.values()))
+
+    def _read(
+        self, kind: str, body: Object, read: Callable[[Object], T], logged: Mapping[str, str]
+    ) -> T | None:
+        try:
+            return read(body)
+        except Exception as error:
+            name, message = f"{kind} {_name(body)}", repr(error)
+            if logged.get(name) != message:
+                logger.error("the %s cannot be read", name, exc_info=error)
+            self._unreadable[name] = message
+            return None
+
 
 def build(
     services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
 ) -> Snapshot:
-    """Build the routing snapshot from InferenceServices, engine pods and ModelRoutes."""
-    engines: dict[Key, list[Object]] = {}
-    for pod in pods:
-        metadata = pod["metadata"]
-        key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
-        engines.setdefault(key, []).append(pod)
-    return Snapshot(
-        tuple(_service(body, engines) for body in sorted(services, key=_claim_order)),
-        tuple(_route(body) for body in sorted(routes, key=_claim_order)),
+    """Build one routing snapshot, with none before it."""
+    return SnapshotBuilder().build(services, pods, routes)
+
+
+def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
+    endpoints = [engine.endpoint for engine in engines if engine.endpoint is not None]
+    return replace(
+        service,
+        endpoints=tuple(sorted(endpoints, key=lambda endpoint: endpoint.pod)),
+        sides={engine.name: engine.side for engine in engines},
     )
 
 
@@ -63,11 +131,10 @@ def _rule(rule: Object) -> RouteRule:
     )
 
 
-def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
+def _service(body: Object) -> Service:
+    """Without its engines."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
     namespace, name = metadata["namespace"], metadata["name"]
-    pods = engines.get((namespace, name), [])
-    endpoints = [endpoint for pod in pods if (endpoint := _endpoint(pod)) is not None]
     return Service(
         namespace=namespace,
         name=name,
@@ -77,9 +144,8 @@ def _service(body: Object, engines: Mapping[Key, list[Object]]) -> Service:
             Side(target["revision"], target.get("cohort", "")): target["weight"]
             for target in status.get("traffic", [])
         },
-        endpoints=tuple(sorted(endpoints, key=lambda e: e.pod)),
+        endpoints=(),
         objectives=_objectives(spec.get("objectives")),
-        sides={_name(pod): _side(pod) for pod in pods},
         sticky_by=_sticky_by(spec.get("rollout", {}).get("canary", {})),
         generation=status.get("trafficGeneration", 0),
         copies=copies_of(status),
@@ -103,8 +169,12 @@ def _objectives(wanted: Object | None) -> Objectives | None:
     )
 
 
-def _name(pod: Object) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+def _name(body: Object) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+
+
+def _engine(pod: Object) -> _Engine:
+    return _Engine(_name(pod), _side(pod), _endpoint(pod))
 
 
 def _side(pod: Object) -> Side:
@@ -121,11 +191,10 @@ def _endpoint(pod: Object) -> Endpoint | None:
         return None
     if not ip or port is None:
         return None
-    host = f"[{ip}]" if ":" in ip else ip
     side = _side(pod)
     return Endpoint(
         pod=_name(pod),
-        address=f"{host}:{port}",
+        address=host_port(ip, port),
         revision=side.revision,
         cohort=side.cohort,
     )

@@ -7,7 +7,7 @@ from penstock.adapters.kube import Kube
 from penstock.adapters.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.adapters.watch import Key, Mirror
 from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
-from penstock.gateway.drawing import build
+from penstock.gateway.drawing import SnapshotBuilder
 from penstock.gateway.snapshot import Snapshot
 
 
@@ -42,6 +42,7 @@ class Fleet:
     async def follow(self, kube: Kube, namespace: str | None) -> None:
         """Keep the picture as the API server has it. Until cancelled."""
         loop = asyncio.get_running_loop()
+        builder = SnapshotBuilder()
         is_due = False
 
         def changed(_: Key) -> None:
@@ -54,7 +55,7 @@ class Fleet:
             nonlocal is_due
             is_due = False
             if all(mirror.synced.is_set() for mirror in (services, pods, routes)):
-                self.publish(build(services, pods, routes))
+                self.publish(builder.build(services, pods, routes))
 
         selector = f"{SERVICE_LABEL},{ROLE_LABEL}={SERVE}"
         services = Mirror(kube, INFERENCE_SERVICES, namespace=namespace, changed=changed)
