@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import scale_targets
+from penstock.controller.fleet import gateway_pods, scale_targets
 from penstock.core.service import (
     COHORT_LABEL,
     REVISION_LABEL,
@@ -110,3 +110,12 @@ def test_what_a_deleted_service_of_the_name_has_left_is_none_of_it():
         {KEY: body("Active")}, [*deployments, foreign], [before, after], FAILURES
     )
     assert (target.provisioned, [view.name for view, _ in target.pods]) == (1, ["after"])
+
+
+def test_ipv6_addresses_of_pods_get_their_brackets():
+    pod = child("old", OLD)
+    pod["status"] = {"podIP": "fd00::1", "phase": "Running"}
+    (target,) = scale_targets({KEY: body("Active")}, [child("d", OLD)], [pod], FAILURES)
+    assert [address for _, address in target.pods] == ["[fd00::1]:8000"]
+    pod["spec"]["containers"] = [{"ports": [{"name": "http", "containerPort": 8080}]}]
+    assert [each.address for each in gateway_pods([pod])] == ["[fd00::1]:8080"]

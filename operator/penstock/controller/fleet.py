@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
 from penstock.controller.failures import Failures
+from penstock.core.addresses import host_port
 from penstock.core.observed import ObservedDeployment, ObservedPod, owner_uid, pods_of
 from penstock.core.quotas import Pool, pools_of
 from penstock.core.scaling_report import ScalingReport
@@ -158,12 +159,12 @@ def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
         )
         if pod.address and port is not None and pod.phase == "Running":
             is_ready = pod.is_ready and not pod.is_ending
-            found.append(GatewayPod(pod.name, f"{pod.address}:{port}", is_ready))
+            found.append(GatewayPod(pod.name, host_port(pod.address, port), is_ready))
     return found
 
 
 def _addressed(pod: ObservedPod) -> tuple[PodView, str]:
-    return _view(pod), f"{pod.address}:{ENGINE_PORT}"
+    return _view(pod), host_port(pod.address, ENGINE_PORT)
 
 
 def _view(pod: ObservedPod) -> PodView:

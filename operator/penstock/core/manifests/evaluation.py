@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 
+from penstock.core.addresses import host_port
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import labels, owner
 from penstock.core.rollout.spec import EvaluationSpec
@@ -50,7 +51,7 @@ def evaluation_job(
 
 def _told(spec: ServiceSpec, revision: str, stable: str, address: str) -> dict[str, str]:
     return {
-        "PENSTOCK_CANARY_URL": f"http://{address}:{ENGINE_PORT}",
+        "PENSTOCK_CANARY_URL": f"http://{host_port(address, ENGINE_PORT)}",
         "PENSTOCK_MODEL": spec.served_name,
         "PENSTOCK_NAMESPACE": spec.namespace,
         "PENSTOCK_SERVICE": spec.name,
