@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import uvicorn
@@ -13,6 +14,7 @@ from penstock.adapters.kube import connect
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.http_protocol import Connections, GatewayProtocol
+from penstock.gateway.open_files import connections_within_limit
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.upstream import Upstream
 
@@ -61,6 +63,8 @@ def server_for(gateway: Gateway) -> Server:
 
 async def serve(settings: GatewaySettings) -> None:
     """Until SIGTERM or SIGINT and the drain that follows. Raises KubeError without credentials."""
+    max_connections = connections_within_limit(settings.max_connections)
+    settings = replace(settings, max_connections=max_connections)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
