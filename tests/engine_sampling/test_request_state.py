@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from hypothesis import given
 
+from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.sampling.request_state import NO_TOKENS, RequestStates
+from penstock_engine.sampling.request_state import NO_TOKENS, RequestState, RequestStates
 from penstock_engine.sampling.sampler import sample
 
 About = Callable[..., ScheduledSequence]
@@ -94,3 +95,65 @@ def test_counts_are_those_of_the_text(prompt: list[int], parts: list[list[int]])
     output = Counter(token for part in parts for token in part)
     expected = {token: output[token] for token in sorted({*prompt, *output})}
     assert dict(zip(counts.token_ids.tolist(), counts.counts.tolist(), strict=True)) == expected
+
+
+@given(Tokens.filter(bool), st.lists(Tokens, max_size=5), Tokens)
+def test_a_state_counts_the_tokens_of_a_growing_text_and_of_drafts(
+    prompt: list[int], parts: list[list[int]], drafts: list[int]
+) -> None:
+    """Those beyond the vocabulary, here of 8 tokens, do not count; nor do drafts afterwards."""
+    history, output = list(prompt), Counter[int]()
+    sequence = ScheduledSequence(
+        "a", 0, (0,), (), True, SamplingParams(max_tokens=9), history, len(prompt)
+    )
+    state = RequestState(sequence, 8, "cpu")
+    for part in [[], *parts]:
+        history += part
+        output.update(part)
+        for guesses in (drafts, []):
+            counts = state.token_counts(tuple(guesses))
+            with_guesses = output + Counter(guesses)
+            known = [t for t in sorted({*history, *guesses}) if t < 8]
+            assert counts.token_ids.tolist() == known
+            assert counts.counts.tolist() == [with_guesses[token] for token in known]
+
+
+def test_a_prompt_may_be_counted_in_parts() -> None:
+    """As one is that is longer than what was there when it was first asked for."""
+    history = [1, 2]
+    sequence = ScheduledSequence("a", 0, (0,), (), True, SamplingParams(max_tokens=9), history, 4)
+    state = RequestState(sequence, 8, "cpu")
+    for more, expected in (([], {1: 0, 2: 0}), ([2, 3, 3], {1: 0, 2: 0, 3: 1})):
+        history += more
+        counts = state.token_counts(())
+        found = dict(zip(counts.token_ids.tolist(), counts.counts.tolist(), strict=True))
+        assert found == expected
+
+
+def test_allowed_tokens_and_bias_are_made_once_and_within_the_vocabulary(about: About) -> None:
+    sequence = about(
+        allowed_token_ids=frozenset({0, 3, 4, 99}), logit_bias={3: 1.5, 4: 9.0, 0: -2.0, 99: 9.0}
+    )
+    state = RequestState(sequence, 4, "cpu")
+    assert state.excluded.tolist() == [False, True, True, False]
+    token_ids, added = state.bias
+    assert (token_ids.tolist(), added.tolist()) == ([3, 0], [1.5, -2.0])
+    assert (token_ids.dtype, added.dtype) == (torch.int64, torch.float32)
+    assert state.excluded is state.excluded
+    assert state.bias is state.bias
+
+
+def test_states_come_in_the_order_of_their_sequences(about: About) -> None:
+    """Each is kept as long as its sequence is in every step."""
+    states = RequestStates()
+    one, other = about(), about()._replace(request_id="b")
+    first = states.of([one, other], 8, "cpu")
+    assert [state.history for state in first] == [one.history, other.history]
+    assert [state.history is s.history for state, s in zip(first, (one, other), strict=True)] == [
+        True, True,
+    ]  # fmt: skip
+    assert states.of([other, one], 8, "cpu") == first[::-1]
+    assert states.of([other], 8, "cpu") == first[1:]
+    [again, kept] = states.of([one, other], 8, "cpu")
+    assert kept is first[1]
+    assert again is not first[0]

@@ -174,13 +174,15 @@ def test_no_request_can_make_the_model_look_corrupt(about: About) -> None:
 def test_no_token_is_drawn_from_what_is_no_number(
     about: About, value: float, wishes: dict[str, float]
 ) -> None:
-    """Never one behind the vocabulary, and neighbours draw theirs."""
+    """Never one behind the vocabulary, and neighbours draw theirs. Large numbers are numbers."""
     logits = torch.zeros(2, 8)
     logits[0] = value
     logits[0, 3:] = -value if value == 3e38 else value
     wrong, right = sample(logits, [about(**wishes), about()]).results()
     assert all(token < 8 for token in wrong.token_ids)
     assert len(right.token_ids) == 1
+    assert (wrong.is_corrupt, right.is_corrupt) == (value != 3e38, False)
+    assert value == 3e38 or wrong.token_ids == ()
 
 
 def test_logprobs_are_the_models_own(about: About) -> None:

@@ -1,0 +1,39 @@
+"""What an event says of its sequence."""
+
+from penstock_engine.core.events import TokenEvent
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import TokenLogprobs
+
+TOLD = TokenLogprobs(5, -1.0, 1, ())
+
+
+def sequence() -> Sequence:
+    one = Sequence("a", [1, 2, 3, 4], SamplingParams(max_tokens=9), frozenset(), 1.0)
+    one.tokens += [5, 6]
+    one.first_scheduled_s, one.first_token_s = 2.0, 3.0
+    one.num_cached_tokens, one.num_preemptions = 3, 7
+    return one
+
+
+def test_an_event_has_the_state_of_its_sequence() -> None:
+    event = TokenEvent.of(sequence(), 4.0)
+    assert event == TokenEvent(
+        request_id="a", token_ids=(), logprobs=(), prompt_logprobs=(), embedding=(),
+        ending_token_id=None, finish_reason=None, failure=None, now_s=4.0, queued_s=1.0,
+        scheduled_s=2.0, first_token_s=3.0, num_prompt_tokens=4, num_output_tokens=2,
+        num_cached_tokens=3, prefill_kv_computed_tokens=1, preemptions=7,
+    )  # fmt: skip
+
+
+def test_an_event_has_what_is_told_with_it() -> None:
+    event = TokenEvent.of(
+        sequence(), 4.0, (5, 6), (TOLD,), (TOLD, TOLD), (0.5,), 6, "stop", "step_failed"
+    )
+    assert (event.token_ids, event.logprobs, event.prompt_logprobs) == (
+        (5, 6),
+        (TOLD,),
+        (TOLD, TOLD),
+    )
+    assert (event.embedding, event.ending_token_id) == ((0.5,), 6)
+    assert (event.finish_reason, event.failure) == ("stop", "step_failed")

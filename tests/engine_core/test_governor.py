@@ -1,0 +1,215 @@
+"""How many guesses are worth a step's time: the exact choice, and what it is made of."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_engine.core.drafting import NgramDrafter, SuffixDrafter
+from penstock_engine.core.speculation import (
+    MIN_DRAFTS,
+    PROBE_STEPS,
+    Governor,
+    Method,
+    Speculation,
+    SpeculationConfig,
+)
+from penstock_engine.core.trend import DECAY
+
+
+def governor_of(
+    chance: float, fixed_s: float, per_token_s: float, max_drafts: int = 8, num_judged: int = 400
+) -> Governor:
+    """One that knows what steps take, and has seen drafts right with this chance."""
+    governor = Governor(max_drafts)
+    for num_tokens in (1, 50):
+        governor.timed(num_tokens, fixed_s + per_token_s * num_tokens)
+    num_right = 0
+    for number in range(1, num_judged + 1):
+        is_right = round(number * chance) > num_right
+        num_right += is_right
+        governor.judged(1, is_right)
+    return governor
+
+
+def best_of(chance: float, fixed_s: float, per_token_s: float, num_sequences: int) -> int:
+    def tokens_per_s(drafts: int) -> float:
+        tokens = sum(chance**i for i in range(drafts + 1))
+        return tokens / (fixed_s + per_token_s * num_sequences * (1 + drafts))
+
+    return max(range(9), key=tokens_per_s)
+
+
+@pytest.mark.parametrize("num_sequences", [1, 3, 20])
+@pytest.mark.parametrize("chance", [0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize(
+    ("fixed_s", "per_token_s"), [(0.01, 0.001), (0.01, 0.0001), (0.002, 0.002)]
+)
+def test_as_many_are_made_as_give_the_most_tokens_per_second(
+    chance: float, fixed_s: float, per_token_s: float, num_sequences: int
+) -> None:
+    governor = governor_of(chance, fixed_s, per_token_s)
+    right = judged = 0.0
+    num_right = 0
+    for number in range(1, 401):  # what the decaying sums make of the chance
+        is_right = round(number * chance) > num_right
+        num_right += is_right
+        judged, right = judged * DECAY + 1, right * DECAY + is_right
+    expected = best_of(right / judged, fixed_s, per_token_s, num_sequences)
+    assert governor.num_drafts(num_sequences) == expected
+
+
+def test_the_choices_above_are_not_all_the_same() -> None:
+    chosen = {
+        best_of(chance, fixed_s, per_token_s, n)
+        for n in (1, 3, 20)
+        for chance in (0.25, 0.5, 0.75, 1.0)
+        for fixed_s, per_token_s in ((0.01, 0.001), (0.01, 0.0001), (0.002, 0.002))
+    }
+    assert {0, 1, 8} < chosen
+
+
+def test_a_step_that_only_computes_prompts_counts_as_one_sequence() -> None:
+    chosen = [governor_of(0.75, 0.01, 0.002).num_drafts(n) for n in (0, 1, 4)]
+    assert chosen[0] == chosen[1] > chosen[2]
+
+
+@pytest.mark.parametrize(("num_judged", "expected"), [(15, 8), (20, 0)])
+def test_what_few_drafts_say_is_not_believed(num_judged: int, expected: int) -> None:
+    """All wrong; of sums that decay, 18 drafts make somewhat more than 16."""
+    assert MIN_DRAFTS == 16
+    governor = governor_of(0.0, 0.01, 0.001, num_judged=num_judged)
+    assert governor.num_drafts(1) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_drafts", "num_right", "chance"),
+    [(4, 1, 1 / 2), (2, 1, 1 / 2), (8, 3, 3 / 4), (3, 3, 1.0)],
+)
+def test_drafts_after_the_first_wrong_one_say_nothing(
+    num_drafts: int, num_right: int, chance: float
+) -> None:
+    """Of four drafts, one right: two were judged."""
+    governor = Governor(8)
+    for num_tokens in (1, 50):
+        governor.timed(num_tokens, 0.01 + 0.001 * num_tokens)
+    for _ in range(40):
+        governor.judged(num_drafts, num_right)
+    assert governor.num_drafts(1) == best_of(chance, 0.01, 0.001, 1)
+    chances = (1 / 4, 1 / 2, 3 / 4, 1.0)
+    assert len({best_of(other, 0.01, 0.001, 1) for other in chances}) == 4
+
+
+def test_one_step_in_fifty_is_a_probe() -> None:
+    """With all drafts where the choice is none."""
+    governor = governor_of(0.0, 0.01, 0.001)
+    chosen = [governor.num_drafts(1) for _ in range(2 * PROBE_STEPS)]
+    assert [n for n, drafts in enumerate(chosen, 1) if drafts] == [PROBE_STEPS, 2 * PROBE_STEPS]
+    assert {drafts for drafts in chosen if drafts} == {8}
+
+
+def test_as_long_as_all_steps_look_alike_a_probe_is_one_without_drafts() -> None:
+    governor = Governor(8)
+    chosen = []
+    for _ in range(2 * PROBE_STEPS):
+        chosen.append(governor.num_drafts(1))
+        governor.timed(9, 0.02)
+        governor.judged(8, 8)
+    assert [n for n, drafts in enumerate(chosen, 1) if not drafts] == [PROBE_STEPS, 2 * PROBE_STEPS]
+    assert {drafts for drafts in chosen if drafts} == {8}
+
+
+def test_of_equal_rates_the_fewest_drafts_are_made() -> None:
+    """Always right, and a step's time made of its tokens alone: no draft gains anything."""
+    assert governor_of(1.0, 0.0, 0.001).num_drafts(1) == 0
+
+
+@given(st.integers(1, 32), st.integers(0, 32))
+def test_never_more_than_configured(max_drafts: int, num_right: int) -> None:
+    governor = governor_of(1.0, 0.01, 0.0, max_drafts=max_drafts)
+    governor.judged(max_drafts, min(num_right, max_drafts))
+    assert 0 <= governor.num_drafts(1) <= max_drafts
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_speculative_tokens": 1}, {"num_speculative_tokens": 32},
+        {"prompt_lookup_min": 1, "prompt_lookup_max": 1},
+        {"prompt_lookup_min": 16, "prompt_lookup_max": 16},
+        {"suffix_decoding_min_token_prob": 1.0}, {"method": "draft_model", "model": "m"},
+        {"method": "eagle", "model": "m"}, {"method": "suffix"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_settings_at_the_limits_are_allowed(changes: dict[str, object]) -> None:
+    right: dict[str, object] = {"method": "ngram", "num_speculative_tokens": 3}
+    assert SpeculationConfig(**(right | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_speculative_tokens": 0}, "from 1 to 32"),
+        ({"num_speculative_tokens": 33}, "from 1 to 32"),
+        ({"prompt_lookup_min": 0}, "<= 16 must hold"),
+        ({"prompt_lookup_min": 4, "prompt_lookup_max": 3}, "<= 16 must hold"),
+        ({"prompt_lookup_max": 17}, "<= 16 must hold"),
+        ({"suffix_decoding_min_token_prob": 0.0}, "above 0 and at most 1"),
+        ({"suffix_decoding_min_token_prob": 1.01}, "above 0 and at most 1"),
+        ({"method": "eagle"}, "model must be given with method draft_model or eagle"),
+        (
+            {"method": "suffix", "model": "m"},
+            "model must be given with method draft_model or eagle",
+        ),
+    ],
+    ids=str,
+)
+def test_settings_beyond_them_are_refused(wrong: dict[str, object], message: str) -> None:
+    right: dict[str, object] = {"method": "ngram", "num_speculative_tokens": 3}
+    with pytest.raises(ValueError, match=message):
+        SpeculationConfig(**(right | wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("ngram", NgramDrafter), ("suffix", SuffixDrafter), ("eagle", None), ("draft_model", None)],
+)
+def test_each_method_has_its_drafter(method: Method, kind: type | None) -> None:
+    """None where the runner guesses."""
+    model = "m" if kind is None else None
+    config = SpeculationConfig(method=method, num_speculative_tokens=3, model=model)
+    drafter = Speculation(config).drafter("salt")
+    assert drafter is None if kind is None else isinstance(drafter, kind)
+    assert Speculation(config).governor.num_drafts(1) == 3
+
+
+def test_drafters_are_made_as_configured() -> None:
+    """n-grams of two tokens only; suffixes that are as likely as asked for, in texts of one salt."""
+    config = SpeculationConfig(
+        method="ngram", num_speculative_tokens=3, prompt_lookup_min=2, prompt_lookup_max=2
+    )
+    ngrams = Speculation(config).drafter("")
+    assert ngrams is not None
+    texts = {
+        (7, 1, 8, 1): (),
+        (1, 2, 8, 1, 2): (8, 1, 2),
+        (5, 1, 2, 6, 9, 1, 2, 7, 5, 1, 2): (7, 5, 1),
+    }
+    for text, drafts in texts.items():
+        ngrams = Speculation(config).drafter("")
+        assert ngrams is not None
+        ngrams.index(text, 99)
+        assert ngrams.propose(text, 3) == drafts
+    config = SpeculationConfig(
+        method="suffix", num_speculative_tokens=3, suffix_decoding_min_token_prob=0.6
+    )
+    speculation = Speculation(config)
+    for salt, text, drafts in (
+        ("a", (1, 2, 1, 3, 1), ()),
+        ("b", (4, 5, 4), (5, 4, 5)),
+        ("a", (4,), ()),
+    ):
+        suffixes = speculation.drafter(salt)
+        assert suffixes is not None
+        suffixes.index(text, 99)
+        assert suffixes.propose(text, 3) == drafts

@@ -1,0 +1,119 @@
+"""Grammars as masks, bit by bit."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from penstock_engine.core.step import ScheduledSequence
+from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
+
+About = Callable[..., ScheduledSequence]
+
+
+class Counting:
+    """A grammar of the tokens 33, 34, 35, …, each followed by the next, up to `last`."""
+
+    def __init__(self, last: int = 99) -> None:
+        self.next = 33
+        self.last = last
+        self.sizes: list[int] = []
+
+    @property
+    def is_finished(self) -> bool:
+        return self.next > self.last
+
+    def fill(self, bits: memoryview) -> None:
+        self.sizes.append(len(bits))
+        assert not any(bits)
+        bits[self.next // 8] |= 1 << self.next % 8
+
+    def accept(self, token_id: int) -> bool:
+        if token_id < 0:
+            raise RuntimeError("broken")
+        is_next = token_id == self.next
+        self.next += is_next
+        return is_next
+
+    def rollback(self, num_tokens: int) -> None:
+        self.next -= num_tokens
+
+
+def possible(allowed: Allowed, num_rows: int, vocab_size: int) -> list[list[int]]:
+    """Tokens that a mask leaves in each row."""
+    logits = torch.zeros(num_rows, vocab_size)
+    allowed.mask(logits)
+    return [row.isfinite().nonzero()[:, 0].tolist() for row in logits]
+
+
+@pytest.mark.parametrize(("vocab_size", "num_bytes"), [(36, 8), (63, 8), (64, 8), (65, 12)])
+def test_a_grammar_has_its_say_in_rows_of_its_own_sequence(
+    about: About, vocab_size: int, num_bytes: int
+) -> None:
+    """Three sequences; the second has two drafts, of which the second is refused."""
+    grammar, other = Counting(), Counting()
+    sequences = [
+        about(drafts=[1]),
+        about(drafts=[33, 40], constraint=grammar),
+        about(constraint=other),
+    ]
+    allowed = allowed_by_grammar(sequences, vocab_size)
+    assert allowed is not None
+    assert allowed.rows == [2, 3, 5]
+    assert (grammar.next, grammar.sizes, other.sizes) == (33, [num_bytes] * 2, [num_bytes])
+    every = list(range(vocab_size))
+    assert possible(allowed, 6, vocab_size) == [every, every, [33], [34], every, [33]]
+    words = allowed.for_all(6)
+    assert words.dtype == np.int32
+    assert words.tolist() == [
+        [-1] * (num_bytes // 4)
+        if row in (0, 1, 4)
+        else [0, 2 if row != 3 else 4, 0][: num_bytes // 4]
+        for row in range(6)
+    ]
+
+
+def test_all_drafts_that_are_right_have_a_row_and_the_token_after_them(about: About) -> None:
+    grammar = Counting()
+    allowed = allowed_by_grammar([about(drafts=[33, 34], constraint=grammar)], 64)
+    assert allowed is not None
+    assert possible(allowed, 3, 64) == [[33], [34], [35]]
+    assert grammar.next == 33
+
+
+def test_behind_a_complete_text_nothing_can_be_drawn(about: About) -> None:
+    grammar = Counting(last=33)
+    allowed = allowed_by_grammar([about(drafts=[33], constraint=grammar)], 64)
+    assert allowed is not None
+    assert possible(allowed, 2, 64) == [[33], []]
+
+
+def test_without_a_grammar_there_is_no_mask(about: About) -> None:
+    assert allowed_by_grammar([about(), about(drafts=[1])], 64) is None
+
+
+def test_a_grammar_that_breaks_stays_where_it_was(about: About) -> None:
+    grammar = Counting()
+    with pytest.raises(RuntimeError, match="broken"):
+        allowed_by_grammar([about(drafts=[33, 34, -1], constraint=grammar)], 64)
+    assert grammar.next == 33
+
+
+@pytest.mark.parametrize(
+    ("part", "rows"),
+    [
+        (slice(0, 9), [1, 2, 5]), (slice(0, 1), None), (slice(1, 2), [0]), (slice(1, 3), [0, 1]),
+        (slice(2, 5), [0]), (slice(2, 6), [0, 3]), (slice(3, 5), None), (slice(6, 9), None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_part_of_the_rows_has_its_own_grammars(part: slice, rows: list[int] | None) -> None:
+    words = np.array([[1], [2], [5]], dtype=np.int32)
+    own = Allowed([1, 2, 5], words).of(part)
+    if rows is None:
+        assert own is None
+    else:
+        assert own is not None
+        assert own.rows == rows
+        assert own.words[:, 0].tolist() == [part.start + row for row in rows]
