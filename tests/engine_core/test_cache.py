@@ -2,13 +2,13 @@
 
 import pytest
 
-from penstock_engine.core.blocks import BlockPool, block_hashes
-from penstock_engine.core.cache import KVCache
+from penstock_engine.core.blocks import BlockPool, block_hashes, extend_hashes
+from penstock_engine.core.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled
+from penstock_engine.core.step import Moves, Sampled, ScheduledSequence, Step
 
 SIZE = 4
 PROMPT = list(range(21))  # five full blocks, and a token
@@ -122,6 +122,137 @@ def test_contents_that_the_host_has_already_are_kept_without_a_copy() -> None:
     assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("num_host_blocks", "copy_s", "saved_blocks"),
+    [(0, None, 0), (9, None, 5), (2, None, 5), (9, 0.0001, 5), (9, 1.0, 0)],
+    ids=["no-host", "unmeasured", "small-host", "cheap", "dear"],
+)
+def test_blocks_that_are_evicted_together_are_counted_and_saved_each(
+    num_host_blocks: int, copy_s: float | None, saved_blocks: int
+) -> None:
+    """Five blocks at once, of which the host has none yet: in the order in which they went."""
+    cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=5), num_host_blocks)
+    if copy_s is not None:
+        for num_tokens, moves in ((1, Moves()), (9, Moves()), (1, Moves(saves=((0, 0), (1, 1))))):
+            num_copies = len(moves.saves)
+            step = Step((scheduled(num_tokens),), moves)
+            cache.timed(step, 0.01 + 0.001 * num_tokens + copy_s * num_copies)
+    taker = Sequence("b", [7] * 20, SamplingParams(max_tokens=9), frozenset(), 0.0)
+    assert cache.admit(taker) is not None
+    saves = cache.take_moves().saves
+    assert cache.num_evicted_blocks == 5
+    assert cache.num_saved_blocks == len(saves) == saved_blocks
+    assert [block for block, _ in saves] == [4, 3, 2, 1, 0][:saved_blocks]
+    if num_host_blocks == 2:
+        assert [slot for _, slot in saves] == [0, 1, 0, 1, 0], "the oldest make room"
+    cache.check([taker])
+
+
+def scheduled(num_tokens: int) -> ScheduledSequence:
+    params = SamplingParams(max_tokens=9)
+    return ScheduledSequence("a", 0, (1,) * num_tokens, (), True, params, [], num_tokens)
+
+
+def test_copies_to_the_host_and_from_it_have_one_price() -> None:
+    """2 s for two saves and two restores, and 0.011 s for the token."""
+    cache = KVCache(BlockPool(4, SIZE, prefix_caching=True), num_host_blocks=4)
+    for num_tokens in (1, 9):
+        cache.timed(Step((scheduled(num_tokens),)), 0.01 + 0.001 * num_tokens)
+    moves = Moves(saves=((0, 0), (1, 1)), restores=((2, 2), (3, 3)))
+    cache.timed(Step((scheduled(1),), moves), 0.011 + 2.0)
+    prices = cache._copying.prices
+    assert (prices.token_s, prices.copy_s) == (pytest.approx(0.001), pytest.approx(0.5))
+
+
+def test_of_blocks_that_go_together_one_the_host_has_is_not_copied_again() -> None:
+    """The others are, whether they go before it or after it."""
+    cache = KVCache(holding({0, 1, 2}, num_blocks=3), num_host_blocks=9)
+    assert cache._host.keep(block_hashes(PROMPT, SIZE)[1]) == 0
+    taker = Sequence("b", [7] * 12, SamplingParams(max_tokens=9), frozenset(), 0.0)
+    assert cache.admit(taker) is not None
+    assert cache.take_moves().saves == ((2, 1), (0, 2))
+    assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (3, 3)
+
+
+def test_what_is_just_restored_is_not_replaced_by_what_goes_for_it() -> None:
+    """One slot in the host: the block that makes room for its contents is lost."""
+    cache = KVCache(holding({0}, num_blocks=2), num_host_blocks=1)
+    owner = Sequence("a", PROMPT[:5], SamplingParams(max_tokens=9), frozenset(), 0.0)
+    other = Sequence("b", [7] * 5, SamplingParams(max_tokens=9), frozenset(), 0.0)
+    assert cache.admit(other) is not None
+    assert len(cache.take_moves().saves) == 1
+    cache.publish(other, 5)
+    cache.release(other)
+    admission = cache.admit(owner)
+    assert admission == Admission(4, 4)
+    moves = cache.take_moves()
+    assert (len(moves.saves), len(moves.restores)) == (0, 1)
+    assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (2, 1)
+    cache.check([owner])
+
+
+@pytest.mark.parametrize(
+    ("num_before", "num_computed"),
+    [(0, 0), (0, 3), (0, 4), (0, 12), (3, 4), (4, 7), (4, 8), (5, 11), (5, 12), (8, 8), (8, 12)],
+)
+def test_full_blocks_are_published_once_they_are_computed(
+    num_before: int, num_computed: int
+) -> None:
+    """Those that were not before; one that is partly filled is nobody else's."""
+    cache = KVCache(BlockPool(6, SIZE, prefix_caching=True))
+    one = sequence()
+    assert cache.admit(one) is not None
+    one.num_computed_tokens = num_before
+    cache.publish(one, num_computed)
+    found = [
+        index
+        for index, h in enumerate(block_hashes(PROMPT, SIZE))
+        if cache.pool.find(h) is not None
+    ]
+    assert found == list(range(num_before // SIZE, num_computed // SIZE))
+
+
+def test_what_made_no_numbers_is_found_nowhere_any_more() -> None:
+    """Neither on the device, nor in the host; what others published stays."""
+    cache = KVCache(holding({0, 1}, num_blocks=4), num_host_blocks=4)
+    hashes = block_hashes(PROMPT, SIZE)
+    assert cache._host.keep(hashes[2]) == 0
+    assert cache._host.keep(b"other") == 1
+    one = sequence()
+    extend_hashes(one.block_hashes, one.tokens, SIZE, one.root_hash)
+    cache.discard(one)
+    assert [cache.pool.find(h) for h in hashes] == [None] * 5
+    assert cache._host.find(hashes[2]) is None
+    assert cache._host.find(b"other") == 1
+    cache.check([])
+
+
+def test_what_is_forgotten_is_forgotten_on_both_sides() -> None:
+    cache = KVCache(holding({0, 1}, num_blocks=4), num_host_blocks=4)
+    assert cache._host.keep(b"other") == 0
+    cache.forget()
+    assert cache.pool.find(block_hashes(PROMPT, SIZE)[0]) is None
+    assert cache._host.num_blocks == 0
+
+
+@pytest.mark.parametrize(
+    ("num_held", "num_tokens", "num_free", "grows", "num_blocks"),
+    [
+        (8, 8, 2, True, 2), (8, 9, 2, True, 3), (8, 16, 2, True, 4), (8, 17, 2, False, 2),
+        (8, 3, 0, True, 2), (8, 8, 0, True, 2), (8, 9, 0, False, 2),
+    ],
+)  # fmt: skip
+def test_a_sequence_grows_by_the_blocks_it_lacks(
+    num_held: int, num_tokens: int, num_free: int, grows: bool, num_blocks: int
+) -> None:
+    cache = KVCache(BlockPool(num_held // SIZE + num_free, SIZE, prefix_caching=True))
+    one = Sequence("a", [1] * num_held, SamplingParams(max_tokens=9), frozenset(), 0.0)
+    assert cache.admit(one) == Admission(0)
+    assert cache.grow(one, num_tokens) is grows
+    assert len(one.block_table) == num_blocks
+    cache.check([one])
+
+
 def run(scheduler: Scheduler, one: Sequence) -> list[int]:
     """How many blocks are held after each step."""
     assert scheduler.add(one) is None
@@ -144,24 +275,3 @@ def test_a_window_bounds_what_a_long_answer_holds(
     held = run(Scheduler(config), sequence(max_tokens=104))
     assert max(held) == most_held
     assert held[-1] == 0
-
-
-def test_a_fork_that_comes_late_does_not_take_what_its_parent_gave_back() -> None:
-    """At once, it shares the blocks it sees; once the parent has gone on, it is one like others."""
-    cache = KVCache(BlockPool(20, SIZE, prefix_caching=False), window_tokens=8)
-    parent, early, late = sequence("p"), sequence("e"), sequence("l")
-    assert cache.admit(parent) is not None
-    parent.num_computed_tokens = len(PROMPT)
-    cache.release_unseen(parent)
-    admission = cache.fork(early, parent)
-    assert admission is not None
-    assert admission.num_tokens == 20
-    assert early.held_blocks[:2] == parent.block_table[3:5]
-    parent.num_computed_tokens = 40
-    assert cache.grow(parent, 41)
-    cache.release_unseen(parent)
-    admission = cache.fork(late, parent)
-    assert admission is not None
-    assert admission.num_tokens == 0
-    early.num_computed_tokens = 20
-    cache.check([parent, early, late])

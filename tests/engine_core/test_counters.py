@@ -1,5 +1,7 @@
 """What each counter of the scheduler is after a short life, exactly."""
 
+from dataclasses import replace
+
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
@@ -124,6 +126,14 @@ def test_drafts_of_a_sequence_are_counted_where_they_were_tried() -> None:
     assert stats.generation_tokens == 6
     assert (stats.drafts, stats.draft_tokens) == (1, 2)
     assert stats.drafts_right_by_position == (1, 0)
+
+
+def test_what_is_neither_saved_nor_in_the_host_is_the_rest() -> None:
+    counted = replace(
+        make_scheduler().stats(), evicted_blocks=7, saved_blocks=2, prompt_tokens_cached=9,
+        prompt_tokens_from_host=4,
+    )  # fmt: skip
+    assert (counted.dropped_blocks, counted.prompt_tokens_from_device) == (5, 5)
 
 
 def test_patience_ends_after_the_time_and_not_at_it() -> None:

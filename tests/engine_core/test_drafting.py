@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 
 from penstock_engine.core.drafting import (
+    MAX_DEPTH_TOKENS,
     MAX_STORES,
     Drafter,
     NgramDrafter,
@@ -202,3 +203,70 @@ def test_a_guess_from_suffixes_is_no_longer_than_asked_for(tokens: list[int], mo
         store.add(tokens, position)
     longest = propose(SuffixDrafter(store, 0.0), tokens, 10)
     assert propose(SuffixDrafter(store, 0.0), tokens, most) == longest[:most]
+
+
+def longest_known(written: list[int], tail: list[int]) -> tuple[int, float] | None:
+    """What most often followed the longest run at the end of tail, by a search: of equals the first."""
+    for depth in range(min(MAX_DEPTH_TOKENS, len(tail)), 0, -1):
+        counts: dict[int, int] = {}
+        for position in range(depth, len(written)):
+            if written[position - depth : position] == tail[-depth:]:
+                counts[written[position]] = counts.get(written[position], 0) + 1
+        if counts:
+            token = max(counts, key=counts.__getitem__)
+            return token, counts[token] / sum(counts.values())
+    return None
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=40),
+    st.lists(st.integers(0, 2), max_size=10),
+)
+def test_a_store_knows_what_a_search_would_find(written: list[int], tail: list[int]) -> None:
+    store = SuffixStore()
+    for position in range(len(written)):
+        store.add(written, position)
+    assert store.best(tail) == longest_known(written, tail)
+
+
+@pytest.mark.parametrize(("min_share", "drafts"), [(0.5, (2, 1)), (0.51, ())])
+def test_a_guess_may_be_just_as_likely_as_it_has_to_be(
+    min_share: float, drafts: tuple[int, ...]
+) -> None:
+    """After 1 came 2 and 3 once each; after 1 and 2, always 1."""
+    store = SuffixStore()
+    for text in ([1, 2, 1, 3], [2, 4]):
+        for position in range(len(text)):
+            store.add(text, position)
+    assert propose(SuffixDrafter(store, min_share), [1], 2) == drafts
+
+
+def test_the_runs_that_were_met_last_stay() -> None:
+    """A store of two runs: the one that came again is not the oldest."""
+    store = SuffixStore(max_entries=2)
+    for text in ([1, 5], [2, 6], [1, 5], [3, 7]):
+        store.add(text, 1)
+    assert [store.best([token]) for token in (1, 2, 3)] == [(5, 1.0), None, (7, 1.0)]
+
+
+def test_the_store_that_was_asked_for_last_stays() -> None:
+    """As many as there may be are kept, and one more pushes out the oldest."""
+    stores = SuffixStores()
+    made = [stores.of(str(number)) for number in range(MAX_STORES)]
+    assert [stores.of(str(number)) for number in range(MAX_STORES)] == made
+    assert stores.of("0") is made[0]
+    stores.of("new")
+    assert stores.of("0") is made[0]
+    assert stores.of("2") is made[2]
+    assert stores.of("1") is not made[1]
+
+
+def test_a_store_learns_of_runs_up_to_its_depth() -> None:
+    """A text of eight tokens: of the last, its one to six predecessors are known."""
+    store, text = SuffixStore(), [1, 2, 3, 4, 5, 6, 7, 8]
+    store.add(text, 7)
+    for length in range(1, 8):
+        assert store.best(text[7 - length : 7]) == (8, 1.0)
+    assert store.best([9]) is None
+    assert store.best([]) is None
+    assert store.best([5, 6]) is None

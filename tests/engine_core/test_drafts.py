@@ -13,7 +13,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import Governor, Speculation, SpeculationConfig
-from penstock_engine.core.step import TO_BE_DRAWN
+from penstock_engine.core.step import TO_BE_DRAWN, ScheduledSequence, Step
 
 CONFIG = SchedulerConfig(
     max_num_seqs=2, max_num_batched_tokens=8, max_model_len=16, block_size=2, num_blocks=16
@@ -160,3 +160,125 @@ def test_a_text_that_is_not_indexed_yet_changes_no_output(
 
     config = SpeculationConfig(method=method, num_speculative_tokens=3)
     assert output(config) == output(None)
+
+
+def running(num_prompt: int, num_output: int, max_tokens: int, num_blocks: int) -> Sequence:
+    """One that decodes, with blocks of two tokens."""
+    sampling = SamplingParams(max_tokens=max_tokens)
+    one = Sequence("a", [1] * num_prompt, sampling, frozenset(), 0.0)
+    one.tokens += [3] * num_output
+    one.num_computed_tokens = one.num_tokens - 1
+    one.block_table = list(range(num_blocks))
+    return one
+
+
+@pytest.mark.parametrize(
+    ("max_drafts", "num_output", "max_tokens", "num_open"),
+    [
+        (5, 1, 9, 5),
+        (5, 1, 7, 5),  # of seven, one is there and one is drawn behind the drafts
+        (5, 1, 6, 4),
+        (5, 1, 3, 1),
+        (5, 1, 2, ()),
+        (1, 1, 9, 1),
+        (0, 1, 9, ()),
+        (9, 1, 99, 9),
+        (20, 1, 99, 10),  # 16 in all: four and one are there, and one is drawn
+        (20, 10, 99, 1),
+        (20, 11, 99, ()),
+    ],
+)
+def test_guesses_leave_room_for_the_token_after_them(
+    max_drafts: int, num_output: int, max_tokens: int, num_open: int | tuple[()]
+) -> None:
+    """Within max_tokens of the request, and the 16 tokens that a sequence may have here."""
+    one = running(4, num_output, max_tokens, num_blocks=8)
+    assert open_drafts().of(one, 1, max_drafts) == num_open
+
+
+def open_drafts(*, after_prompts: bool = False, scheduler: Scheduler | None = None) -> Drafts:
+    """Of a runner that guesses itself."""
+    config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
+    speculation = Speculation(config, FixedGovernor(3), after_prompts)
+    return Drafts(speculation, (scheduler or Scheduler(CONFIG))._cache, 16)
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "num_computed", "after_prompts", "num_open"),
+    [
+        (4, 0, True, 3), (4, 0, False, ()),  # a whole prompt
+        (3, 1, True, 3), (3, 0, True, ()), (3, 0, False, ()),  # a part of it
+        (1, 3, False, 3), (1, 3, True, 3), (1, 2, True, ()),
+    ],
+)  # fmt: skip
+def test_only_the_end_of_a_text_is_guessed_beyond(
+    num_tokens: int, num_computed: int, after_prompts: bool, num_open: int | tuple[()]
+) -> None:
+    one = running(4, 0, 9, num_blocks=8)
+    one.num_computed_tokens = num_computed
+    assert open_drafts(after_prompts=after_prompts).of(one, num_tokens, 3) == num_open
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "num_free", "num_open", "num_held"),
+    [(4, 0, 3, 4), (3, 1, 3, 4), (3, 0, (), 3), (5, 0, 3, 5), (2, 2, 3, 4), (2, 1, (), 2)],
+)
+def test_guesses_have_blocks_or_are_not_made(
+    num_blocks: int, num_free: int, num_open: int | tuple[()], num_held: int
+) -> None:
+    """Five tokens, and three guesses: four blocks of two."""
+    scheduler = Scheduler(CONFIG)
+    one = running(4, 1, 9, num_blocks=0)
+    pool = scheduler._cache.pool
+    held, rest = pool.reserve(num_blocks), pool.reserve(16 - num_blocks - num_free)
+    assert held is not None
+    assert rest is not None
+    one.block_table = held
+    assert open_drafts(scheduler=scheduler).of(one, 1, 3) == num_open
+    assert len(one.block_table) == num_held
+
+
+def test_without_speculation_nothing_is_granted_or_guessed() -> None:
+    drafts = Drafts(None, Scheduler(CONFIG)._cache, 16)
+    assert drafts.drafter("") is None
+    assert drafts.grant([(running(4, 1, 9, 4), 4, 1)], is_ahead=False) == 0
+    assert drafts.of(running(4, 1, 9, 4), 1, 3) == ()
+    assert not drafts.keep_in_step
+    drafts.judged(3, 1)
+    drafts.timed(Step(()), 1.0)
+
+
+class RecordingGovernor(Governor):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.asked: list[int] = []
+        self.told: list[tuple[str, float, float]] = []
+
+    def num_drafts(self, num_sequences: int) -> int:
+        self.asked.append(num_sequences)
+        return 2
+
+    def judged(self, num_drafts: int, num_right: int) -> None:
+        self.told.append(("judged", num_drafts, num_right))
+
+    def timed(self, num_tokens: int, duration_s: float) -> None:
+        self.told.append(("timed", num_tokens, duration_s))
+
+
+def test_the_governor_learns_what_steps_and_guesses_were() -> None:
+    """Of a step, also the tokens that the runner may have guessed; who draws in it, and who does not."""
+    governor = RecordingGovernor()
+    config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
+    drafts = Drafts(Speculation(config, governor), Scheduler(CONFIG)._cache, 16)
+    decoding, prompt = running(4, 1, 9, 4), running(4, 0, 9, 4)
+    assert drafts.grant([], is_ahead=False) == 2
+    assert drafts.grant([(decoding, 4, 1), (prompt, 0, 4), (decoding, 4, 1)], is_ahead=False) == 2
+    assert drafts.grant([(prompt, 3, 1), (prompt, 2, 2)], is_ahead=True) == 0
+    assert drafts.grant([(decoding, 4, 1), (decoding, 4, 1)], is_ahead=False) == 2
+    assert governor.asked == [1, 2, 1], "what was promised is not asked for again"
+    drafts.judged(3, 1)
+    part = ScheduledSequence("a", 0, (1, 2), (), True, decoding.sampling, [], 2)
+    drafts.timed(Step((part, part._replace(num_open_drafts=3), part)), 0.5)
+    assert governor.told == [("judged", 3, 1), ("timed", 9, 0.5)]

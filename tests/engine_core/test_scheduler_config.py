@@ -14,6 +14,7 @@ def config(**changes: object) -> SchedulerConfig:
 
 
 def test_the_least_of_everything_is_allowed() -> None:
+    assert config(window_tokens=None).window_tokens is None
     assert config().max_num_tokens == config().max_num_open_seqs == 2
 
 

@@ -34,7 +34,10 @@ def fitted(points: Points) -> tuple[float, float]:
 def test_a_rising_line_is_that_of_least_squares(
     noisy: list[tuple[int, int]], slope: int, fixed: int
 ) -> None:
-    points = [(float(x), fixed + slope * x + noise / 25) for x, noise in [*noisy, (0, 0), (99, 0)]]
+    points = [
+        (float(x), (fixed + slope * x + noise / 25) / 10_000)  # seconds, as steps take
+        for x, noise in [*noisy, (0, 0), (99, 0)]
+    ]
     assert trend_of(points).fit() == pytest.approx(fitted(points), rel=1e-6)
 
 

@@ -1,0 +1,70 @@
+"""What a sequence shares with another of the same prompt."""
+
+import pytest
+
+from penstock_engine.core.blocks import BlockPool
+from penstock_engine.core.cache import Admission, KVCache
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.step import Moves
+
+SIZE = 4
+PROMPT = list(range(21))  # five full blocks, and a token
+
+
+def sequence(name: str, prompt: list[int] = PROMPT) -> Sequence:
+    return Sequence(name, prompt, SamplingParams(max_tokens=9), frozenset(), 0.0)
+
+
+@pytest.mark.parametrize("num_prompt_tokens", [1, 2, 4, 5, 6, 8, 9, 10])
+def test_a_fork_shares_full_blocks_and_copies_the_one_that_is_begun(num_prompt_tokens: int) -> None:
+    """All of the prompt but its last token, which it computes for its own logits."""
+    cache = KVCache(BlockPool(20, SIZE, prefix_caching=False))
+    parent, fork = (sequence(name, PROMPT[:num_prompt_tokens]) for name in "pf")
+    assert cache.admit(parent) is not None
+    admission = cache.fork(fork, parent)
+    known = num_prompt_tokens - 1
+    assert admission == Admission(known, 0)
+    num_full = known // SIZE
+    assert fork.block_table[:num_full] == parent.block_table[:num_full]
+    assert set(fork.block_table[num_full:]).isdisjoint(parent.block_table)
+    assert len(fork.block_table) == -(-num_prompt_tokens // SIZE)
+    is_begun = known % SIZE > 0
+    copied = ((parent.block_table[num_full], fork.block_table[num_full]),) if is_begun else ()
+    assert cache.take_moves() == Moves(forks=copied)
+    assert cache.take_moves() == Moves()
+    fork.num_computed_tokens = known
+    cache.check([parent, fork])
+
+
+def test_a_fork_that_does_not_fit_changes_nothing() -> None:
+    cache = KVCache(BlockPool(4, SIZE, prefix_caching=False))
+    parent, fork = sequence("p", PROMPT[:11]), sequence("f", PROMPT[:11])
+    other = sequence("o", [1])
+    assert cache.admit(parent) is not None
+    assert cache.admit(other) is not None
+    assert cache.fork(fork, parent) is None
+    assert fork.block_table == []
+    assert cache.take_moves() == Moves()
+    cache.check([parent, other])
+
+
+def test_a_fork_that_comes_late_does_not_take_what_its_parent_gave_back() -> None:
+    """At once, it shares the blocks it sees; once the parent has gone on, it is one like others."""
+    cache = KVCache(BlockPool(20, SIZE, prefix_caching=False), window_tokens=8)
+    parent, early, late = sequence("p"), sequence("e"), sequence("l")
+    assert cache.admit(parent) is not None
+    parent.num_computed_tokens = len(PROMPT)
+    cache.release_unseen(parent)
+    admission = cache.fork(early, parent)
+    assert admission is not None
+    assert admission.num_tokens == 20
+    assert early.held_blocks[:2] == parent.block_table[3:5]
+    parent.num_computed_tokens = 40
+    assert cache.grow(parent, 41)
+    cache.release_unseen(parent)
+    admission = cache.fork(late, parent)
+    assert admission is not None
+    assert admission.num_tokens == 0
+    early.num_computed_tokens = 20
+    cache.check([parent, early, late])
