@@ -1,0 +1,251 @@
+"""One request through the gateway: what bounds it and what it is told, at the edges."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.routing import Side
+from penstock.core.rule import Objectives
+from penstock.gateway.server import LAST_WORDS_S, server_for
+
+EVENT = b'data: {"n": 0}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+async def silent(request):
+    await asyncio.Event().wait()
+
+
+def told(body):
+    error = json.loads(body)["error"]
+    return error["message"], error["type"], error["code"]
+
+
+async def test_a_gateway_that_knows_nothing_yet(start_gateway):
+    front = await start_gateway(synced=False, wait_for_endpoint_s=0.05)
+    async with front.post() as got:
+        assert (got.status, got.headers["retry-after"]) == (503, "5")
+        message = told(await got.read())
+    assert message == ("no engine is known yet", "overloaded_error", 503)
+
+
+async def test_all_of_it_has_its_time_before_the_fleet_is_known_too(start_gateway):
+    front = await start_gateway(synced=False, total_timeout_s=0.05)
+    async with front.post() as got:
+        assert (got.status, "retry-after" in got.headers) == (504, False)
+        message = told(await got.read())
+    assert message == ("the engine did not answer in time", "upstream_error", 504)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected", "message"),
+    [
+        ("503 Service Unavailable", 503, "no engine takes requests"),
+        ("502 Bad Gateway", 503, "no engine takes requests"),
+        (None, 502, "the engines that were tried did not answer"),
+    ],
+)
+async def test_when_no_engine_answered(start_engine, start_gateway, status, expected, message):
+    async def behave(request):
+        if status is None:
+            request.reset()
+        else:
+            await request.whole(b"{}", status)
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine, max_attempts=2)
+    async with front.post() as got:
+        assert got.status == expected
+        assert got.headers.get("retry-after") == ("5" if expected == 503 else None)
+        assert told(await got.read())[0] == message
+    assert len(engine.requests) == 2
+
+
+async def test_at_the_end_waiting_requests_are_told_to_come_again(
+    start_gateway, make_service, until
+):
+    front = await start_gateway()
+    front.show(make_service())
+    posted = asyncio.create_task(front.post().__aenter__())
+    await until(lambda: front.gateway.shared.waiting == 1)
+    front.gateway.stop()
+    got = await posted
+    assert (got.status, got.headers["retry-after"]) == (503, "5")
+    assert told(await got.read()) == ("the gateway is stopping", "overloaded_error", 503)
+
+
+async def test_an_error_of_one_engine_and_a_reset_of_another(start_engine, start_gateway):
+    """The engine's own word is passed on, whichever came first."""
+
+    async def error(request):
+        await request.whole(b'{"error": "mine"}', "500 Internal Server Error", "x-mine: 1\r\n")
+
+    async def reset(request):
+        request.reset()
+
+    front = await start_gateway(
+        await start_engine(error), await start_engine(reset), wait_for_endpoint_s=0.5
+    )
+    for _ in range(6):
+        async with front.post() as got:
+            assert (got.status, got.headers.get("x-mine")) == (500, "1")
+            assert await got.read() == b'{"error": "mine"}'
+    await front.idle()
+    account = front.gateway.shared.accounts.of("default/chat")
+    assert (account.failed, account.ended, account.shed) == (6, 0, 0)
+
+
+async def test_first_bytes_that_do_not_come_eject_no_more_than_half(start_engine, start_gateway):
+    """Such engines accept connections: all of them may be slow for the same reason."""
+    engines = [await start_engine(silent) for _ in range(2)]
+    front = await start_gateway(*engines, first_byte_timeout_s=0.02)
+    loads = front.gateway.shared.loads
+    for _ in range(12):
+        assert (await front.ask())[0] == 504
+    assert len(loads.suspects) == 2
+    ejected = loads.ejected([e.endpoint() for e in engines], front.gateway.shared.now())
+    assert len(ejected) == 1
+
+
+async def test_a_stream_that_stands_still_is_not_an_engine_without_answers(
+    start_engine, start_gateway
+):
+    async def stands_still(request):
+        await request.head()
+        await request.chunk(EVENT)
+        await asyncio.Event().wait()
+
+    front = await start_gateway(await start_engine(stands_still), between_chunks_timeout_s=0.05)
+    for _ in range(4):
+        assert (await front.ask())[0] == 200
+    assert front.gateway.shared.loads.suspects == set()
+
+
+@pytest.mark.parametrize(("ended_by", "errors"), [("timeout", 1), ("shutdown", 0)])
+async def test_whose_fault_an_end_from_outside_is(
+    start_engine, start_gateway, make_service, until, ended_by, errors
+):
+    engines = [await start_engine(silent), await start_engine(silent, "r2")]
+    limits = {"first_byte_timeout_s": 0.1} if ended_by == "timeout" else {}
+    front = await start_gateway(**limits)
+    front.show(make_service(*engines, weights={"r1": 100}))
+    asking = asyncio.create_task(front.ask())
+    await engines[0].arrived.wait()
+    if ended_by == "shutdown":
+        front.gateway.stop()
+    assert (await asking)[0] in (503, 504)
+    await front.idle()
+    account = front.gateway.shared.accounts.of("default/chat")
+    assert (account.failed, account.shed) == (1, 0)
+    assert account.arm("default/engine-0").arm().errors == errors
+
+
+async def test_tokens_in_flight_are_those_of_the_request(start_engine, start_gateway, until):
+    engine = await start_engine(silent)
+    front = await start_gateway(engine)
+    asking = asyncio.create_task(front.ask(prompt="x" * 400))
+    await until(lambda: engine.active)
+    assert front.gateway.shared.loads.tokens == {"default/engine-0": 100 + 256}
+    assert front.gateway.shared.open_requests.of("default/chat") == 1
+    asking.cancel()
+    await front.idle()
+    assert front.gateway.shared.open_requests.total == 0
+
+
+async def test_a_kept_user_stays_where_they_are(start_engine, start_gateway, make_service):
+    engines = [await start_engine(), await start_engine(revision="r2")]
+    front = await start_gateway()
+    service = make_service(*engines, weights={"r1": 50, "r2": 50})
+    front.show(replace(service, sticky_by="User"))
+    for _ in range(20):
+        await front.ask(stream=False, user="ada")
+    assert sorted(len(engine.requests) for engine in engines) == [0, 20]
+    front.show(service)
+    for _ in range(30):
+        await front.ask(stream=False, user="ada")
+    assert min(len(engine.requests) for engine in engines) > 0
+
+
+async def test_a_chat_has_an_event_that_opens_it(start_engine, start_gateway):
+    """Five events come: in a chat four of them are tokens."""
+    front = await start_gateway(await start_engine())
+    for path, tokens in (("/v1/chat/completions", 4), ("/v1/completions", 4 + 5)):
+        await front.ask(path)
+        await front.idle()
+        assert front.gateway.shared.accounts.of("default/chat").output_tokens == tokens
+
+
+async def test_what_an_engine_is_told_of_the_objective(start_engine, start_gateway, make_service):
+    engine = await start_engine()
+    front = await start_gateway()
+    for tpot_s, expected in ((0.05, "0.05"), (2.0, "2"), (1e-05, "1e-05")):
+        front.show(make_service(engine, objectives=Objectives(30.0, tpot_s)))
+        assert (await front.ask())[0] == 200
+        assert engine.requests[-1].headers["x-penstock-tpot-s"] == expected
+
+
+async def test_the_name_that_its_engines_know(start_engine, start_gateway, make_service):
+    engine = await start_engine()
+    front = await start_gateway()
+    front.show(make_service(engine, served_name="Qwen3"))
+    assert (await front.ask(model="default/Qwen3"))[0] == 200
+    assert json.loads(engine.requests[0].body)["model"] == "Qwen3"
+    assert (await front.ask(model="chat"))[0] == 404
+
+
+async def test_a_draining_gateway_lets_go_of_connections(start_engine, start_gateway):
+    front = await start_gateway(await start_engine())
+    async with front.post(stream=False) as got:
+        await got.read()
+        assert "connection" not in got.headers
+    front.gateway.drain()
+    for stream in (True, False):
+        async with front.post(stream=stream) as got:
+            await got.read()
+            assert got.headers["connection"] == "close"
+
+
+async def test_an_answer_that_was_redirected_to_the_other_side_counts_there(
+    start_engine, start_gateway, make_service
+):
+    """An engine that left the traffic before it failed is not charged."""
+    stable, other = await start_engine(), await start_engine(revision="r2")
+    front = await start_gateway()
+    both = make_service(stable, other, weights={"r1": 100, "r2": 0})
+    front.show(both)
+
+    async def leaves_then_fails(request):
+        front.show(replace(both, weights={Side("r1"): 0, Side("r2"): 100}))
+        await request.whole(b"{}", "500 Internal Server Error")
+
+    stable.behaviour = leaves_then_fails
+    assert (await front.ask())[0] == 200
+    await front.idle()
+    arms = front.gateway.shared.accounts.of("default/chat").arms()
+    assert {pod: (arm.requests, arm.errors) for pod, arm in arms.items()} == {
+        "default/engine-1": (1, 0)
+    }
+
+
+async def test_how_the_server_is_set_up(start_gateway):
+    front = await start_gateway(drain_timeout_s=7.9)
+    config = server_for(front.gateway).config
+    assert (config.host, config.port) == ("127.0.0.1", 0)
+    assert config.timeout_graceful_shutdown == 7 + LAST_WORDS_S
+    # Longer than the idle time of most clients and load balancers.
+    assert config.timeout_keep_alive == 75
+    assert (config.access_log, config.server_header, config.proxy_headers) == (False,) * 3
+    assert (config.ws, config.lifespan, config.backlog) == ("none", "off", 4096)
+    async with front.client.get(front.url + "/healthz") as got:
+        assert "server" not in got.headers
+    assert front.server.port == front.port > 0
+
+
+async def test_the_lag_of_the_event_loop_is_measured(start_gateway, until, monkeypatch):
+    monkeypatch.setattr("penstock.gateway.server.BEAT_S", 0.01)
+    front = await start_gateway()
+    front.gateway.loop_lag_s = -1.0
+    await until(lambda: front.gateway.loop_lag_s >= 0.0)
+    assert front.gateway.loop_lag_s < 5.0
