@@ -73,6 +73,19 @@ def rollout(phase: str, reason: str = "because", rejected: str | None = None) ->
             rollout("Rejected", rejected=OLD),
             [("Normal", "RolloutRejected", f"revision {OLD}: too slow")],
         ),
+        (
+            rollout("RollingBack", rejected=NEW),
+            rollout("Discarding", rejected=NEW),
+            [("Normal", "RolloutDiscarding", f"revision {NEW}: too slow")],
+        ),
+        # One that nobody rejected.
+        (
+            rollout("Judging"),
+            rollout("RollingBack"),
+            [("Normal", "RolloutRollingBack", "because")],
+        ),
+        # A first look at a service whose rollout is under way.
+        ({}, rollout("Replacing"), [("Normal", "RolloutReplacing", "because")]),
         # Of a spec that cannot be read nothing is known.
         (rollout("Stable"), {}, []),
     ],

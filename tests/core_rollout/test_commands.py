@@ -71,3 +71,10 @@ def test_resume_tries_nothing_where_the_spec_asks_for_what_serves(begun, strateg
     assert world.run() == ["Stable"]
     assert world.rollout.rejected is None
     assert ({pod.name for pod in world.serving()}, world.weights()) == (pods, {(old, ""): 100})
+
+
+@pytest.mark.parametrize("action", ["promote", "abort", "pause", "resume"])
+def test_a_command_is_read_as_it_was_written(action):
+    text = commands.write(action, "0123abcd", "mark-1")
+    assert text == f"{action}@0123abcd mark-1"
+    assert commands.read(text) == commands.Command(action, "0123abcd", text)

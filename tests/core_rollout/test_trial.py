@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from penstock.api.status import Evidence
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Block, History
 from penstock.core.canary.judge import begin, judge
+from penstock.core.canary.metric_gate import Measured
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.spec import CanarySpec
-from penstock.core.rollout.trial import VERSION, Trial, evidence, from_record, to_record
+from penstock.core.rollout.trial import (
+    VERSION,
+    Trial,
+    evidence,
+    from_record,
+    metric_gates,
+    to_record,
+)
 
 SPEC = CanarySpec()
 
@@ -51,21 +59,50 @@ def test_a_record_of_another_trial_or_no_record_at_all_is_nothing():
         assert from_record(other, "d1") is None
 
 
-def test_a_shift_is_told_with_bounds_on_both_sides_once_there_is_some_data():
-    state = begin(SPEC)
-    assert all("low" not in said and "high" not in said for said in evidence(SPEC, state)[:1])
+def judged(shift, errors=0):
+    """After 12 blocks in which the canary's logs are larger by shift, with so many errors in each."""
     arms = {}
-    for shift in (0.0, 0.2):
-        moments = Moments.of([shift + 0.01 * (n % 5) for n in range(40)])
-        arms[shift] = Arm(
+    for name, larger in (("control", 0.0), ("canary", shift)):
+        moments = Moments.of([larger + 0.01 * (n % 5) for n in range(40)])
+        arms[name] = Arm(
             requests=40, ttft=(moments, *EMPTY_BINS[1:]), tpot=(moments, *EMPTY_TPOT_BINS[1:]),
-            output=moments,
+            output=moments, errors=errors if name == "canary" else 0,
         )  # fmt: skip
+    state = begin(SPEC)
     for _ in range(12):
-        _, state = judge(SPEC, state, Block(length_s=10.0, canary=arms[0.2], control=arms[0.0]))
+        _, state = judge(SPEC, state, Block(length_s=10.0, **arms))
+    return state
+
+
+def test_a_shift_is_told_with_bounds_on_both_sides_once_there_is_some_data():
+    assert all("low" not in said and "high" not in said for said in evidence(SPEC, begin(SPEC))[:1])
+    state = judged(0.2)
     said = next(each for each in evidence(SPEC, state) if each["metric"] == "TTFT")
     estimate = state.ttft.estimate()
     radius = estimate.radius(SPEC.log_tolerance, SPEC.alpha)
     assert said["low"] == float(f"{math.expm1(estimate.difference - radius):.4g}")
     assert said["high"] == float(f"{math.expm1(estimate.difference + radius):.4g}")
     assert said["low"] < said["effect"] < said["high"]
+
+
+def test_a_shift_that_is_off_every_scale_is_told_as_eight_thousand_times():
+    said = {each["metric"]: each for each in evidence(SPEC, judged(9.5))}
+    for metric in ("TTFT", "TPOT", "Output length"):
+        row = said[metric]
+        assert (row["low"], row["effect"], row["high"]) == (8102.0, 8102.0, 8102.0)
+
+
+def test_shares_of_errors_are_told_with_what_they_are_shares_of():
+    [row] = [each for each in evidence(SPEC, judged(0.0, errors=4)) if each["metric"] == "Errors"]
+    reading = judged(0.0, errors=4).errors.reading(SPEC.alpha)
+    assert row == {
+        "metric": "Errors", "effect": 0.1, "high": float(f"{reading.high:.4g}"),
+        "canarySamples": 480, "controlSamples": 480, "eValue": 1e12, "isWithin": False,
+    }  # fmt: skip
+
+
+def test_metrics_of_the_user_are_told_by_name():
+    metric = Measured(state="Failed", said="5 > 3")
+    assert metric_gates({"queue": metric}) == (
+        {"name": "queue", "kind": "Metric", "state": "Failed", "message": "5 > 3"},
+    )

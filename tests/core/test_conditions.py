@@ -1,0 +1,345 @@
+"""Each condition of a service: its status, its reason and its words."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.core.conditions import conditions, forbidden, rejected
+from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.plan import Plan
+from penstock.core.rollout.shares import Share
+from penstock.core.rollout.state import Rejection, RolloutState
+from penstock.core.routing import Side
+from penstock.core.scaling_report import ScalingReport
+from penstock.core.service import CONTROL, Object, ScalingSpec, ServiceSpec
+
+OLD, NEW = "a" * 8, "b" * 8
+SPEC = ServiceSpec(
+    namespace="default", name="chat", uid="u", generation=1, created_at="", served_name="chat",
+    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
+    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
+    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
+    scaling=ScalingSpec("Active", 2, 9, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
+)  # fmt: skip
+EXTERNAL = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"))
+NO_REPLICAS = replace(EXTERNAL, external_replicas=0)
+CALM = RolloutState("Canary", "Stable", 0.0, "because", OLD, None, 1)
+JUDGED = replace(CALM, phase="Judging", revision=NEW)
+EMPTY = Observed()
+STABLE_SHARE = Share(Side(OLD), 100)
+PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 3145727, "kv_capacity_tokens": 9}'
+REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
+REPORT = ScalingReport(2, "because", "Active", True, "2026-01-01T00:00:00Z", ())
+
+
+def pod(name: str = "p", *, ready: bool = True, trouble: Any = None, **rest: Any) -> ObservedPod:
+    made = ObservedPod(name, name, OLD, "serve", "", ready, False, "Running", trouble, "")
+    return replace(made, **rest)
+
+
+def preflight(phase: str = "Running", said: str = "", **rest: Any) -> ObservedPod:
+    return replace(pod(ready=False), role="preflight", phase=phase, said=said, **rest)
+
+
+def deployment(replicas: int = 1, trouble: Any = None, variant: str = "") -> ObservedDeployment:
+    name = f"d-{variant}"
+    return ObservedDeployment(
+        name, name, OLD, replicas, 0, False, {}, trouble=trouble, variant=variant
+    )
+
+
+def seen(*children: ObservedDeployment | ObservedPod, **rest: Any) -> Observed:
+    return Observed(
+        deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
+        pods=tuple(c for c in children if isinstance(c, ObservedPod)),
+        **rest,
+    )
+
+
+def told(
+    kind: str,
+    observed: Observed = EMPTY,
+    *,
+    spec: ServiceSpec = SPEC,
+    rollout: RolloutState = CALM,
+    shares: tuple[Share, ...] = (STABLE_SHARE,),
+    wanted: str = OLD,
+    awaited: str = "",
+    scaling: ScalingReport | None = None,
+    gates: tuple[Object, ...] = (),
+) -> tuple[str, str, str]:
+    planned = Plan(wanted, rollout, shares, awaited=awaited)
+    [found] = [c for c in conditions(spec, observed, planned, scaling, gates) if c.type == kind]
+    return found.status, found.reason, found.message
+
+
+def test_every_condition_is_told_once_in_the_order_of_cause_and_effect() -> None:
+    tree = conditions(SPEC, seen(), Plan(OLD, CALM, ()), None)
+    assert [c.type for c in tree] == [
+        "SpecValid", "ModelReady", "WorkloadReady", "TrafficAvailable", "RolledOut",
+        "ScalingActive", "Stalled", "Ready",
+    ]  # fmt: skip
+
+
+def test_a_served_name_that_another_service_has_is_named_with_its_holder() -> None:
+    assert told("SpecValid") == ("True", "Valid", "the spec can be served")
+    assert told("SpecValid", seen(name_taken_by="other")) == (
+        "False",
+        "ServedNameTaken",
+        "'chat' is served by other in this namespace already; "
+        "set spec.model.servedName to another name",
+    )
+
+
+FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        (seen(), ("Unknown", "PreflightPending", "the model will be looked at")),
+        (seen(deployment()), ("True", "Serving", "the revision has engines")),
+        (seen(refusals={OLD: ("PodForbidden", "no")}), ("False", "PodForbidden", "no")),
+        (
+            seen(deployment(), refusals={OLD: ("PodForbidden", "no")}),
+            ("True", "Serving", "the revision has engines"),
+        ),
+        (
+            seen(refusals={NEW: ("PodForbidden", "no")}),
+            ("Unknown", "PreflightPending", "the model will be looked at"),
+        ),
+        (seen(preflight()), ("Unknown", "PreflightRunning", "the model is being looked at")),
+        (seen(preflight(trouble=("ErrImagePull", "why"))), ("False", "ErrImagePull", "why")),
+        (seen(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),
+        (seen(preflight("Failed", REFUSED)), ("False", "ModelNotFound", "no model")),
+        (
+            seen(preflight("Failed", lost="Evicted: m")),
+            ("Unknown", "PreflightLost",
+             "the node gave up the preflight, which is made anew: Evicted: m"),
+        ),
+    ],
+)  # fmt: skip
+def test_model_ready(observed: Observed, expected: tuple[str, str, str]) -> None:
+    assert told("ModelReady", observed) == expected
+
+
+READY = ("True", "EnginesReady", f"revision {OLD} has the engines it needs")
+TROUBLED = {name: pod(name, ready=False, trouble=(name, f"of {name}")) for name in "abc"}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        (seen(), ("False", "NoEngines", f"revision {OLD} has no engines yet")),
+        (
+            seen(deployment(), pod(), refusals={OLD: ("PodForbidden", "no")}),
+            ("False", "PodForbidden", "no"),
+        ),
+        # Of two pods that have to be ready, and of fewer where fewer are asked for.
+        (seen(deployment(3), pod("a")), ("False", "Progressing", "1 of 3 engines are ready")),
+        (seen(deployment(3), pod("a"), pod("b")), READY),
+        (seen(deployment(1), pod("a")), READY),
+        (seen(deployment(0)), ("False", "Progressing", "0 of 0 engines are ready")),
+        # The first by name of those that cannot go on, unless one is ready.
+        (
+            seen(deployment(3), TROUBLED["c"], pod("a", ready=False), TROUBLED["b"]),
+            ("False", "b", "of b"),
+        ),
+        (
+            seen(deployment(3), TROUBLED["a"], pod("b")),
+            ("False", "Progressing", "1 of 3 engines are ready"),
+        ),
+        # A Deployment that cannot make pods, of whichever variant.
+        (
+            seen(deployment(3, variant="a"), deployment(3, ("FailedCreate", "a quota"), "b")),
+            ("False", "FailedCreate", "a quota"),
+        ),
+    ],
+)
+def test_workload_ready(observed: Observed, expected: tuple[str, str, str]) -> None:
+    assert told("WorkloadReady", observed) == expected
+
+
+@pytest.mark.parametrize("spec", [replace(SPEC, external_replicas=0), EXTERNAL])
+def test_only_an_external_scale_of_nothing_wants_no_engines(spec: ServiceSpec) -> None:
+    assert told("WorkloadReady", seen(deployment(0)), spec=spec)[1] == "Progressing"
+    assert told("TrafficAvailable", spec=spec)[1] == "NoEngineReady"
+    assert told("WorkloadReady", seen(deployment(0)), spec=NO_REPLICAS) == (
+        "True",
+        "ScaledToZero",
+        "spec.replicas is 0: no engine is wanted",
+    )
+
+
+def test_conditions_are_of_the_revision_that_comes_or_serves_or_is_wanted() -> None:
+    words = [
+        told("WorkloadReady", rollout=rollout, wanted="c" * 8)[2]
+        for rollout in (JUDGED, CALM, replace(CALM, stable=None))
+    ]
+    assert words == [f"revision {name} has no engines yet" for name in (NEW, OLD, "c" * 8)]
+
+
+BOTH = (Share(Side(NEW), 10), Share(Side(OLD), 90))
+
+
+@pytest.mark.parametrize(
+    ("shares", "observed", "expected"),
+    [
+        ((), seen(pod()), ("False", "NoRevision", "no revision can serve yet")),
+        ((STABLE_SHARE,), seen(pod()), ("True", "Serving", f"revision {OLD} takes traffic")),
+        (
+            (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 10)),
+            seen(pod()),
+            ("True", "Serving", f"revision {OLD} takes traffic"),
+        ),
+        (BOTH, seen(pod()), ("True", "Serving", f"revision {OLD} and {NEW} take traffic")),
+        (
+            BOTH,
+            seen(pod(ready=False)),
+            ("False", "NoEngineReady", f"no engine of revision {OLD} and {NEW} is ready"),
+        ),
+    ],
+)
+def test_traffic_available(
+    shares: tuple[Share, ...], observed: Observed, expected: tuple[str, str, str]
+) -> None:
+    assert told("TrafficAvailable", observed, shares=shares) == expected
+
+
+def test_no_replicas_by_the_spec_answer_nobody() -> None:
+    said = ("False", "ScaledToZero", "spec.replicas is 0: nobody answers requests")
+    assert told("TrafficAvailable", spec=NO_REPLICAS) == said
+
+
+WRONG = replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
+STABLE = ("True", "Stable", f"revision {OLD} has all of the traffic")
+
+
+@pytest.mark.parametrize(
+    ("rollout", "wanted", "awaited", "expected"),
+    [
+        (CALM, OLD, "", STABLE),
+        (WRONG, OLD, "", STABLE),
+        (WRONG, NEW, "", ("False", "Rejected", f"revision {NEW} was rejected: too slow")),
+        (
+            CALM, NEW, "",
+            ("False", "RevisionPending",
+             f"the spec asks for revision {NEW}; revision {OLD} serves"),
+        ),
+        # Under way, and back to what is stable.
+        (JUDGED, NEW, "", ("False", "Judging", "because")),
+        (JUDGED, OLD, "", ("False", "Judging", "because")),
+        (JUDGED, NEW, "gateway b is late", ("False", "Judging", "because; gateway b is late")),
+        # One that is rejected and whose pods are still there.
+        (replace(WRONG, phase="Discarding"), NEW, "", ("False", "Discarding", "because")),
+    ],
+)  # fmt: skip
+def test_rolled_out(
+    rollout: RolloutState, wanted: str, awaited: str, expected: tuple[str, str, str]
+) -> None:
+    assert told("RolledOut", rollout=rollout, wanted=wanted, awaited=awaited) == expected
+
+
+@pytest.mark.parametrize(
+    ("observed", "rollout", "wanted", "expected"),
+    [
+        (seen(), CALM, OLD, None),
+        (seen(preflight("Succeeded", PASSED)), CALM, OLD, None),
+        (seen(preflight()), CALM, OLD, None),
+        (seen(preflight("Failed", REFUSED)), CALM, OLD, ("ModelNotFound", "no model")),
+        (seen(preflight("Failed", REFUSED)), CALM, NEW, None),
+        (seen(refusals={OLD: ("PodForbidden", "no")}), CALM, OLD, ("PodForbidden", "no")),
+        (seen(refusals={OLD: ("PodForbidden", "no")}), CALM, NEW, None),
+        (seen(refusals={NEW: ("PodForbidden", "no")}), CALM, OLD, None),
+        (
+            seen(deployment(1), pod()), WRONG, NEW,
+            ("Rejected", f"revision {NEW} was rejected: too slow"),
+        ),
+        (seen(deployment(1), pod()), WRONG, OLD, None),
+    ],
+)  # fmt: skip
+def test_stalled(
+    observed: Observed, rollout: RolloutState, wanted: str, expected: tuple[str, str] | None
+) -> None:
+    said = told("Stalled", observed, rollout=rollout, wanted=wanted)
+    progressing = ("False", "Progressing", "nothing waits for a change of the spec")
+    assert said == (("True", *expected) if expected else progressing)
+
+
+@pytest.mark.parametrize(
+    ("mode", "report", "expected"),
+    [
+        ("External", REPORT, ("False", "External", "spec.replicas counts")),
+        ("Active", None, ("Unknown", "NoDecision", "no decision has been made yet")),
+        ("Shadow", None, ("Unknown", "NoDecision", "no decision has been made yet")),
+        ("Active", REPORT, ("True", "Active", "decisions rest on the engines' metrics")),
+        ("Shadow", REPORT, ("True", "Shadow", "decisions are recorded, not applied")),
+        (
+            "Shadow", replace(REPORT, valid=False, reason_code="MetricsMissing", reason="none"),
+            ("False", "MetricsMissing", "none"),
+        ),
+    ],
+)  # fmt: skip
+def test_scaling_active(
+    mode: Any, report: ScalingReport | None, expected: tuple[str, str, str]
+) -> None:
+    spec = replace(SPEC, scaling=replace(SPEC.scaling, mode=mode))
+    assert told("ScalingActive", spec=spec, scaling=report) == expected
+
+
+def gate(name: str, state: str, kind: str = "Metric") -> Object:
+    return {"name": name, "kind": kind, "state": state, "message": f"of {name}"}
+
+
+def test_every_metric_that_cannot_be_read_is_named() -> None:
+    gates = (gate("m", "Unreadable"), gate("n", "Passing"), gate("o", "Unreadable"))
+    assert told("MetricsReadable", gates=gates) == (
+        "False",
+        "MetricUnreadable",
+        "m: of m; o: of o",
+    )
+    assert told("MetricsReadable", gates=(gate("n", "Failed"),)) == (
+        "True",
+        "Readable",
+        "the metrics of the canary can be read",
+    )
+    tree = conditions(SPEC, seen(), Plan(OLD, CALM, ()), None, (gate("e", "Failed", "Evaluation"),))
+    assert "MetricsReadable" not in {c.type for c in tree}
+
+
+@pytest.mark.parametrize(
+    ("observed", "spec", "shares", "expected"),
+    [
+        (seen(deployment(1), pod()), SPEC, (STABLE_SHARE,), ("True", "Ready", "the service answers")),
+        (
+            seen(deployment(0)), NO_REPLICAS, (STABLE_SHARE,),
+            ("True", "ScaledToZero", "spec.replicas is 0: nobody answers requests"),
+        ),
+        (seen(deployment(0)), NO_REPLICAS, (), ("False", "NoRevision", "no revision can serve yet")),
+        (
+            seen(deployment(1)), SPEC, (STABLE_SHARE,),
+            ("False", "Progressing", "0 of 1 engines are ready"),
+        ),
+    ],
+)  # fmt: skip
+def test_ready(
+    observed: Observed,
+    spec: ServiceSpec,
+    shares: tuple[Share, ...],
+    expected: tuple[str, str, str],
+) -> None:
+    assert told("Ready", observed, spec=spec, shares=shares) == expected
+
+
+def test_a_refusal_names_the_field_to_change() -> None:
+    text = "the API server refused the pod template: bad; see "
+    assert rejected("Job", "bad") == (
+        "PodTemplateRejected",
+        f"{text}spec.rollout.canary.evaluation",
+    )
+    assert rejected("Deployment", "bad") == ("PodTemplateRejected", f"{text}spec.template")
+    assert forbidden(SPEC, "no") == (
+        "PodForbidden",
+        "the API server does not allow the pod: no",
+    )

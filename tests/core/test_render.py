@@ -1,0 +1,233 @@
+"""The whole status of a service, and what is read back from it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.core.observed import Observed, ObservedJob, ObservedPod
+from penstock.core.plan import Plan
+from penstock.core.rollout.phases import Phase
+from penstock.core.rollout.shares import Copies, Share
+from penstock.core.rollout.state import Rejection, RolloutState
+from penstock.core.routing import Side
+from penstock.core.scaling_report import ScalingReport
+from penstock.core.service import CONTROL, Object, ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.status import as_traffic, copies_of, render, traffic_of
+from penstock.core.timestamps import timestamp
+
+OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
+SPEC = ServiceSpec(
+    namespace="default", name="chat", uid="u", generation=7, created_at="", served_name="mine",
+    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
+    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
+    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
+    scaling=ScalingSpec("Active", 1, 9, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
+)  # fmt: skip
+VARIANTS = tuple(VariantSpec(name, "1", "1Gi", None, 1.0, 0, 9) for name in ("spot", "plain"))
+CALM = RolloutState("Canary", "Stable", 1_800_000_000.0, "because", OLD, None, 2)
+JUDGED = replace(CALM, phase="Judging", revision=NEW, weight=5)
+SHARES = (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 5), Share(Side(NEW), 5))
+EMPTY = Observed()
+COPIES = Copies((Side(NEW), Side(OLD, CONTROL)), 0.5)
+REPORT = ScalingReport(
+    3, "load", "Active", True, NOW, (("want", 4, "n"), ("bound", 3, "m")), {"spot": 2, "plain": 1}
+)
+
+
+def pod(revision: str, variant: str = "", cohort: str = "", *, ready: bool = True) -> ObservedPod:
+    made = ObservedPod("p", "p", revision, "serve", "", ready, False, "Running", None, "")
+    return replace(made, variant=variant, cohort=cohort)
+
+
+def status(
+    observed: Observed = EMPTY,
+    state: RolloutState = CALM,
+    shares: tuple[Share, ...] = SHARES[:1],
+    *,
+    spec: ServiceSpec = SPEC,
+    copies: Copies | None = None,
+    scaling: ScalingReport | None = None,
+    previous: Object | None = None,
+    **said: Any,
+) -> Object:
+    planned = Plan(OLD, state, shares, copies, generation=4)
+    return render(spec, observed, planned, scaling, previous or {}, NOW, **said)
+
+
+def test_every_field_of_a_rollout_under_way() -> None:
+    made = status(state=JUDGED, shares=SHARES, copies=COPIES)
+    assert [each["type"] for each in made.pop("conditions")][-1] == "Ready"
+    assert made == {
+        "observedGeneration": 7,
+        "servedName": "mine",
+        "stableRevision": OLD,
+        "candidateRevision": NEW,
+        "traffic": [
+            {"revision": OLD, "cohort": "", "weight": 90},
+            {"revision": OLD, "cohort": CONTROL, "weight": 5},
+            {"revision": NEW, "cohort": "", "weight": 5},
+        ],
+        "copies": {
+            "share": 0.5,
+            "sides": [{"revision": NEW, "cohort": ""}, {"revision": OLD, "cohort": CONTROL}],
+        },
+        "trafficGeneration": 4,
+        "rollout": {
+            "strategy": "Canary", "phase": "Judging", "since": timestamp(CALM.since_s),
+            "reason": "because", "revision": NEW, "replicas": 2, "weight": 5, "command": "",
+            "rejected": None, "evidence": [], "gates": [],
+        },
+        "replicas": 0,
+        "readyReplicas": 0,
+        "variants": [],
+        "selector": f"serving.penstock.dev/service=chat,serving.penstock.dev/revision={OLD}",
+    }  # fmt: skip
+
+
+def test_a_service_that_never_served_has_nothing_to_select_and_copies_nothing() -> None:
+    made = status(state=replace(JUDGED, stable=None), shares=())
+    assert (made["selector"], made["stableRevision"], made["copies"]) == ("", None, None)
+
+
+def test_replicas_are_those_of_the_sides_that_have_traffic() -> None:
+    pods = (
+        pod(OLD), pod(OLD, ready=False), pod(OLD, cohort=CONTROL), pod(NEW), pod("c" * 8),
+    )  # fmt: skip
+    counts = [
+        (made["replicas"], made["readyReplicas"])
+        for shares in (SHARES, SHARES[:1], SHARES[2:], ())
+        for made in [status(Observed(pods=pods), JUDGED, shares)]
+    ]
+    assert counts == [(4, 3), (2, 1), (1, 1), (0, 0)]
+
+
+def test_replicas_are_told_for_each_variant_and_for_those_that_go() -> None:
+    pods = (
+        pod(OLD, "gone"), pod(OLD, "early", ready=False), pod(OLD, "spot"), pod(OLD, "spot"),
+        pod(OLD, "spot", ready=False), pod(OLD),
+    )  # fmt: skip
+    made = status(Observed(pods=pods), spec=replace(SPEC, variants=VARIANTS))
+    assert made["variants"] == [
+        {"name": "spot", "replicas": 3, "readyReplicas": 2},
+        {"name": "plain", "replicas": 0, "readyReplicas": 0},
+        {"name": "early", "replicas": 1, "readyReplicas": 0},
+        {"name": "gone", "replicas": 1, "readyReplicas": 1},
+    ]
+
+
+def test_a_decision_is_told_in_full_and_forgotten_where_it_does_not_count() -> None:
+    assert "scaling" not in status()
+    assert status(scaling=REPORT)["scaling"] == {
+        "desired": 3, "reason": "load", "at": NOW,
+        "trail": [
+            {"step": "want", "replicas": 4, "note": "n"},
+            {"step": "bound", "replicas": 3, "note": "m"},
+        ],
+        "variants": [{"name": "spot", "replicas": 2}, {"name": "plain", "replicas": 1}],
+    }  # fmt: skip
+    external = replace(SPEC, scaling=replace(SPEC.scaling, mode="External"))
+    made = status(spec=external, scaling=REPORT)
+    assert ("scaling" in made, made["scaling"]) == (True, None)
+
+
+def test_traffic_comes_back_from_a_status_without_those_that_have_none() -> None:
+    assert traffic_of({"traffic": as_traffic(SHARES)}) == SHARES
+    told = [{"revision": OLD, "weight": 1}, {"revision": NEW, "weight": 0}]
+    assert traffic_of({"traffic": told}) == (Share(Side(OLD), 1),)
+    assert traffic_of({}) == ()
+
+
+@pytest.mark.parametrize("copies", [COPIES, Copies((Side(NEW),), 1.0), None])
+def test_copies_come_back_from_a_status(copies: Copies | None) -> None:
+    assert copies_of(status(state=JUDGED, copies=copies)) == copies
+    assert copies_of({}) is None
+    assert copies_of({"copies": {"share": 0.1, "sides": [{"revision": NEW}]}}) == Copies(
+        (Side(NEW),), 0.1
+    )
+
+
+def gate(name: str, kind: str) -> Object:
+    return {"name": name, "kind": kind, "state": "Passing", "message": "m"}
+
+
+HELD: Object = {
+    "rollout": {
+        "evidence": [{"metric": "TTFT"}],
+        "gates": [gate("e", "Evaluation"), gate("m", "Metric")],
+    }
+}
+HELD_GATES = [gate("m", "Metric"), gate("e", "Evaluation")]
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_kept"),
+    [
+        ("Stopping", False), ("Starting", False), ("Replacing", False), ("Shadowing", True),
+        ("Judging", True), ("Draining", True), ("Stable", True), ("Rejected", True),
+    ],
+)  # fmt: skip
+def test_evidence_and_gates_are_kept_until_another_rollout_begins(
+    phase: Phase, is_kept: bool
+) -> None:
+    made = status(state=replace(JUDGED, phase=phase), previous=HELD)["rollout"]
+    assert made["evidence"] == ([{"metric": "TTFT"}] if is_kept else [])
+    assert made["gates"] == (HELD_GATES if is_kept else [])
+
+
+@pytest.mark.parametrize("previous", [{}, {"rollout": None}, {"rollout": {}}])
+def test_of_nothing_nothing_is_kept(previous: Object) -> None:
+    made = status(state=JUDGED, previous=previous)["rollout"]
+    assert (made["evidence"], made["gates"]) == ([], [])
+
+
+def test_what_is_said_now_is_told_instead_of_what_was_kept() -> None:
+    made = status(
+        state=JUDGED, previous=HELD, evidence=[{"metric": "TPOT"}], metrics=[gate("n", "Metric")]
+    )["rollout"]
+    assert made["evidence"] == [{"metric": "TPOT"}]
+    assert made["gates"] == [gate("n", "Metric"), gate("e", "Evaluation")]
+    made = status(state=JUDGED, previous=HELD, evidence=[], metrics=[])["rollout"]
+    assert (made["evidence"], made["gates"]) == ([], [gate("e", "Evaluation")])
+
+
+@pytest.mark.parametrize(
+    ("state", "gate_state", "message"),
+    [
+        ("Running", "Waiting", "it runs"),
+        ("Passed", "Passing", "it left no report"),
+        ("Failed", "Failed", "12 of 40"),
+    ],
+)
+def test_an_evaluation_takes_the_place_of_the_one_before(
+    state: Any, gate_state: str, message: str
+) -> None:
+    said = (replace(pod(NEW), owner="ju", said="12 of 40"),) if state == "Failed" else ()
+    observed = Observed(pods=said, jobs=(ObservedJob("j", "ju", NEW, state),))
+    made = status(observed, JUDGED, previous=HELD)["rollout"]
+    evaluation = {"name": "j", "kind": "Evaluation", "state": gate_state, "message": message}
+    assert made["gates"] == [gate("m", "Metric"), evaluation]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        JUDGED,
+        replace(CALM, command="abort@0 1"),
+        replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", NOW)),
+    ],
+)
+def test_where_a_rollout_stands_comes_back_from_a_status(state: RolloutState) -> None:
+    assert RolloutState.of(status(state=state), 0.0) == state
+
+
+def test_a_reason_is_told_up_to_a_thousand_characters() -> None:
+    made = status(state=replace(JUDGED, reason="x" * 1001))
+    assert made["rollout"]["reason"] == "x" * 1000
+
+
+def test_a_status_of_an_earlier_version_has_neither_weight_nor_command() -> None:
+    said = {"strategy": "Canary", "phase": "Stable", "since": NOW, "reason": "r", "replicas": 2}
+    read = RolloutState.of({"stableRevision": OLD, "rollout": said}, 0.0)
+    assert read is not None
+    assert (read.weight, read.command, read.revision, read.rejected) == (0, "", None, None)
