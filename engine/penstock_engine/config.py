@@ -146,8 +146,8 @@ class EngineConfig:
     seed: Annotated[
         int | None,
         Option(
-            help="Draws the seeds of requests without one; the same seed replays the same draws. "
-            "Default: random, so that no two engines draw alike."
+            help="Seed of the generator that gives requests without a seed one; the same value gives "
+            "the same seeds in the same order. Default: random, so that engines differ."
         ),
     ] = None
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="Where to compute.")] = "auto"
@@ -180,13 +180,13 @@ class EngineConfig:
 
     @property
     def num_drafts(self) -> int:
-        """Guesses for one sequence in one step, at most."""
+        """Maximum number of draft tokens for one sequence in one step."""
         config = self.speculative_config
         return 0 if config is None else config.num_speculative_tokens
 
     @property
     def draft_model_dir(self) -> Path | None:
-        """The folder of the model that guesses, where one does."""
+        """Folder of the draft model; None without one."""
         config = self.speculative_config
         return None if config is None or config.model is None else Path(config.model)
 

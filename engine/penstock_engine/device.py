@@ -17,17 +17,18 @@ DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m
 
 # By vLLM's names; e4m3 is the float8 that has a hardware of its own.
 KV_DTYPES = {"int8": "int8", "fp8": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn"}
-# Of each token and head, where its numbers are rounded.
+# The float32 scale of each token and head in a quantized KV cache.
 KV_SCALE_BYTES = 4
 
-# Logits that are drawn from at once, by device: 8 and 64 MiB of float32.
+# Logits that are sampled at once, by device: 8 and 64 MiB of float32. Bounds the sampler's memory.
 LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
-# For each of them, at most: benchmarks/drawing_cost.py measures it.
+# Peak memory of the sampler for each of these logits; measured by benchmarks/drawing_cost.py.
 BYTES_OF_DRAWN_LOGIT = 44
 
-# Keys and values of single tokens that a CPU gathers at once, unless one sequence has more.
+# Keys and values of decoding sequences that a CPU gathers at once, unless a single one has more.
 GATHERED_AT_ONCE_BYTES = 32 * 2**20
-# In the mask of the rows of a chunk that attend at once: as a mask, and as numbers.
+# Entries of the attention mask of the chunk rows that are computed at once; each takes a bool and a
+# float32.
 MASK_NUMBERS = 1 << 21
 
 # Without one of these a CPU emulates bfloat16 products, slower than it computes in float32.
@@ -104,18 +105,18 @@ def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
 
 
 def activation_bytes(*, num_tokens: int, hidden_size: int, intermediate_size: int) -> int:
-    """Upper estimate of what one forward pass needs beside weights, KV cache and attention.
+    """Upper estimate of one forward pass's memory, without weights, KV cache and attention.
 
-    A dozen hidden-sized and four MLP-sized tensors alive at once, counted as float32.
+    Assumes twelve hidden-sized and four MLP-sized float32 tensors at a time.
     """
     return 4 * num_tokens * (12 * hidden_size + 4 * intermediate_size)
 
 
 def gathered_bytes(*, max_num_seqs: int, num_visible_tokens: int, token_bytes: int) -> int:
-    """Upper estimate of what attention needs on a CPU, where it gathers keys and values.
+    """Upper estimate of attention's memory on a CPU, where it gathers keys and values.
 
-    num_visible_tokens: that one token sees at most. token_bytes: keys and values of one token in
-    one layer, in the model's number type.
+    num_visible_tokens: maximum that one token attends to. token_bytes: keys and values of one token
+    in one layer, in the model's number type.
     """
     longest_bytes = num_visible_tokens * token_bytes
     gathered = max(longest_bytes, min(GATHERED_AT_ONCE_BYTES, 2 * max_num_seqs * longest_bytes))
@@ -125,10 +126,11 @@ def gathered_bytes(*, max_num_seqs: int, num_visible_tokens: int, token_bytes: i
 def drawing_bytes(
     *, max_num_seqs: int, rows_per_sequence: int, vocab_size: int, item_bytes: int, device: str
 ) -> int:
-    """Upper estimate of what the draws of one step need, with any settings of requests.
+    """Upper estimate of the sampler's memory in one step, with any sampling parameters.
 
-    The model's logits, of item_bytes each, of all rows; float32 copies and orders of those that are
-    drawn at once; and what is kept of a request's settings, a byte for each token of the vocabulary.
+    Counts the model's logits of all rows, of item_bytes each; float32 copies and sort orders of those
+    that are sampled at once; and one byte per sequence and token of the vocabulary for state that is
+    kept between steps.
     """
     num_rows = max_num_seqs * rows_per_sequence
     at_once = min(num_rows, rows_at_once(vocab_size, device))
@@ -137,7 +139,7 @@ def drawing_bytes(
 
 
 def rows_at_once(vocab_size: int, device: str) -> int:
-    """Of logits, which are drawn or told of at once: the more, the fewer launches."""
+    """Rows of logits that are sampled at once. More take more memory, but fewer kernel launches."""
     return max(1, LOGITS_AT_ONCE[device] // vocab_size)
 
 

@@ -216,7 +216,7 @@ class EngineLoop:
     def _call(self, function: Callable[[], T]) -> Future[T]:
         done: Future[T] = Future()
         self._inbox.put(_Call(function, done))
-        if self._has_ended:  # perhaps behind the last message that the loop has read
+        if self._has_ended:  # the loop may never read this message
             _refuse(done)
         return done
 
@@ -349,7 +349,7 @@ class EngineLoop:
 
 
 def _refuse(done: Future[Any]) -> None:
-    """May be called twice, and of a call that its caller has given up."""
+    """Fail a call, unless it is done or cancelled already."""
     with suppress(InvalidStateError):
         done.set_exception(RuntimeError("the engine loop has ended"))
 

@@ -67,7 +67,7 @@ class PagedModel:
         shard = model.shard
         self._caches = [
             KVCache.zeros(
-                # One block more than are given to sequences: what padding reads.
+                # The additional last block holds zeros: padding reads it.
                 (2, config.num_blocks + 1, config.block_size, len(shard.kv_heads),
                  self.config.head_dim),
                 kv_dtype, is_scaled=self._is_rounded, device=device,
@@ -124,7 +124,7 @@ class PagedModel:
         return DecodeGraphs(forward, buffers, max_rows, recorder())
 
     def move(self, moves: Moves) -> None:
-        """Copies whole blocks, in the order of `moves`; to be called before a step's `forward`."""
+        """Copy whole blocks, in the order of `moves`; to be called before a step's `forward`."""
         if self._host_blocks is not None:
             for block, slot in moves.saves:
                 self._host_blocks.save(block, slot)

@@ -12,17 +12,17 @@ import torch
 
 from penstock_engine.core.step import Sampled, ScheduledSequence
 from penstock_engine.kernels.transfer import Mark
-from penstock_engine.sampling.logprobs import Told
+from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import Draws, sample
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is told beside drawn tokens, by request id. embeddings: float32 [hidden_size]."""
+class ExtraOutputs:
+    """Outputs of a step besides sampled tokens, by request id. embeddings: float32 [hidden_size]."""
 
     embeddings: Mapping[str, torch.Tensor]
-    prompt_logprobs: Mapping[str, Told]
+    prompt_logprobs: Mapping[str, LogprobBuffer]
 
 
 class Pending:
@@ -32,15 +32,15 @@ class Pending:
         self,
         sequences: Sequence[ScheduledSequence],
         logits: torch.Tensor | None,
-        asked: Asked,
+        extra: ExtraOutputs,
         states: RequestStates,
         device: torch.device | str,
     ) -> None:
-        """sequences: that draw tokens. logits: [rows, vocabulary], of them in order; None without
-        one. asked: fetched already. states: of the steps before."""
+        """sequences: those that sample tokens. logits: [rows, vocabulary], in their order; None
+        without any. extra: fetched already. states: kept from earlier steps."""
         self._sequences = sequences
         self._logits = logits
-        self._asked = asked
+        self._extra = extra
         self._states = states
         self._device = device
         self._draws: Draws | None = None
@@ -49,9 +49,9 @@ class Pending:
 
     @torch.inference_mode()
     def draw(self) -> None:
-        """Enqueues the draws, once; to be called when the step before is completed.
+        """Enqueue the sampling, once; to be called when the step before is completed.
 
-        After a failure, every further call raises too, from the same cause.
+        After a failure every further call raises too, from the same cause.
         """
         if self._mark is not None:
             return
@@ -68,7 +68,7 @@ class Pending:
 
     @property
     def tokens(self) -> torch.Tensor | None:
-        """Drawn ones, on the device: int64 [rows]."""
+        """Sampled tokens on the device, int64 [rows]."""
         return None if self._draws is None else self._draws.tokens
 
     @property
@@ -89,10 +89,10 @@ class Pending:
         if self._draws is not None:
             ids = [sequence.request_id for sequence in self._sequences]
             results = dict(zip(ids, self._draws.results(), strict=True))
-        for request_id, vector in self._asked.embeddings.items():
+        for request_id, vector in self._extra.embeddings.items():
             embedding = tuple(vector.tolist())
             results[request_id] = replace(results[request_id], embedding=embedding)
-        for request_id, told in self._asked.prompt_logprobs.items():
+        for request_id, logprobs in self._extra.prompt_logprobs.items():
             result = results.get(request_id, Sampled())
-            results[request_id] = replace(result, prompt_logprobs=told.all())
+            results[request_id] = replace(result, prompt_logprobs=logprobs.all())
         return results

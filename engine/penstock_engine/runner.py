@@ -19,9 +19,9 @@ from penstock_engine.lora.adapted import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
 from penstock_engine.parallel.model import ParallelModel, SpreadAdapters
-from penstock_engine.pending import Asked, Pending
+from penstock_engine.pending import ExtraOutputs, Pending
 from penstock_engine.runner_config import RunnerConfig
-from penstock_engine.sampling.logprobs import Told
+from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
 
 WARM_UP_TOKENS = 16
@@ -154,10 +154,10 @@ class Runner:
     def _fill_in(
         self, sequences: Sequence[ScheduledSequence]
     ) -> tuple[torch.Tensor | None, list[ScheduledSequence]]:
-        """Tokens that the step before draws, and which of them each sequence takes.
+        """The tokens sampled by the step before, and the sequences with references to them filled in.
 
-        A failure to draw them belongs to that step: who waits for it is told. It is raised here
-        only where a sequence of this step needs one of the tokens.
+        A failure to sample belongs to that step and is reported there. It is raised here only if a
+        sequence of this step needs one of its tokens.
         """
         last, self._last = self._last, None
         unread, self._unread = self._unread, None
@@ -185,7 +185,7 @@ class Runner:
     def _let_read(
         self, last: Pending, unread: tuple[list[ScheduledSequence], torch.Tensor] | None
     ) -> None:
-        """What a head drafts from is complete once a step is drawn."""
+        """Pass a step to the draft head, which needs its sampled tokens besides the hidden states."""
         if self._draft is not None and unread is not None:
             sequences, hidden = unread
             self._draft.read(sequences, hidden, last.tokens, last.rows)
@@ -204,30 +204,33 @@ class Runner:
             if s.sampling.wants_embedding
         }
         prompt_logprobs = {
-            s.request_id: told
+            s.request_id: logprobs
             for s, end in zip(sequences, ends, strict=True)
             if s.wants_prompt_logprobs
-            and (told := self._prompt_logprobs(s, hidden[end - s.num_tokens : end]))
+            and (logprobs := self._prompt_logprobs(s, hidden[end - s.num_tokens : end]))
         }
-        asked = Asked(embeddings, prompt_logprobs)
-        return Pending([s for s, _ in drawing], logits, asked, self._states, self._model.device)
+        extra = ExtraOutputs(embeddings, prompt_logprobs)
+        return Pending([s for s, _ in drawing], logits, extra, self._states, self._model.device)
 
-    def _prompt_logprobs(self, sequence: ScheduledSequence, hidden: torch.Tensor) -> Told | None:
-        """hidden: [tokens of the chunk, hidden_size]. Each position tells of the token after it."""
+    def _prompt_logprobs(
+        self, sequence: ScheduledSequence, hidden: torch.Tensor
+    ) -> LogprobBuffer | None:
+        """Log-probabilities of a chunk's prompt tokens; None if there are none. hidden: [tokens of the
+        chunk, hidden_size]; each position gives those of the token after it."""
         end = min(sequence.end, sequence.num_prompt_tokens - 1)
         if end <= sequence.start:
             return None
         model = self._model
         top = min(sequence.sampling.prompt_logprobs or 0, model.vocab_size)
-        told = Told(end - sequence.start, top, model.device)
+        buffer = LogprobBuffer(end - sequence.start, top, model.device)
         num_rows = rows_at_once(model.vocab_size, model.device)
         for first in range(sequence.start, end, num_rows):
             last = min(end, first + num_rows)
             logits = model.logits(hidden[first - sequence.start : last - sequence.start])
             tokens = torch.tensor(sequence.history[first + 1 : last + 1])
-            told.fill(logits, send(tokens, logits.device))
-        told.fetch()
-        return told
+            buffer.fill(logits, send(tokens, logits.device))
+        buffer.fetch()
+        return buffer
 
 
 def _load_draft(

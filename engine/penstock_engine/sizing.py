@@ -106,7 +106,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     if is_fitted and device_name == "cuda":
         fitting = (wanted_bytes or free_bytes_of(max_model_len)) // per_token
     elif is_fitted:
-        # What attention gathers grows with the longest sequence, too.
+        # Attention's gather buffer grows with the longest sequence as well.
         gathered_bytes = _gathered_token_bytes(model, item_bytes)
         free_bytes = free_bytes_of(config.block_size) - device.GATHERED_AT_ONCE_BYTES
         fitting = max(0, free_bytes) // (per_token + gathered_bytes)
@@ -124,14 +124,14 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
 
 
 def _gathered_token_bytes(model: ModelConfig, item_bytes: int) -> int:
-    """Keys and values of one token in one layer, in the model's number type."""
+    """Bytes of one token's keys and values in one layer, in the model's number type."""
     return 2 * model.num_kv_heads * model.head_dim * item_bytes
 
 
 def _adapter_bytes(
     config: EngineConfig, model: ModelConfig, device_name: str, item_bytes: int
 ) -> int:
-    """On this device, when there are as many adapters as may be, of the largest rank."""
+    """Bytes of all adapters on this device, for the maximum number of adapters and rank."""
     if not config.enable_lora:
         return 0
     count = config.max_loras

@@ -15,9 +15,10 @@ REPLACEMENT = "\ufffd"
 
 # A character has up to four bytes, and a token at least one.
 MAX_CHARACTER_TOKENS = 4
-# Of a prompt, what decoding its continuation may depend on: some text, and a character that is cut.
+# Last tokens of a prompt that decoding its continuation may depend on: a token before it, and a
+# character that is cut.
 CONTEXT_TOKENS = 2 * MAX_CHARACTER_TOKENS
-# Tokens in a row without text, such as special ones, are decoded together up to this number.
+# Bound on consecutive tokens without text, such as special ones, that are decoded together.
 MAX_SILENT_TOKENS = 16
 
 NO_OPTIONS: Mapping[str, bool] = {}
@@ -123,8 +124,8 @@ class TextStream:
         skip_special_tokens: bool = True,
         after: Sequence[int] = (),
     ) -> None:
-        """min_tokens: stop strings do not count within the text of so many tokens. after: tokens that
-        the text goes on from. Without any it begins a text, whose first space SentencePiece drops."""
+        """min_tokens: stop strings are ignored in the text of the first so many tokens. after: tokens
+        that the text continues; without any, SentencePiece drops the first space."""
         self._tokenizer = tokenizer
         self._stop_strings = stop
         self._min_tokens = min_tokens
@@ -138,14 +139,14 @@ class TextStream:
         self.stop: str | None = None  # the stop string that was met
 
     def push(self, token_id: int) -> str:
-        """The text that this token makes certain. After a stop string, `stop` is that string."""
+        """Add a token; returns the text that is final now. After a stop string, `stop` is set."""
         self._ids.append(token_id)
         self._num_pushed += 1
         text = self._new_text(final=False)
         return text if self._num_pushed <= self._min_tokens else self._release(text, final=False)
 
     def finish(self) -> str:
-        """What was held back, when no more tokens come."""
+        """The text that was held back; to be called after the last token."""
         return (
             "" if self.stop is not None else self._release(self._new_text(final=True), final=True)
         )
@@ -162,7 +163,7 @@ class TextStream:
                 return ""
             now = self._decode(self._ids[self._prefix : end])
         if not now.startswith(before):
-            before = before.rstrip(REPLACEMENT)  # `after` ended within a character, whole by now
+            before = before.rstrip(REPLACEMENT)  # `after` ended within a character, complete by now
         if len(now) <= len(before):
             if end - self._read >= MAX_SILENT_TOKENS:
                 del self._ids[self._read :]

@@ -393,7 +393,7 @@ LABEL_VALUES: dict[str, tuple[str, ...]] = {
 }
 
 REQUEST_ID_HEADER = "x-request-id"
-# Another id is replaced: by the gateway, or by an engine that is asked directly.
+# Accepted request ids. The gateway, or an engine without one, replaces any other.
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # How long the client waits for the whole answer: in seconds, which may have decimals.
 TIMEOUT_HEADER = "x-request-timeout-s"

@@ -90,7 +90,7 @@ class BlockPool:
             self._hash_of[block] = block_hash
 
     def unpublish(self, block_hash: bytes) -> None:
-        """The block with these contents, if there is one, is not found any more."""
+        """Remove the block with these contents from the index, if there is one."""
         block = self._block_of.pop(block_hash, None)
         if block is not None:
             self._hash_of[block] = None
@@ -98,7 +98,7 @@ class BlockPool:
                 self._free.move_to_end(block, last=False)
 
     def forget(self) -> None:
-        """Nothing that was published is found any more; who holds a block keeps it."""
+        """Remove all blocks from the index; sequences keep the blocks that they hold."""
         self._block_of.clear()
         self._hash_of = [None] * self.num_blocks
 

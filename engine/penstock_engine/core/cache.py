@@ -144,18 +144,18 @@ class KVCache:
             self.pool.publish(sequence.block_table[index], sequence.block_hashes[index])
 
     def discard(self, sequence: Sequence) -> None:
-        """Makes sure that nobody finds the blocks of a sequence any more.
+        """Remove all blocks of a sequence from the prefix cache, on the device and in the host.
 
-        Of one whose logits were not numbers, any block may hold what made them so, also one that
-        another sequence has published; else each request with that prefix would fail until the
-        block is evicted. They cost one computation more where they were right.
+        For a sequence with NaN logits: any of its blocks may hold the NaN that caused them, even one
+        that another sequence published, and would fail every request with that prefix. Correct
+        blocks are removed too; they are computed once more when needed.
         """
         for block_hash in sequence.block_hashes:
             self.pool.unpublish(block_hash)
             self._host.drop(block_hash)
 
     def release_unseen(self, sequence: Sequence) -> None:
-        """Gives back the blocks that the next token to be computed does not see any more."""
+        """Free the blocks that lie outside the attention window of the next token."""
         first = self._first_seen_block(sequence.num_computed_tokens)
         for index in range(sequence.num_unseen_blocks, first):
             self.pool.release(sequence.block_table[index : index + 1])
@@ -200,7 +200,7 @@ class KVCache:
         for block, block_hash in self.pool.take_evicted():
             self.num_evicted_blocks += 1
             if self._host.refresh(block_hash):
-                self.num_saved_blocks += 1  # by an earlier copy
+                self.num_saved_blocks += 1  # an earlier copy is in the host
                 continue
             if not self._num_host_blocks or not self._copying.saves():
                 continue

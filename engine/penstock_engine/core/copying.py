@@ -81,16 +81,17 @@ class Copying:
             self._copies_s = self._copies_s * DECAY + rest_s
 
     def saves(self) -> bool:
-        """Whether contents that are given up on the device go to the host."""
+        """Whether to copy a block that is evicted on the device to the host; counts the choice."""
         choice = on_eviction(self.prices, self._block_tokens, is_probe=self._is_probe)
         self.count(choice)
         return choice.action == "save"
 
     def choose_restore(self) -> Choice:
-        """Whether a prefix found in the host is copied back. To be counted once it is acted on."""
+        """Whether to copy a prefix found in the host back. To be passed to `count` if acted on."""
         return on_find(self.prices, self._block_tokens, is_probe=self._is_probe)
 
     def count(self, choice: Choice) -> None:
+        """Count a choice that was acted on."""
         self._num_dear += choice.action in ("drop", "compute") or choice.reason == "probe"
         self.choices[choice] = self.choices.get(choice, 0) + 1
 

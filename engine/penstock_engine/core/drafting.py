@@ -11,16 +11,16 @@ MAX_STORES = 16
 
 
 class Drafter(Protocol):
-    """Guesses for one sequence, whose tokens only grow at their end from call to call."""
+    """Proposes draft tokens for one sequence, whose tokens are only appended to between calls."""
 
     def index(self, tokens: Sequence[int], max_tokens: int) -> int:
-        """Indexes at most max_tokens more of `tokens`. Returns how many it indexed."""
+        """Index at most max_tokens more of `tokens`. Returns how many were indexed."""
         ...
 
     def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
         """At most max_drafts tokens that may follow `tokens`, the most likely continuation.
 
-        () while some of them are not indexed.
+        Empty until all of them are indexed.
         """
         ...
 

@@ -12,12 +12,12 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import Speculation
 from penstock_engine.core.step import Step
 
-# Tokens that are indexed for guesses in one step. On one core of a server, 10,000 take 26 ms for
-# n-grams of 2 to 5 tokens and 84 ms for suffixes: so this many delay a step by 1.3 or 4.3 ms. For a
-# text of 100,000 tokens there are guesses after 196 steps, and those that compute it count.
+# Bound on the tokens indexed for drafting in one step. On one server core 10,000 take 26 ms for
+# n-grams of 2 to 5 tokens and 84 ms for suffixes, so this many delay a step by 1.3 or 4.3 ms. A text
+# of 100,000 tokens has drafts after 196 steps, the steps of its prefill included.
 MAX_INDEXED_TOKENS = 512
-# Of each sequence so many are indexed whatever others need: what one step can draw, 32 right drafts
-# and the token after them. A long prompt keeps nobody else's guesses waiting.
+# Tokens indexed for each sequence even beyond that bound: as many as one step can add, 32 accepted
+# drafts and the token after them. So a long prompt does not delay the drafts of other sequences.
 MIN_INDEXED_TOKENS = 33
 
 
@@ -40,14 +40,15 @@ class Drafts:
         return bool(self._num_promised or self._num_granted)
 
     def drafter(self, cache_salt: str) -> Drafter | None:
-        """For one new sequence; None where nothing is guessed, or a model does."""
+        """A drafter for a new sequence; None without speculation and with a draft model."""
         return None if self._speculation is None else self._speculation.drafter(cache_salt)
 
     def grant(self, chunks: Many[tuple[Sequence, int, int]], *, is_ahead: bool) -> int:
-        """Guesses that each sequence of the next step may have. chunks: of running sequences.
+        """Number of draft tokens that each sequence of the next step may have. chunks: of running
+        sequences.
 
-        A step ahead gets none, but the one after it what it would have had. For either, tokens that
-        guesses can be made of are indexed.
+        A step that is scheduled ahead gets none, but the step after it gets what it would have had.
+        In both cases more tokens are indexed for drafting.
         """
         if self._speculation is None:
             return 0

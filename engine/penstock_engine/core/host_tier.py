@@ -28,14 +28,14 @@ class HostTier:
         self._pinned.clear()
 
     def refresh(self, block_hash: bytes) -> bool:
-        """Marks contents as used just now; False when they are not here."""
+        """Mark contents as most recently used. Returns False if they are not here."""
         if block_hash not in self._slot_of:
             return False
         self._slot_of.move_to_end(block_hash)
         return True
 
     def keep(self, block_hash: bytes) -> int | None:
-        """A slot to copy contents to that are not here yet; None when all slots are pinned."""
+        """Assign a slot to contents that are not here yet; None if all slots are pinned."""
         if not self._free:
             oldest = next((h for h in self._slot_of if h not in self._pinned), None)
             if oldest is None:
@@ -45,7 +45,7 @@ class HostTier:
         return slot
 
     def drop(self, block_hash: bytes) -> None:
-        """Frees the slot with these contents, if there is one."""
+        """Free the slot with these contents, if there is one."""
         slot = self._slot_of.pop(block_hash, None)
         if slot is not None:
             self._pinned.discard(block_hash)

@@ -1,8 +1,8 @@
-"""Who computes what next: one token budget, no phases.
+"""Continuous-batching scheduler with one token budget per step and no separate phases.
 
 Every sequence catches num_computed_tokens up with num_tokens. A decode is a sequence one token
-behind, a prefill one that is many behind, a chunk what the budget leaves of it, a preempted
-sequence one that starts over, and a draft a token that may have to be taken back.
+behind, a prefill one that is many behind, a chunk the part of it that fits the budget, a preempted
+sequence one that starts over, and a draft a token that may be rejected.
 
 The budget goes to running sequences that decode, one token each, then to running prefills in their
 order, then to waiting sequences without overtaking. So a prefill delays no stream by more than the
@@ -256,8 +256,8 @@ class Scheduler:
         new blocks, as a prefill was admitted with all of its own, so no sequence that already has
         a chunk is preempted.
 
-        ahead_of: what the open step has of them. None: it may set free the blocks that are missing;
-        without an open step, the last sequences give theirs.
+        ahead_of: the sequences of the open step. Returns None if blocks are missing that the open
+        step may free; without an open step the last sequences are preempted instead.
         """
         budget = self.token_budget
         block_size = self.config.block_size

@@ -37,11 +37,11 @@ class SchedulerConfig:
 
     @property
     def max_num_tokens(self) -> int:
-        """Prompt and output of one sequence together: the model's limit, or the pool's."""
+        """Maximum length of a sequence, prompt and output: limited by the model and by the pool."""
         return min(self.max_model_len, self.num_blocks * self.block_size)
 
     @property
     def max_num_open_seqs(self) -> int:
-        """Sequences that run or wait at once. A free slot is room for one more, so that a request
-        whose choices all fit into an idle engine is not refused for the length of the queue."""
+        """Maximum number of sequences that run or wait. Free slots count in addition to the queue,
+        so that an idle engine accepts a request with more choices than the queue is long."""
         return self.max_num_seqs + self.max_num_queued_seqs

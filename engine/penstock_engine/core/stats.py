@@ -13,8 +13,8 @@ class Counters:
     tokens are counted when their sequence yields its first token. drafts: guesses made for a
     sequence in one step; drafts_right_by_position: how often the nth token of one was right.
     waits_for_blocks: sequences that reached the head of the queue and found too few free blocks.
-    rejections: sequences whose prompt is larger than the whole pool, though not than the model's
-    limit. busy_s: while some step was computed.
+    rejections: sequences whose prompt exceeds the whole pool, but not the model's limit. busy_s: time
+    during which some step was computed.
     """
 
     prefix_queries_tokens: int = 0
@@ -44,9 +44,9 @@ class Counters:
 class SchedulerStats:
     """Gauges, and the counters as they stood.
 
-    deferred: waiting sequences that wait for something else than their turn, an adapter's or their
-    fork's. saved_blocks: evicted ones whose contents are in the host tier. copy_choices: whether to
-    copy a block or to compute it again, and how often it was chosen.
+    deferred: waiting sequences that are not next because of an adapter or a fork. saved_blocks:
+    evicted blocks whose contents are in the host tier. copy_choices: decisions to copy a block or to
+    compute it again, with how often each was made.
     """
 
     running: int

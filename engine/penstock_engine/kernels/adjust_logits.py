@@ -18,8 +18,8 @@ class Penalties:
     """repetition, presence, frequency: float32 [rows]; 1, 0 and 0 change nothing.
 
     counts: int32 [slots, vocabulary], how often a token was generated. is_in_prompt: bool [slots,
-    vocabulary], also of generated tokens or not. slots: int64 [rows], where a row is counted; below 0:
-    no penalties.
+    vocabulary]; for generated tokens it may have either value. slots: int64 [rows], the slot of each
+    row; below 0: no penalties.
     """
 
     repetition: torch.Tensor

@@ -39,11 +39,14 @@ def kv_write(
     slots: torch.Tensor,
     kv_scales: torch.Tensor | None = None,
 ) -> None:
-    """As kv_write_reference, but skips slots below 0: the padding of a CUDA graph.
+    """Write keys and values to their slots (Triton); see kv_write_reference.
+
+    Slots below 0, the padding of a CUDA graph, are skipped.
 
     A head of a token whose key or value is not finite gets NaN as its key and zeros as its value.
-    paged_attention gives hidden keys a weight of 0, which would leave a NaN in a value as it is;
-    so only rows that see the token become NaN. (Where there are scales, that of the key is NaN.)
+    paged_attention multiplies the values of masked keys by 0, which would keep a NaN; so a NaN must be
+    in the key alone, and only rows that attend to the token become NaN. (With scales, the key's scale
+    is NaN.)
 
     The last two dimensions of keys and values must be dense.
     """

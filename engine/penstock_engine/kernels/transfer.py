@@ -13,7 +13,8 @@ logger = logging.getLogger(__name__)
 
 
 def send(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
-    """tensor: in the host's memory; it may be overwritten as soon as this returns, but on the CPU."""
+    """Copy a host tensor to the device. It may be overwritten as soon as this returns, except if the
+    device is the CPU: then it is returned itself."""
     if torch.device(device).type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -28,9 +29,9 @@ def fetch(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def page_locked(num_bytes: int, device: torch.device) -> torch.Tensor:
-    """uint8 zeros in the host's memory, which a CUDA device copies from and to by itself.
+    """Page-locked host memory of uint8 zeros, for asynchronous copies from and to a CUDA device.
 
-    torch's own allocator of such memory rounds up to a power of two, twice as much at worst.
+    torch's own allocator of such memory rounds up to a power of two, to twice as much at worst.
     """
     tensor = torch.zeros(num_bytes, dtype=torch.uint8, device="cpu")
     if device.type == "cuda" and num_bytes:
@@ -46,7 +47,7 @@ def page_locked(num_bytes: int, device: torch.device) -> torch.Tensor:
 
 
 class Mark:
-    """A place in what the device has to do: behind all that it was given until now."""
+    """An event behind all work that the device has been given so far."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._event: torch.cuda.Event | None = None

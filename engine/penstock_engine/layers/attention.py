@@ -80,10 +80,9 @@ def pad_tables(
     tables: Sequence[tuple[int, ...]],
     padding: int = 0,
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """int64 [tables, longest], padded with a block whose contents get no weight.
+    """Block tables as int64 [tables, longest]. padding: a block number to fill up with.
 
-    The kernels do not read it. What does read it needs one without NaN, which a weight of 0 leaves
-    a NaN.
+    The kernels do not read padding. Code that reads it, with weight 0, needs a block without NaN.
     """
     padded = np.full((len(tables), max(map(len, tables))), padding, dtype=np.int64)
     for row, table in enumerate(tables):

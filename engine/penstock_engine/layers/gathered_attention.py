@@ -1,8 +1,8 @@
-"""Attention in torch: keys and values are gathered from the cache, and SDPA does the rest.
+"""Attention in torch: gathers keys and values from the cache and calls SDPA.
 
-A key or value that is not a number makes no row wrong that does not see it, although SDPA
-multiplies hidden ones by a weight of 0, which a NaN survives: hidden positions are zeros in what is
-gathered, and rows before such a token are never given its key.
+A NaN in a key or value must only affect rows that attend to it. SDPA multiplies masked values by 0,
+which keeps a NaN. Therefore masked positions are zeroed after gathering, and rows before a token with
+NaN are computed without its key.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,9 +35,9 @@ class GatheredAttention:
         """spans: single tokens by rising end, then chunks. slots: int64 [tokens].
 
         cache_shape: of one layer's cache, [2, blocks, block_size, kv_heads, head_dim]; the last
-        block holds zeros and belongs to nobody.
-        is_rounded: by the cache, keys and values are. Each token then sees them as the cache has
-        them, its own too, so that nothing depends on how a prompt is cut into chunks.
+        block holds zeros and belongs to no sequence. is_rounded: whether the cache is quantized. Then
+        each token attends to the cached values, even its own, so that results do not depend on how a
+        prompt is cut into chunks.
         """
         self._spans = spans
         self._slots = slots
@@ -46,7 +46,7 @@ class GatheredAttention:
         self._is_rounded = is_rounded
         self._longest = max(span.end for span in spans)
         self._plans: dict[int | None, list[tuple[slice, Part]]] = {}
-        # One buffer for all parts and layers: its pages are touched for the first time once a step.
+        # One buffer for all parts and layers, so that its pages are faulted in only once per step.
         self._buffer = torch.empty(0, dtype=dtype)
 
     def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
@@ -94,8 +94,10 @@ class GatheredAttention:
 
 
 class PaddedDecode:
-    """One SDPA over whole blocks of several sequences, in which the heads of a group are its
-    queries."""
+    """Decode attention of several sequences in one SDPA call over whole blocks.
+
+    The query heads of a key-value head are SDPA's query positions.
+    """
 
     def __init__(
         self,
@@ -110,14 +112,14 @@ class PaddedDecode:
         tables = pad_tables(blocks, padding=num_blocks - 1)
         self.blocks = torch.from_numpy(tables.ravel())
         self._shape = (len(spans), -1, num_kv_heads, head_dim)
-        # Places in what is gathered: it begins with the block that holds the first position.
+        # Positions in the gathered blocks, which begin with the block of the first visible position.
         places = torch.arange(tables.shape[1] * block_size)
         skipped = torch.tensor([first % block_size for first in firsts])[:, None]
         counts = torch.tensor([s.end - f for s, f in zip(spans, firsts, strict=True)])[:, None]
         ends = torch.tensor([len(own) * block_size for own in blocks])[:, None]
         is_hidden = (places < skipped) | (places >= skipped + counts)
         self._mask = torch.zeros(is_hidden.shape, dtype=dtype).masked_fill_(is_hidden, -torch.inf)
-        # In the sequences' own blocks: the padding behind them is zeros already.
+        # Masked positions in the sequences' own blocks; the padding behind them holds zeros already.
         self._hidden = (is_hidden & (places < ends)).ravel().nonzero()[:, 0]
 
     def __call__(
@@ -162,7 +164,7 @@ class ChunkAttention:
         return output
 
     def _pieces(self, num_clean: int) -> Iterator[slice]:
-        """Rows that are computed at once. None sees a key behind its piece's last row."""
+        """Ranges of rows that are computed at once, each with the keys up to its last row."""
         ends = sorted({num_clean, self._span.num_tokens} - {0})
         first = 0
         for end in ends:
@@ -175,7 +177,7 @@ class ChunkAttention:
                 first += num_rows
 
     def _is_causal(self, first: int, end: int) -> bool:
-        """Whether row i of a piece sees the keys up to the i-th, and there are no others."""
+        """Whether plain causal attention is right for a range: row i attends to keys 0 to i."""
         window_tokens = self._window_tokens
         return self._span.start + first == 0 and (window_tokens is None or end <= window_tokens)
 
@@ -200,7 +202,7 @@ class ChunkAttention:
         return mixed[0].transpose(0, 1)
 
     def _mask(self, rows: slice, num_keys: int) -> torch.Tensor:
-        """bool [rows, keys]: whether a row sees a key."""
+        """bool [rows, keys]: whether a row attends to a key."""
         num_rows = rows.stop - rows.start
         last = num_keys - num_rows  # the key of the first row's own token
         mask = torch.ones(num_rows, num_keys, dtype=torch.bool).tril_(last)
@@ -211,8 +213,8 @@ Part = PaddedDecode | ChunkAttention
 
 
 def num_rows_of_numbers(k: torch.Tensor, v: torch.Tensor) -> int:
-    """Rows before the first with a key or value that is not a finite number, or all of them."""
-    # A sum is such a number only if all of it is, but for sums that overflow.
+    """Number of rows before the first key or value that is not finite."""
+    # A finite sum has only finite terms. Finite terms may overflow, hence the exact check below.
     total = k.sum(dtype=torch.float32) + v.sum(dtype=torch.float32)
     if total.isfinite():
         return len(k)
@@ -221,8 +223,11 @@ def num_rows_of_numbers(k: torch.Tensor, v: torch.Tensor) -> int:
 
 
 def buckets(lengths: Sequence[int], max_tokens: int) -> Iterator[slice]:
-    """Cuts rising lengths so that, in each range, none is padded to more than twice itself, and
-    that all together are padded to at most max_tokens, if there are several."""
+    """Cut rising lengths into ranges that are padded to their longest.
+
+    None is padded to more than twice its length, and a range of several has at most max_tokens in
+    total.
+    """
     first = 0
     for index, length in enumerate(lengths):
         is_padded = length > max(2 * lengths[first], MIN_BUCKET_TOKENS)

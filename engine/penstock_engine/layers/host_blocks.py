@@ -1,4 +1,4 @@
-"""Blocks of a paged cache that are kept in the host's memory."""
+"""Host memory for blocks of the paged KV cache."""
 
 from collections.abc import Sequence
 
@@ -6,18 +6,18 @@ import torch
 
 from penstock_engine.kernels.transfer import page_locked
 
-# Of each part of a block, so that it may be read as any number type.
+# Alignment of each part of a block, so that it can be viewed as any number type.
 ALIGNMENT_BYTES = 16
 
 
 class HostBlocks:
-    """A host buffer of slots; each holds the keys and values of one block in all layers.
+    """A page-locked host buffer of slots; each holds the keys and values of one block in all layers.
 
-    So all copies are of contiguous memory, which a device reads and writes by itself.
+    All copies are of contiguous memory, so that a device makes them asynchronously.
     """
 
     def __init__(self, parts: Sequence[torch.Tensor], num_slots: int) -> None:
-        """parts: of the caches of all layers, [2, blocks, ...] each, on one device."""
+        """parts: tensors of the caches of all layers, [2, blocks, ...] each, on one device."""
         self._parts = parts
         widths = [2 * part[0, 0].nbytes for part in parts]
         padded = [-(-width // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for width in widths]
@@ -29,11 +29,13 @@ class HostBlocks:
         ]
 
     def save(self, block: int, slot: int) -> None:
+        """Copy a block of the device to a slot."""
         for part, slots in zip(self._parts, self._slots, strict=True):
             for index in range(2):
                 slots[slot, index].copy_(part[index, block], non_blocking=True)
 
     def restore(self, slot: int, block: int) -> None:
+        """Copy a slot to a block of the device."""
         for part, slots in zip(self._parts, self._slots, strict=True):
             for index in range(2):
                 part[index, block].copy_(slots[slot, index], non_blocking=True)

@@ -6,8 +6,7 @@ import torch
 
 from penstock_engine.quantization.float8 import FACTOR, small_float16
 
-# Rounded numbers that are brought back into the model's type at once: what that needs beside the
-# result stays in a processor's cache.
+# Quantized numbers that are dequantized at once; intermediate results then stay in the CPU's cache.
 DECODE_NUMBERS = 1 << 18
 
 
@@ -26,13 +25,13 @@ class KVCache:
         cls, shape: tuple[int, int, int, int, int], dtype: torch.dtype, *, is_scaled: bool,
         device: str,
     ) -> "KVCache":  # fmt: skip
-        """A cache of zeros: padding reads blocks that nobody writes."""
+        """A cache of zeros. Not uninitialised, as padding reads blocks that are never written."""
         numbers = torch.zeros(shape, dtype=dtype, device=device)
         return cls(numbers, torch.zeros(shape[:-1], device=device) if is_scaled else None)
 
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:
-        """Each of them has blocks as its second dimension."""
+        """All tensors of the cache; the second dimension of each is blocks."""
         return (self.numbers,) if self.scales is None else (self.numbers, self.scales)
 
     def gather(self, blocks: torch.Tensor, gathered: torch.Tensor) -> None:

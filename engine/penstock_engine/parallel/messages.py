@@ -1,8 +1,8 @@
-"""What rank 0 and its workers tell each other, each message a type of its own.
+"""Messages between rank 0 and its workers, and their encoding.
 
     rank 0 -> worker    Part, once; then AddAdapter, RemoveAdapter, Move, Forward and Logits, in the
-                        order in which it does the same itself. The Factors of an adapter go ahead
-                        of its AddAdapter, one message for each product
+                        order in which rank 0 does the same itself. An adapter's AddFactors precede
+                        its AddAdapter, one message for each product
     worker -> rank 0    Report: joining, then ready or failed; nothing afterwards
 
 On the wire: one byte for the type, four for the length, then JSON; for what is sent in every step,
@@ -30,8 +30,9 @@ from penstock_engine.models.shard import Layout
 from penstock_engine.runner_config import RunnerConfig
 
 HEADER = struct.Struct("=cI")
-# A hundred times what a step has to say of a million tokens, and thirty times the factors of the
-# largest product of a 70B model at rank 512 (28672 + 8192 inputs and outputs of 16 bits).
+# Bound on what a receiver reads: a hundred times the message of a step with a million tokens, and
+# thirty times the factors of the largest product of a 70B model at rank 512 (28672 + 8192 inputs and
+# outputs of 16 bits).
 MAX_MESSAGE_BYTES = 1 << 30
 # Only rank 0 samples.
 UNSAMPLED = SamplingParams(max_tokens=1)
@@ -67,7 +68,7 @@ class AddFactors:
 
 @dataclass(frozen=True, slots=True)
 class AddAdapter:
-    """Adds the adapter whose factors have arrived since the last one."""
+    """Add the adapter whose factors have been sent since the last AddAdapter."""
 
     name: str
     rank: int
@@ -129,7 +130,7 @@ class Channel:
 
 
 def encode(message: Message) -> bytes:
-    """Raises ValueError when it is longer than a receiver reads."""
+    """The message in the wire format. Raises ValueError if it exceeds MAX_MESSAGE_BYTES."""
     match message:
         case Part():
             kind, payload = b"P", json.dumps(asdict(message), default=str).encode()

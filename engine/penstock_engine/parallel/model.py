@@ -83,7 +83,7 @@ class ParallelModel:
     def move(self, moves: Moves) -> None:
         """As PagedModel.move. Raises RunnerLost."""
         if moves != NO_MOVES:
-            with self.told([Move(moves)]):
+            with self.on_all_ranks([Move(moves)]):
                 self._model.move(moves)
 
     def forward(
@@ -91,12 +91,12 @@ class ParallelModel:
     ) -> torch.Tensor:
         """As PagedModel.forward, without awaited tokens. Raises RunnerLost."""
         assert drawn is None, "the other ranks have no drawn tokens"
-        with self.told([Forward(sequences)]):
+        with self.on_all_ranks([Forward(sequences)]):
             return self._model.forward(sequences)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As PagedModel.logits. Raises RunnerLost."""
-        with self.told([Logits(len(hidden))], self._layout.tensor):
+        with self.on_all_ranks([Logits(len(hidden))], self._layout.tensor):
             if self._group is not None:
                 hidden = self._group.broadcast(hidden)
             return self._model.logits(hidden)
@@ -114,10 +114,12 @@ class ParallelModel:
         return None if self._model.adapters is None else SpreadAdapters(self, self._model.adapters)
 
     @contextmanager
-    def told(self, messages: Iterable[Message], num_ranks: int | None = None) -> Iterator[None]:
-        """Around what rank 0 does while the others, or those below num_ranks, do what messages say.
+    def on_all_ranks(
+        self, messages: Iterable[Message], num_ranks: int | None = None
+    ) -> Iterator[None]:
+        """Send messages to the other ranks, or those below num_ranks; the block is rank 0's part.
 
-        Raises RunnerLost, which is what every failure in here amounts to.
+        Every failure ends the model for good: raises RunnerLost.
         """
         if self._is_lost:
             raise RunnerLost("the ranks of the model have ended")
@@ -151,12 +153,12 @@ class SpreadAdapters:
     def add(self, name: str, adapter: Adapter) -> None:
         """As Adapters.add. Raises RunnerLost."""
         factors = (AddFactors(target, pair) for target, pair in adapter.factors.items())
-        with self._model.told([*factors, AddAdapter(name, adapter.rank)]):
+        with self._model.on_all_ranks([*factors, AddAdapter(name, adapter.rank)]):
             self._own.add(name, adapter)
 
     def remove(self, name: str) -> None:
         """As Adapters.remove. Raises RunnerLost."""
-        with self._model.told([RemoveAdapter(name)]):
+        with self._model.on_all_ranks([RemoveAdapter(name)]):
             self._own.remove(name)
 
 

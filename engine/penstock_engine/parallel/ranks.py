@@ -20,8 +20,8 @@ LOOPBACK = "127.0.0.1"
 INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 JOIN_TIMEOUT = timedelta(seconds=120)
-# Longer than any part of a step takes: who waits this long waits for a rank that hangs. Workers logs
-# such a wait long before.
+# Longer than any part of a step takes, so that such a wait means a rank hangs. Workers logs it long
+# before that.
 STEP_TIMEOUT = timedelta(minutes=5)
 
 

@@ -1,4 +1,4 @@
-"""The processes of all ranks but the first, which starts them, leads them and ends them.
+"""Starts, supervises and ends the processes of all ranks but the first.
 
 A worker lives as long as its socket: when rank 0 closes it, or dies in whatever way, the worker
 ends; and when a worker dies, rank 0 sees it at once. A worker that is stopped (SIGSTOP, a debugger)
@@ -23,11 +23,11 @@ from penstock_engine.parallel.ranks import STEP_TIMEOUT
 
 logger = logging.getLogger(__name__)
 
-# What a worker has for its own end, once its socket is closed.
+# How long a worker may take to end after its socket was closed.
 END_TIMEOUT_S = 5
-# How often stopped workers and slow steps are looked for; a log line about them is this late.
+# Interval of the checks for stopped workers and slow steps.
 WATCH_INTERVAL_S = 1.0
-# A step that takes longer is logged. Prompts on a CPU take seconds.
+# Steps longer than this are logged. A prefill on a CPU may take seconds.
 SLOW_STEP_S = 30.0
 
 
@@ -57,7 +57,7 @@ class Worker:
             raise ModelError(report.reason, report.message)
 
     def is_stopped(self) -> bool:
-        """Whether it is stopped by a signal and can be continued."""
+        """Whether the process is stopped by a signal such as SIGSTOP."""
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             return False
         options = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
@@ -95,8 +95,8 @@ class Workers:
         self._workers.append(Worker(part))
 
     def wait_until(self, state: Literal["joining", "ready"]) -> None:
-        """Raises ModelError."""
-        waits = Waits()
+        """Wait until all workers report this state. Raises ModelError."""
+        waits = WaitLog()
         for worker in self._workers:
             report = select.poll()
             report.register(worker.channel.socket, select.POLLIN)
@@ -105,14 +105,14 @@ class Workers:
             worker.wait_until(state)
 
     def send(self, message: Message, num_ranks: int) -> None:
-        """To those below num_ranks. Raises OSError when one is gone."""
+        """Send to the ranks below num_ranks. Raises OSError if one is gone."""
         data = encode(message)
         for worker in self._workers[: num_ranks - 1]:
             worker.channel.socket.sendall(data)
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around what rank 0 and the workers do together: logged when it takes long."""
+        """Time the block, a step of all ranks; `watch` logs it if it takes long."""
         self._step_started_s = time.monotonic()
         try:
             yield
@@ -120,9 +120,10 @@ class Workers:
             self._step_started_s = None
 
     def watch(self, on_death: Callable[[], None]) -> None:
-        """on_death: called at most once, on a thread of its own, when a worker ends by itself.
+        """Start a thread that watches the workers. on_death: called on it, at most once, when a
+        worker ends by itself.
 
-        From now on, a worker that reads nothing for STEP_TIMEOUT fails what is sent to it.
+        From now on a send fails if the worker reads nothing for STEP_TIMEOUT.
         """
         for worker in self._workers:
             worker.channel.socket.settimeout(STEP_TIMEOUT.total_seconds())
@@ -149,7 +150,7 @@ class Workers:
         by_fd = {worker.channel.socket.fileno(): worker for worker in self._workers}
         for fd in by_fd:
             hang_ups.register(fd, 0)
-        waits = Waits()
+        waits = WaitLog()
         while not (ended := hang_ups.poll(WATCH_INTERVAL_S * 1000)):
             waits.log(self._workers, self._step_started_s)
         if not self._is_closed:
@@ -157,8 +158,8 @@ class Workers:
             on_death()
 
 
-class Waits:
-    """Log lines about what rank 0 waits for: one for each worker's stop and for each slow step."""
+class WaitLog:
+    """Logs what rank 0 waits for: each stopped worker and each slow step once."""
 
     def __init__(self) -> None:
         self._stopped: set[int] = set()

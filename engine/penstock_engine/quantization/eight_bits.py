@@ -50,7 +50,7 @@ class EightBitWeight(QuantizedWeight):
         self._fill(numbers, rows)
         if self.zeros is not None:
             numbers.sub_(self._widened(self.zeros[rows]).to(x.dtype))
-        # A sum of products of codes exceeds float16 for inputs of 80; scaled weights stay small.
+        # Unscaled codes could overflow float16 at inputs of 80, so the weights are scaled first there.
         if self.scales.shape[1] == 1 and x.dtype != torch.float16:
             return (x @ numbers.t()).mul_(self.scales[rows, 0])
         if self.num_inputs % self._group_size:

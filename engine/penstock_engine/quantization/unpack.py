@@ -10,11 +10,11 @@ from penstock_engine.core.errors import ModelError
 def unpack(
     words: torch.Tensor, bits: int, *, dim: int, length: int, places: Sequence[int] = ()
 ) -> torch.Tensor:
-    """words: int32, of which each holds 32 / bits numbers that stand one after another in dim.
+    """Unpack numbers of few bits from int32 words, which hold 32 / bits consecutive ones of dim each.
 
-    length: numbers in dim; the last word may have room for more.
-    places: where in a word each of them is, counted from its lowest bits; default: 0, 1, 2, ...
-    Returns int16 of 0 to 2**bits - 1. Raises ModelError when there are not as many words.
+    length: numbers in dim; the last word may be filled only in part. places: position of each number
+    in a word, from its lowest bits; default: 0, 1, 2, ... Returns int16 of 0 to 2**bits - 1. Raises
+    ModelError if the number of words does not match.
     """
     per_word = 32 // bits
     num_words = -(-length // per_word)

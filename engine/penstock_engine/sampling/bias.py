@@ -54,7 +54,7 @@ def penalise(logits: torch.Tensor, rows: Sequence[Row]) -> None:
 
 
 def _next_of_bad_words(row: Row) -> frozenset[int]:
-    """The tokens that would complete a bad word here."""
+    """Tokens that would complete a bad word at this position."""
     bad_words = row.sampling.bad_words
     if not bad_words:
         return frozenset()

@@ -1,4 +1,4 @@
-"""The draw in torch: grammar, penalties, temperature, min_p, top_k, top_p, a number for each row."""
+"""Sampling in torch: grammar, penalties, temperature, min_p, top_k, top_p, then the draw."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from penstock_engine.sampling.grammar import Allowed
 from penstock_engine.sampling.row import Row
 
 IMPOSSIBLE = -1
-# Up to this top_k, on a device, a row is ordered apart from those that are sorted as a whole.
+# Rows with a top_k up to this use torch.topk on a device; the others need a full sort.
 MOST_CANDIDATES = 1024
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -36,13 +36,13 @@ def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
         if len(drawn) < len(rows):
             logits = logits[drawn]
         chosen[drawn] = _inverse(probabilities(logits, params), numbers)
-    # Weights that are no numbers have no sum, and the search in it ends behind the last token.
+    # With NaN weights the search ends behind the last token.
     is_token = (best.values > -torch.inf) & (chosen < logits.shape[1])
     return chosen.where(is_token, IMPOSSIBLE)
 
 
 def probabilities(logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """Temperature, then min_p, then top_k, then top_p, as vLLM orders them.
+    """Probabilities after temperature, min_p, top_k and top_p, in this order, as in vLLM.
 
     logits: [rows, vocabulary], overwritten.
     """
@@ -55,9 +55,10 @@ def probabilities(logits: torch.Tensor, params: Sequence[SamplingParams]) -> tor
 
 
 def _inverse(weights: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
-    """The token whose stretch of [0, 1) a number falls into; never one of weight 0.
+    """Inverse-transform sampling: the token whose part of [0, 1) a number falls into.
 
-    In float64: in float32, the sum over a large vocabulary would lose its small weights.
+    Never a token of weight 0. The cumulative sum is in float64: in float32 it would lose the small
+    weights of a large vocabulary.
     """
     ends = weights.cumsum(-1, dtype=torch.float64)
     marks = _column(numbers, ends) * ends[:, -1:]
@@ -66,15 +67,15 @@ def _inverse(weights: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
 
 
 def keep_top(logits: torch.Tensor, params: Sequence[SamplingParams]) -> None:
-    """Makes -inf, in place, of what top_k and top_p leave out. logits: [rows, vocabulary]."""
+    """Set what top_k and top_p exclude to -inf, in place. logits: [rows, vocabulary]."""
     vocab_size = logits.shape[1]
     limited = [index for index, p in enumerate(params) if 0 < p.top_k < vocab_size or p.top_p < 1]
     if logits.device.type == "cpu":
         for index in limited:
             keep_top_of_row(logits[index].numpy(), params[index])
         return
-    # Few best tokens in order cost a tenth of a sort: rows of a small top_k are not sorted with
-    # those that have to be.
+    # torch.topk of few tokens takes a tenth of a sort's time, so rows with a small top_k are handled
+    # apart.
     few = [index for index in limited if 0 < params[index].top_k <= MOST_CANDIDATES]
     rest = [index for index in limited if not 0 < params[index].top_k <= MOST_CANDIDATES]
     for rows in filter(None, (few, rest)):
@@ -84,7 +85,7 @@ def keep_top(logits: torch.Tensor, params: Sequence[SamplingParams]) -> None:
 def keep_top_in_order(
     logits: torch.Tensor, rows: Sequence[int], params: Sequence[SamplingParams]
 ) -> None:
-    """keep_top of some rows, with nothing read back from the device."""
+    """keep_top for some rows, without reading anything back from the device."""
     places = send(torch.tensor(rows), logits.device)
     own = [params[index] for index in rows]
     counts = [min(p.top_k or logits.shape[1], logits.shape[1]) for p in own]
@@ -101,7 +102,7 @@ def keep_top_in_order(
 
 
 def keep_top_of_row(logits: Floats, params: SamplingParams) -> None:
-    """keep_top of one row on a CPU: numpy orders 152,000 numbers in a fiftieth of torch's time."""
+    """keep_top for one row on a CPU: numpy sorts 152,000 numbers in a fiftieth of torch's time."""
     count = min(params.top_k or len(logits), len(logits))
     ordered = logits if count == len(logits) else np.partition(logits, -count)[-count:]
     ordered = np.sort(ordered)[::-1]

@@ -17,21 +17,21 @@ Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """rows: of logits, rising, that a grammar has a say in. words: [rows, words], of each row bit i of word
-    w for token 32 w + i: set where it may come."""
+    """Tokens that grammars allow. rows: rows of logits with a grammar, rising. words: [rows, words];
+    bit i of word w is set if token 32 w + i is allowed."""
 
     rows: list[int]
     words: Words
 
     def of(self, part: slice) -> "Allowed | None":
-        """Of some rows of logits; None where no grammar has a say."""
+        """The masks for some rows of logits; None if none of these has a grammar."""
         first, end = bisect_left(self.rows, part.start), bisect_left(self.rows, part.stop)
         if first == end:
             return None
         return Allowed([row - part.start for row in self.rows[first:end]], self.words[first:end])
 
     def mask(self, logits: torch.Tensor) -> None:
-        """Takes out, in place, what may not come. logits: [all rows, vocabulary]."""
+        """Set the logits of other tokens to -inf, in place. logits: [all rows, vocabulary]."""
         bits = np.unpackbits(self.words.view(np.uint8), axis=1, bitorder="little")
         is_out = torch.from_numpy(bits[:, : logits.shape[1]] == 0).to(logits.device)
         logits[self.rows] = logits[self.rows].masked_fill_(is_out, -torch.inf)
@@ -62,8 +62,11 @@ def allowed_by_grammar(sequences: Sequence[ScheduledSequence], vocab_size: int) 
 
 
 def _words(constraint: Constraint, sequence: ScheduledSequence, vocab_size: int) -> Words:
-    """For as many rows as the drafts are allowed. Behind a complete text nothing can be drawn: it
-    is over with the step before this one, which nobody knew when this one was launched."""
+    """Masks for the rows of a sequence, up to the first draft that the grammar rejects.
+
+    Behind a complete text no token is allowed: the sequence ended with the step before, which was not
+    known when this step was launched.
+    """
     rows = []
     num_accepted = 0
     try:
@@ -75,6 +78,6 @@ def _words(constraint: Constraint, sequence: ScheduledSequence, vocab_size: int)
             if draft is None or not constraint.accept(draft):
                 break
             num_accepted += 1
-    finally:  # a step that fails is run again, from the same place in the grammar
+    finally:  # the grammar only advances with accepted tokens; a failed step is run again
         constraint.rollback(num_accepted)
     return np.stack(rows)

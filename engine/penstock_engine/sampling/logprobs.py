@@ -6,15 +6,15 @@ from penstock_engine.core.step import TokenLogprobs
 from penstock_engine.kernels.transfer import fetch
 
 
-class Told:
-    """Log-probabilities of some tokens: filled from the first on, then fetched all at once.
+class LogprobBuffer:
+    """Log-probabilities of some tokens: filled part by part, then fetched all at once.
 
-    All memory is taken at the beginning. Results that are kept one by one would lie between what
-    each part of the tokens needs for a moment, and keep that memory from being used again.
+    All memory is allocated at the start. Results allocated one by one would fragment the memory that
+    the parts need temporarily.
     """
 
     def __init__(self, num_tokens: int, top: int, device: torch.device | str) -> None:
-        """top: how many of the best are told, at most the vocabulary."""
+        """top: number of most likely tokens to report, at most the vocabulary's size."""
         self._ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         self._logprobs = torch.zeros(num_tokens, device=device)
         self._ranks = torch.zeros(num_tokens, dtype=torch.int64, device=device)
@@ -23,8 +23,8 @@ class Told:
         self._num_filled = 0
 
     def fill(self, logits: torch.Tensor, token_ids: torch.Tensor) -> None:
-        """Of the next tokens. logits: [tokens, vocabulary], as the model gave them. token_ids: int64
-        [tokens], on the same device."""
+        """Add the next tokens. logits: [tokens, vocabulary], unmodified. token_ids: int64 [tokens], on
+        the same device."""
         rows = slice(self._num_filled, self._num_filled + len(token_ids))
         self._num_filled = rows.stop
         logprobs = logits.log_softmax(-1, dtype=torch.float32)
@@ -37,7 +37,7 @@ class Told:
         self._best_logprobs[rows] = best.values
 
     def fetch(self) -> None:
-        """Begins their way to the host: to be read behind a mark that is set afterwards."""
+        """Start the copy to the host. They may be read once a Mark that is set afterwards is reached."""
         self._ids = fetch(self._ids)
         self._logprobs = fetch(self._logprobs)
         self._ranks = fetch(self._ranks)
@@ -48,7 +48,7 @@ class Told:
         return self.rows(0, len(self._ids), self._best_ids.shape[1])
 
     def rows(self, first: int, end: int, top: int) -> tuple[TokenLogprobs, ...]:
-        """top: at most what was asked for all."""
+        """Entries of some tokens. top: number of most likely tokens, at most the buffer's."""
         rows = slice(first, end)
         return tuple(
             TokenLogprobs(token_id, logprob, rank, tuple(zip(best_ids, best_values, strict=True)))

@@ -22,7 +22,7 @@ UNLIMITED = SamplingParams(max_tokens=1)
 
 
 def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> torch.Tensor:
-    """As draw."""
+    """Sample with Triton kernels; arguments and result are those of `draw`."""
     device = logits.device
     params = [row.sampling for row in rows]
     factors = [

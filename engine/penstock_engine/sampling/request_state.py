@@ -1,4 +1,4 @@
-"""Sampling state of a request, kept from step to step instead of rebuilt in each."""
+"""Sampling state of requests that is kept between steps."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,13 +14,14 @@ Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """token_ids: that occur in prompt or output, rising. counts: how often each was generated."""
+    """Occurrences of tokens. token_ids: those in prompt or output, rising. counts: how often each was
+    generated."""
 
     token_ids: Integers
     counts: Integers
 
     def with_tokens(self, token_ids: Integers, *, is_output: bool) -> "TokenCounts":
-        """Costs a copy of both arrays, whatever the number of tokens that have been counted."""
+        """The counts with more tokens. Copies both arrays, one entry for each distinct token."""
         new, times = np.unique(token_ids, return_counts=True)
         places = np.searchsorted(self.token_ids, new)
         is_known = np.zeros(len(new), dtype=bool)
@@ -37,9 +38,9 @@ NO_TOKENS = TokenCounts(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
 
 class RequestState:
-    """Sampling state of one sequence. Each part is made when it is first asked for.
+    """Sampling state of one sequence; each part is computed on first use.
 
-    Tokens beyond the vocabulary are passed over.
+    Tokens beyond the vocabulary are ignored.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class RequestState:
         self._bias: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def token_counts(self, drafts: tuple[int, ...]) -> TokenCounts:
-        """Token counts of the sequence, with the drafts behind them."""
+        """Token counts of the sequence followed by these drafts."""
         counted, length = self._num_counted, len(self.history)
         if counted < length:
             tokens = self._known(self.history[counted:length])
@@ -73,7 +74,7 @@ class RequestState:
 
     @property
     def excluded(self) -> torch.Tensor:
-        """bool [vocabulary]: not among allowed_token_ids, which there must be."""
+        """bool [vocabulary]: tokens not in allowed_token_ids. The request must have that parameter."""
         if self._excluded is None:
             allowed = self.sampling.allowed_token_ids
             assert allowed is not None
@@ -84,7 +85,7 @@ class RequestState:
 
     @property
     def bias(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of logit_bias: int64 [tokens], and what is added to the logit of each, float32."""
+        """logit_bias as tensors: token ids (int64) and what is added to their logits (float32)."""
         if self._bias is None:
             bias = {t: b for t, b in self.sampling.logit_bias.items() if t < self._vocab_size}
             token_ids = torch.tensor(list(bias), dtype=torch.int64)
@@ -98,7 +99,7 @@ class RequestState:
 
 
 class RequestStates:
-    """Of the sequences that drew in the last step: what is not asked for in one step is forgotten."""
+    """States of the sequences that sampled in the last step; the others' are dropped."""
 
     def __init__(self) -> None:
         self._states: dict[str, RequestState] = {}
@@ -106,7 +107,7 @@ class RequestStates:
     def of(
         self, sequences: Iterable[ScheduledSequence], vocab_size: int, device: torch.device | str
     ) -> list[RequestState]:
-        """In their order."""
+        """The states of these sequences, in their order."""
         before, self._states = self._states, {}
         states = []
         for sequence in sequences:

@@ -27,7 +27,7 @@ class Row:
 
     @property
     def token_counts(self) -> TokenCounts:
-        """Counts of all tokens before this position."""
+        """Token counts of everything before this position."""
         return self.state.token_counts(self.sequence.drafts[: self.num_drafts])
 
     def output_tail(self, num_tokens: int) -> list[int]:

@@ -17,12 +17,12 @@ from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.sampling.bias import forbid_and_favour
 from penstock_engine.sampling.draw import draw
 from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
-from penstock_engine.sampling.logprobs import Told
+from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.race import race
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.row import Row, rows_of
 
-# Drawn by a row whose logits are not numbers.
+# The token of a row whose logits are NaN.
 CORRUPT = -2
 
 
@@ -33,13 +33,16 @@ class Draws:
     """
 
     def __init__(
-        self, sequences: Sequence[ScheduledSequence], tokens: torch.Tensor, told: Told | None
+        self,
+        sequences: Sequence[ScheduledSequence],
+        tokens: torch.Tensor,
+        logprobs: LogprobBuffer | None,
     ) -> None:
-        """told: of the rows of sequences that ask for it."""
+        """logprobs: of the rows whose sequences request them."""
         self.tokens = tokens
         self._sequences = sequences
         self._fetched = fetch(tokens)
-        self._told = told
+        self._told = logprobs
 
     def results(self) -> list[Sampled]:
         """One for each sequence; without tokens where its request leaves nothing to draw.
@@ -58,8 +61,8 @@ class Draws:
                 results.append(Sampled(kept, sequence.num_drafts, is_corrupt=is_corrupt))
                 continue
             end_told = first_told + len(kept)
-            told = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
-            results.append(Sampled(kept, sequence.num_drafts, told, is_corrupt=is_corrupt))
+            logprobs = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
+            results.append(Sampled(kept, sequence.num_drafts, logprobs, is_corrupt=is_corrupt))
             first_told += sequence.num_rows
         return results
 
@@ -69,10 +72,10 @@ def sample(
     sequences: Sequence[ScheduledSequence],
     states: RequestStates | None = None,
 ) -> Draws:
-    """logits: [rows, vocabulary], the rows of all `sequences` in order; may be overwritten.
+    """Sample tokens for all rows, some at a time to bound the memory.
 
-    Draws some rows at a time, so that the memory for it is bounded. states: kept from step to step;
-    None: of this step alone.
+    logits: [rows, vocabulary], the rows of all `sequences` in order; may be overwritten. states: kept
+    between steps; None: new ones.
     """
     vocab_size = logits.shape[1]
     owned = (states or RequestStates()).of(sequences, vocab_size, logits.device)
@@ -84,42 +87,47 @@ def sample(
     allowed = allowed_by_grammar(sequences, vocab_size)
     drawn = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
     asked = [row.sampling.logprobs for row in rows if row.sampling.logprobs is not None]
-    told = Told(len(asked), min(max(asked), vocab_size), logits.device) if asked else None
+    logprobs = (
+        LogprobBuffer(len(asked), min(max(asked), vocab_size), logits.device) if asked else None
+    )
     num_rows = rows_at_once(vocab_size, logits.device.type)
     for first in range(0, len(rows), num_rows):
         part = slice(first, first + num_rows)
         own_allowed = None if allowed is None else allowed.of(part)
-        drawn[part] = _draw(logits[part], rows[part], own_allowed, told)
-    if told is not None:
-        told.fetch()
-    return Draws(sequences, drawn, told)
+        drawn[part] = _draw(logits[part], rows[part], own_allowed, logprobs)
+    if logprobs is not None:
+        logprobs.fetch()
+    return Draws(sequences, drawn, logprobs)
 
 
 def _draw(
-    logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None, told: Told | None
+    logits: torch.Tensor,
+    rows: Sequence[Row],
+    allowed: Allowed | None,
+    logprobs: LogprobBuffer | None,
 ) -> torch.Tensor:
-    """Samples some rows. told: filled for those of them that ask for log-probabilities."""
+    """Sample some rows. logprobs: filled for those that request log-probabilities."""
     asked = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
     raw = logits
     logits = logits.to(torch.float32, copy=bool(asked))
-    # Before any wish of a request: a tiny temperature makes any logit infinite.
+    # Checked before any sampling parameter: a tiny temperature makes any logit infinite.
     are_numbers = logits.amax(-1) < torch.inf
     forbid_and_favour(logits, rows)
     choose = race if operations(logits.device).has_kernels else draw
     tokens = choose(logits, rows, allowed).where(are_numbers, CORRUPT)
-    if told is not None and asked:
+    if logprobs is not None and asked:
         del logits
         if len(asked) < len(rows):
             places = send(torch.tensor(asked), raw.device)
             raw, token_ids = raw[places], tokens[places]
         else:
             token_ids = tokens
-        told.fill(raw, token_ids.clamp(min=0))
+        logprobs.fill(raw, token_ids.clamp(min=0))
     return tokens
 
 
 def _kept(drafts: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
-    """The right drafts and the token after them; none where nothing could be drawn."""
+    """The accepted drafts and the token after them; none if nothing could be sampled."""
     kept: list[int] = []
     for index, token_id in enumerate(drawn):
         if token_id < 0:

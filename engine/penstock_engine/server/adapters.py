@@ -1,6 +1,6 @@
-"""LoRA adapters by name: known, in the host's memory, on the device.
+"""LoRA adapters by name: registered, in the host's memory, on the device.
 
-A name is known from the time it is loaded until it is unloaded. Its weights may leave the memory
+A name is registered from the time it is loaded until it is unloaded. Its weights may leave the memory
 in between, when others need the place; the next request for it brings them back.
 """
 
@@ -30,9 +30,11 @@ Json = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Known:
-    """identity: of the weights that were read last. Unlike a name it is never given twice, so that no
-    cached block outlives its weights; "" before the first read."""
+class AdapterEntry:
+    """A registered adapter. identity: of the weights read last; "" before the first read.
+
+    Unlike the name it is never reused, so that no cached block outlives its weights.
+    """
 
     name: str
     folder: Path
@@ -68,7 +70,7 @@ class AdapterRegistry:
         self._root = root
         self._taken_names = taken_names
         self._in_memory = in_memory
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, AdapterEntry] = {}
         self._num_read = 0
         self._turn = asyncio.Lock()
 
@@ -89,17 +91,17 @@ class AdapterRegistry:
                 raise RequestError(400, f"adapter {name} is loaded already", param="lora_name")
             if len(self._known) >= MAX_KNOWN:
                 raise RequestError(400, f"there are {MAX_KNOWN} adapters already: unload some")
-            known = Known(name, folder)
-            await self._bring_in(known)
-            self._known[name] = known
+            entry = AdapterEntry(name, folder)
+            await self._bring_in(entry)
+            self._known[name] = entry
 
     async def unload(self, name: str) -> None:
         """Sequences that run with it go on to their end. Raises RequestError."""
-        known = self._known.pop(name, None)
-        if known is None:
+        entry = self._known.pop(name, None)
+        if entry is None:
             raise RequestError(404, f"there is no adapter {name[:128]}", param="lora_name")
-        if known.num_users == 0:
-            await self._take_out(known)
+        if entry.num_users == 0:
+            await self._take_out(entry)
 
     def resolve(self, given: str) -> Path:
         """A folder within the root, links followed. Raises RequestError."""
@@ -117,50 +119,50 @@ class AdapterRegistry:
 
         While it is held, the weights stay. Raises RequestError when there is no place for them.
         """
-        known = self._known.get(name or "")
-        if known is None:
+        entry = self._known.get(name or "")
+        if entry is None:
             yield ""
             return
-        known.num_users += 1
+        entry.num_users += 1
         try:
-            if known.identity not in self._in_memory:
-                await self._return(known)
-            yield known.identity
+            if entry.identity not in self._in_memory:
+                await self._return(entry)
+            yield entry.identity
         finally:
-            known.num_users -= 1
-            known.last_used_s = time.monotonic()
-            if known.num_users == 0 and self._known.get(known.name) is not known:
-                await self._take_out(known)
+            entry.num_users -= 1
+            entry.last_used_s = time.monotonic()
+            if entry.num_users == 0 and self._known.get(entry.name) is not entry:
+                await self._take_out(entry)
 
     async def residency(self) -> list[Json]:
         active = await self._active()
         return [
             {
-                "id": known.name,
+                "id": entry.name,
                 "object": "adapter",
-                "tier": self._tier(known, active),
+                "tier": self._tier(entry, active),
                 "rank": None if adapter is None else adapter.rank,
                 "bytes": 0 if adapter is None else adapter.num_bytes,
-                "requests": known.num_users,
-                "loaded_at": int(known.loaded_at_s),
+                "requests": entry.num_users,
+                "loaded_at": int(entry.loaded_at_s),
             }
-            for known in self._known.values()
-            for adapter in (self._in_memory.get(known.identity),)
+            for entry in self._known.values()
+            for adapter in (self._in_memory.get(entry.identity),)
         ]
 
-    async def _return(self, known: Known) -> None:
+    async def _return(self, entry: AdapterEntry) -> None:
         async with self._turn:
-            if known.identity in self._in_memory:
+            if entry.identity in self._in_memory:
                 return
             try:
-                await self._bring_in(known)
+                await self._bring_in(entry)
             except ModelError as error:
-                raise RequestError(503, f"adapter {known.name} cannot be read again") from error
+                raise RequestError(503, f"adapter {entry.name} cannot be read again") from error
 
-    async def _bring_in(self, known: Known) -> None:
-        """Reads the weights, in the place of those that have not been used for longest.
+    async def _bring_in(self, entry: AdapterEntry) -> None:
+        """Read the weights, evicting the least recently used ones if necessary.
 
-        They get an identity of their own, as the files may be others than at the last read.
+        They get a new identity, as the files may have changed since the last read.
         """
         if len(self._in_memory) >= self._config.max_host_loras:
             resident = [k for k in self._known.values() if k.identity in self._in_memory]
@@ -170,23 +172,23 @@ class AdapterRegistry:
             await self._take_out(min(idle, key=lambda k: k.last_used_s))
         adapter = await asyncio.to_thread(
             read_adapter,
-            known.folder,
+            entry.folder,
             self._targets,
             max_rank=self._config.max_lora_rank,
             dtype=self._dtype,
         )
         self._num_read += 1
-        identity = f"{known.name}#{self._num_read}"
+        identity = f"{entry.name}#{self._num_read}"
         await self._ask(lambda runner: runner.adapters.add(identity, adapter))
-        known.identity = identity
+        entry.identity = identity
         self._in_memory[identity] = adapter
-        known.last_used_s = time.monotonic()
-        self._metrics.set_adapter(known.name, in_memory=True)
+        entry.last_used_s = time.monotonic()
+        self._metrics.set_adapter(entry.name, in_memory=True)
 
-    async def _take_out(self, known: Known) -> None:
-        identity = known.identity
+    async def _take_out(self, entry: AdapterEntry) -> None:
+        identity = entry.identity
         self._in_memory.pop(identity, None)
-        self._metrics.set_adapter(known.name, in_memory=False)
+        self._metrics.set_adapter(entry.name, in_memory=False)
         await self._ask(lambda runner: runner.adapters.remove(identity))
 
     async def _ask(self, function: Any) -> Any:
@@ -200,7 +202,7 @@ class AdapterRegistry:
 
         return set(await self._ask(active) or ())
 
-    def _tier(self, known: Known, active: set[str]) -> str:
-        if known.identity in active:
+    def _tier(self, entry: AdapterEntry, active: set[str]) -> str:
+        if entry.identity in active:
             return "device"
-        return "host" if known.identity in self._in_memory else "disk"
+        return "host" if entry.identity in self._in_memory else "disk"

@@ -45,7 +45,7 @@ class Answer:
         self._spell = speller(self.generator.tokenizer, as_ids=as_ids)
 
     async def collect(self) -> list[list[Piece]]:
-        """All pieces of each choice. Raises RequestError."""
+        """Wait for all pieces of each choice. Raises RequestError."""
         return await _all_or_none([self._collect(choice) for choice in self.choices])
 
     async def _collect(self, choice: Choice) -> list[Piece]:
@@ -53,7 +53,7 @@ class Answer:
             return [piece async for piece in pieces]
 
     def body(self, collected: list[list[Piece]]) -> Json:
-        """The complete body. CPU work that grows with the answer, to be done off the event loop."""
+        """The complete body. CPU work that grows with the answer; call it off the event loop."""
         wholes = [joined(pieces) for pieces in collected]
         bodies = [self._whole(*each) for each in zip(self.choices, wholes, strict=True)]
         name = "chat.completion" if self.kind == "chat" else "text_completion"
@@ -96,7 +96,7 @@ class Answer:
         return None if top is None else prompt_logprobs(choice.prompt_logprobs, top, self._spell)
 
     def _logprobs(self, choice: Choice, piece: Piece, offset: int) -> Json | None:
-        """offset: characters of the tokens before this piece."""
+        """Log-probabilities of a piece; None if not requested. offset: characters before the piece."""
         if self.generator.request.num_logprobs is None:
             return None
         if self.kind == "chat":
@@ -214,7 +214,7 @@ class Answer:
 
 
 async def _all_or_none(work: list[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results; when one fails or this is cancelled, the others are cancelled and waited for."""
+    """Run all concurrently. If one fails or this is cancelled, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -229,7 +229,7 @@ def frame(body: Json) -> bytes:
 
 
 def usage(choices: list[Choice]) -> Json:
-    """A prompt with several choices counts once."""
+    """Token usage of all choices; a prompt with several choices counts once."""
     firsts = [choice for choice in choices if choice.number == 0] or choices[:1]
     num_prompt_tokens = sum(len(choice.prompt) for choice in firsts)
     num_completion_tokens = sum(choice.completion_tokens for choice in choices)

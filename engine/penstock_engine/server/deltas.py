@@ -15,10 +15,10 @@ PartKind = Literal["reasoning", "text", "call"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """More of a block: of reasoning, of text, or of the arguments of a call.
+    """A delta of one block: of reasoning, of text, or of a call's arguments.
 
-    index: which call of several. id and name: of a call that begins here. logprobs: of the text, one
-    for each token.
+    index: of the call. id and name: of a call that begins here. logprobs: of the text, one for each
+    token.
     """
 
     kind: PartKind
@@ -29,7 +29,7 @@ class Part:
     logprobs: list[JsonText] = field(default_factory=list)
 
     def is_of(self, other: "Part | None") -> bool:
-        """Whether it goes on with the block that `other` is of."""
+        """Whether it continues the block of `other`."""
         return other is not None and (self.kind, self.index) == (other.kind, other.index)
 
 
@@ -68,12 +68,13 @@ def _chunk(body: Json) -> Chunk:
 
 
 def _as_text(entry: Json | JsonText) -> JsonText:
-    """Text needs less memory than objects, and a stream's last events hold those of all tokens."""
+    """The entry as JSON text, which takes less memory than objects: a stream's last events hold the
+    entries of all tokens."""
     return entry if isinstance(entry, JsonText) else to_text(entry)
 
 
 def parts(message: Json, logprobs: Json | None = None) -> Iterator[Part]:
-    """Of a delta or a whole message of OpenAI's chat form, in the order they are said."""
+    """The parts of an OpenAI chat delta or message, in order."""
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if reasoning:
         yield Part("reasoning", reasoning)

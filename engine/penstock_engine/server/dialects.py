@@ -51,6 +51,6 @@ class OpenAIDialect:
 
 
 def named_event(body: Json) -> bytes:
-    """An event with the name that its `type` has: Anthropic's and the Responses API's way."""
+    """An event named by its `type`, as in Anthropic's and the Responses API."""
     name: str = body["type"]
     return b"event: " + name.encode() + b"\n" + SSE_PREFIX + encode_line(body) + SSE_END

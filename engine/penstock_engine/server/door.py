@@ -1,4 +1,4 @@
-"""The outermost layer: the key, the request's id, and the count of requests inside."""
+"""Outermost ASGI middleware: API key, request id, and the count of open requests."""
 
 import hashlib
 import hmac

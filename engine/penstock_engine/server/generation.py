@@ -17,8 +17,8 @@ from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 from penstock_engine.tokens import TextStream, Tokenizer
 
-# Tokens without text are told of after so many steps at the latest, so that their log-probabilities
-# do not grow into one large event.
+# Tokens without text are sent after so many steps at the latest, so that their log-probabilities do
+# not add up to one large event.
 MAX_HELD_PIECES = 64
 
 FAILURES: dict[Failure, tuple[int, str]] = {
@@ -95,11 +95,11 @@ class Generator:
             min_tokens=choice.sampling.min_tokens,
             include_stop=request.include_stop_str_in_output,
             skip_special_tokens=request.skip_special_tokens and not self.shows_special,
-            # A completion goes on from its prompt, and the answer of a chat is a text of its own.
+            # A completion continues its prompt's text; a chat answer is a text of its own.
             after=choice.prompt if isinstance(request, CompletionRequest) else (),
         )
         finish_reason = "abort"
-        held: list[Piece] = []  # of tokens whose text is not certain yet
+        held: list[Piece] = []  # tokens that have added no text yet
         try:
             async with (
                 self.adapters.hold(request.model) as adapter,

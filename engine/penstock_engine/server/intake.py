@@ -78,7 +78,7 @@ def take_in(
         )
     choices: list[Choice] = []
     for prompt in prompts:
-        # Without a seed, equal prompts of one request are to have different answers.
+        # Without a seed each prompt gets its own, so that equal prompts get different answers.
         seed = served.seeds.getrandbits(63) if request.seed is None else request.seed
         if not prompt:
             raise RequestError(400, f"{param} must not be empty", param=param)

@@ -1,8 +1,8 @@
-"""JSON text of answers, encoded in pieces.
+"""Encodes answers as JSON in pieces, so that large ones do not block other threads.
 
-json.dumps keeps all other threads from running until a whole body is written: 0.7 s for 32,000 tokens
-with 20 log-probabilities each. Millions of dicts stop them once more whenever garbage is collected. So
-entries of long lists are encoded as they are made, and bodies are put together from pieces.
+json.dumps holds the GIL until a whole body is written: 0.7 s for 32,000 tokens with 20
+log-probabilities each. Millions of dicts also make each garbage collection slow. So entries of long
+lists are encoded as they are made, and bodies are assembled from pieces.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-# Scalars of one list that are encoded in one call, which takes less than a millisecond.
+# Scalars of a list that are encoded in one call; that takes less than a millisecond.
 MAX_SCALARS = 1024
 
 _ascii = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -18,7 +18,7 @@ _utf8 = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=Fa
 
 
 class JsonText(str):
-    """A value that is JSON text already. It holds no containers for the garbage collector to visit."""
+    """A value that is JSON text already. The garbage collector need not visit it."""
 
     __slots__ = ()
 
@@ -34,8 +34,8 @@ def encode(value: Any) -> bytes:
 
 
 def encode_line(value: Any) -> bytes:
-    """An event of a stream as ASCII, since some clients split lines at more characters than the
-    standard names. Raises ValueError for a number that is not finite."""
+    """An event of a stream as ASCII, since some clients split lines at Unicode line separators too.
+    Raises ValueError for a number that is not finite."""
     return "".join(_pieces(value, _ascii)).encode()
 
 

@@ -1,6 +1,6 @@
-"""Log-probabilities as OpenAI's JSON: of chat, of completions, and vLLM's of the prompt.
+"""Log-probabilities as JSON: OpenAI's for chat and completions, and vLLM's for prompts.
 
-Each token's entry is JSON text as soon as it is made (json_text.py).
+Each token's entry is encoded at once (json_text.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ LEAST = -9999.0
 
 
 def speller(tokenizer: Tokenizer, *, as_ids: bool) -> Spell:
-    """How a token is named: by its text or, with return_tokens_as_token_ids, by its number.
+    """A function from a token id to its name: its text or, with as_ids, `token_id:N`.
 
-    For one request: each token is decoded once, however often it is among the best.
+    It caches texts, so it is meant for one request.
     """
     if as_ids:
         return lambda token_id: f"token_id:{token_id}"
@@ -71,7 +71,7 @@ def _by_text(one: TokenLogprobs, spell: Spell) -> dict[str, float]:
 
 
 def prompt_logprobs(told: Sequence[TokenLogprobs], top: int, spell: Spell) -> list[JsonText | None]:
-    """vLLM's shape: nothing for the first token, then an object by token id."""
+    """prompt_logprobs in vLLM's format: null for the first token, then objects by token id."""
 
     def entry(token: int, value: float, rank: int) -> Json:
         return {"logprob": max(value, LEAST), "rank": rank, "decoded_token": spell(token)}

@@ -66,13 +66,13 @@ class Served:
 
     @property
     def max_open_choices(self) -> int:
-        """Choices that run or wait at once."""
+        """Maximum number of choices that run or wait."""
         return self.config.max_num_seqs + self.config.max_num_queued_reqs
 
     def admit(self) -> None:
-        """Raises RequestError when no request can be taken now.
+        """Raise RequestError if no request can be accepted now.
 
-        Counts requests that are still being read or tokenised, too.
+        Requests that are still being read or tokenised count too.
         """
         if not self.is_ready:
             told = "asleep" if self.bridge.is_asleep else "stopping"

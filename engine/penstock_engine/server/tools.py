@@ -19,7 +19,7 @@ NO_PARAMETERS: dict[str, Any] = {
 
 
 class Strict(BaseModel):
-    """Of strict types. Fields that nobody knows, such as cache_control, change nothing."""
+    """Base of models with strict types. Unknown fields, such as cache_control, are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 

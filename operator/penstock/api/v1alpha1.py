@@ -169,8 +169,8 @@ class Engine(Model):
     seed: int | None = Field(
         default=None,
         description=(
-            "Draws the seeds of requests that bring none. With it, every replica draws the same ones, "
-            "and again after each start. Defaults to a random one for each engine."
+            "Seed of the generator that gives requests without a seed one. With it every replica gives "
+            "the same seeds, and again after each restart. Default: random for each engine."
         ),
         ge=0,
         le=2**31 - 1,

@@ -32,7 +32,8 @@ PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 @dataclass(frozen=True, slots=True)
 class Awq:
-    """group_size: inputs that share a scale; None: as many as the tensors' shapes say."""
+    """AWQ checkpoints in gemm packing. group_size: inputs that share a scale; None: by the tensors'
+    shapes."""
 
     group_size: int | None
 

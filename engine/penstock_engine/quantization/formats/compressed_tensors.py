@@ -139,7 +139,7 @@ class CompressedTensors:
 
 
 def _shape(tensor: "torch.Tensor") -> tuple[int, int]:
-    """Outputs and inputs, of weight_shape. Raises ModelError."""
+    """(outputs, inputs) from weight_shape. Raises ModelError."""
     match tensor.tolist():
         case [int(num_outputs), int(num_inputs)] if num_outputs > 0 and num_inputs > 0:
             return num_outputs, num_inputs
@@ -147,7 +147,7 @@ def _shape(tensor: "torch.Tensor") -> tuple[int, int]:
 
 
 def _refuse_changed_weights(raw: Mapping[str, Any]) -> None:
-    """What would need more than a scale to be undone."""
+    """Raise ModelError for weights that are sparse or transformed."""
     sparsity = raw.get("sparsity_config") or {}
     if sparsity.get("format", "dense") != "dense":
         raise unsupported("sparse compressed-tensors are not supported: take a dense checkpoint")

@@ -40,13 +40,13 @@ def header(headers: Headers, name: str, dtypes: tuple[str, ...], num_dims: int) 
 
 
 def configured_group_size(raw: Mapping[str, Any]) -> int | None:
-    """Inputs that share a scale; None: all of a product (-1), or unknown. Raises ModelError."""
+    """group_size in quantization_config; None if absent or -1 (all inputs). Raises ModelError."""
     return None if raw.get("group_size") in (None, -1) else count(raw, "group_size", 1)
 
 
 def even_groups(num_inputs: int, num_groups: int, configured: int | None = None) -> int:
-    """The size of a group. configured: what quantization_config says. Raises ModelError when not
-    all groups are of one size."""
+    """Inputs per group. configured: by quantization_config. Raises ModelError unless all groups have
+    one size."""
     if num_groups == 0 or num_inputs % num_groups:
         raise ModelError(
             "BadWeights", f"{num_inputs} inputs cannot be {num_groups} groups of one size"

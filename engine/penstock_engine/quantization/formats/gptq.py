@@ -7,12 +7,12 @@
 
     weight[o, i] = (qweight[i, o] - zero[g, o]) * scales[g, o]        g = g_idx[i]
 
-zero is qzeros in the second version of the format (`gptq_v2`). The first version has words that
-are less by 1 in each number: the zero point 0 borrows from the number above it in its word. So
-GPTQModel packs it; AutoGPTQ lost the numbers above a 0, and no reader has them.
+zero is qzeros in the second version of the format (`gptq_v2`). The first version subtracts 1 from
+each number of a word, as one 32-bit subtraction: a zero point 0 borrows from the number above it.
+GPTQModel packs it this way. AutoGPTQ lost the numbers above a 0; they cannot be restored.
 
-With desc_act a group is of inputs of like importance, not of neighbours: the inputs are then sorted
-by group, those of the weights at load and those of x in each product.
+With desc_act a group holds inputs of similar importance, not neighbours. The inputs are then sorted
+by group: those of the weights at load, and those of x in each product.
 
 Of 4 bits each becomes an Int4Weight, of 8 an Int8Weight. In symmetric ones all zero points are in
 the middle, where none is needed.
@@ -45,7 +45,7 @@ ONES = {4: 0x11111111, 8: 0x01010101}
 
 @dataclass(frozen=True, slots=True)
 class Gptq:
-    """group_size: inputs that share a scale; None: as many as the tensors' shapes say."""
+    """GPTQ checkpoints. group_size: inputs that share a scale; None: by the tensors' shapes."""
 
     bits: int
     is_first_version: bool
@@ -126,7 +126,8 @@ class Gptq:
 
 
 def input_order(g_idx: "torch.Tensor", num_inputs: int, group_size: int) -> "torch.Tensor | None":
-    """The inputs by group, int64 [inputs]; None where they stand so already. Raises ModelError."""
+    """Permutation that sorts the inputs by group, int64 [inputs]; None if they are sorted. Raises
+    ModelError."""
     import torch
 
     if len(g_idx) != num_inputs:

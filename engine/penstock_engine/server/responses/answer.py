@@ -1,4 +1,4 @@
-"""Chat answers as those of the Responses API, whole and streamed."""
+"""Converts chat answers to those of the Responses API, complete and streamed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -49,7 +49,7 @@ class ResponsesDialect:
             async for chunk in read:
                 if stream.goes_on(chunk):
                     events_of_chunk = _named(stream, chunk)
-                else:  # an item ends, and its events hold all of it
+                else:  # an item ends; its last events repeat all of it and may be large
                     events_of_chunk = await asyncio.to_thread(_named, stream, chunk)
                 for event in events_of_chunk:
                     yield event

@@ -13,7 +13,7 @@ class ResponseStream:
     """Which item is open, and the items before it. Every event has its number."""
 
     def __init__(self, response: Json) -> None:
-        """response: as it begins."""
+        """response: the initial response object."""
         self._response = response
         self._num_events = 0
         self._output: list[Json] = []
