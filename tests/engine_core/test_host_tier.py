@@ -34,6 +34,7 @@ def test_slots_are_filled_in_order_and_then_the_oldest_goes() -> None:
 def test_what_was_used_stays(use: Callable[[HostTier, bytes], object]) -> None:
     tier = filled(A, B, C)
     use(tier, A)
+    tier.unpin()
     assert tier.keep(D) == 1
     assert kept(tier) == {A, C, D}
 

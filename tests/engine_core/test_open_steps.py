@@ -30,7 +30,7 @@ def step_of(*sequences: Sequence) -> Step:
 @pytest.mark.parametrize(
     ("opened_s", "closed_s", "durations_s"),
     [
-        ((1.0, 4.0), (3.0, 6.0), [2.0, 2.0]),  # one after the other
+        ((0.5, 4.0), (3.0, 6.0), [2.5, 2.0]),  # one after the other
         ((1.0, 2.0), (3.0, 6.0), [2.0, 3.0]),  # the second begins when the first is done
         ((1.0, 1.0), (3.0, 3.0), [2.0, 0.0]),
     ],

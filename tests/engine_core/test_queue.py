@@ -72,6 +72,8 @@ def test_one_out_of_patience_closes_the_way_for_all_behind_it() -> None:
     assert next_of(behind, {"x"}, 9.0) is None
     before = queue_of(sequence("x", "x"), impatient, late)
     assert next_of(before, {"x"}, 9.0) == "x"
+    behind_late = queue_of(late, sequence("x", "x"))
+    assert [next_of(behind_late, {"x"}, now) for now in (9.0, 11.0, 11.1)] == ["x", "x", None]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""Guesses within a step's budget of tokens: what sequences of a step get of it, in their order."""
+
+import pytest
+from scheduler_steps import sampled
+
+from penstock_engine.core.sampling import SamplingParams
+from penstock_engine.core.scheduler import Scheduler
+from penstock_engine.core.scheduler_config import SchedulerConfig
+from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.speculation import Governor, Speculation, SpeculationConfig
+from penstock_engine.core.step import Sampled, Step
+
+
+class FixedGovernor(Governor):
+    """Allows three guesses in each step, or none."""
+
+    is_on = True
+
+    def num_drafts(self, num_sequences: int) -> int:
+        return 3 if self.is_on else 0
+
+
+def make_scheduler(
+    budget: int, *, by_runner: bool = True, after_prompts: bool = False, num_blocks: int = 40,
+    governor: Governor | None = None,
+) -> Scheduler:  # fmt: skip
+    config = SchedulerConfig(
+        max_num_seqs=4, max_num_batched_tokens=budget, max_model_len=40, block_size=2,
+        num_blocks=num_blocks,
+    )  # fmt: skip
+    method = SpeculationConfig(
+        method="eagle" if by_runner else "ngram", num_speculative_tokens=3, prompt_lookup_min=1,
+        model="m" if by_runner else None,
+    )  # fmt: skip
+    return Scheduler(config, Speculation(method, governor or FixedGovernor(3), after_prompts))
+
+
+def add(scheduler: Scheduler, name: str, num_prompt_tokens: int, max_tokens: int = 20) -> Sequence:
+    prompt = [position % 2 for position in range(num_prompt_tokens)]
+    one = Sequence(name, prompt, SamplingParams(max_tokens=max_tokens), frozenset(), 0.0)
+    assert scheduler.add(one) is None
+    return one
+
+
+def advance(scheduler: Scheduler, num_guessed: int = 0) -> Step:
+    step = scheduler.schedule(0.0)
+    assert step is not None
+    scheduler.complete(step, {s.request_id: sampled(s, num_guessed) for s in step.sequences}, 0.0)
+    scheduler.check()
+    return step
+
+
+def shares(step: Step) -> dict[str, tuple[int, int]]:
+    """Tokens and open guesses of each sequence."""
+    return {s.request_id: (s.num_tokens, s.num_open_drafts) for s in step.sequences}
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (3, [0, 0, 0]), (4, [1, 0, 0]), (6, [3, 0, 0]), (7, [3, 1, 0]), (9, [3, 3, 0]),
+        (10, [3, 3, 1]), (12, [3, 3, 3]), (13, [3, 3, 3]),
+    ],
+)  # fmt: skip
+def test_streams_have_their_tokens_before_anybody_has_guesses(
+    budget: int, expected: list[int]
+) -> None:
+    governor = FixedGovernor(3)
+    governor.is_on = False
+    scheduler = make_scheduler(budget, governor=governor)
+    for name in "abc":
+        add(scheduler, name, 1)
+    advance(scheduler)
+    governor.is_on = True
+    step = advance(scheduler)
+    assert [shares(step)[name] for name in "abc"] == [(1, drafts) for drafts in expected]
+
+
+@pytest.mark.parametrize(
+    ("budget", "after_prompts", "expected"),
+    [
+        (9, False, {"a": (1, 3), "b": (5, 0)}),
+        (12, False, {"a": (1, 3), "b": (6, 0), "c": (2, 0)}),
+        (9, True, {"a": (1, 3), "b": (5, 0)}),
+        (11, True, {"a": (1, 3), "b": (6, 1)}),
+        (14, True, {"a": (1, 3), "b": (6, 3), "c": (1, 0)}),
+        (19, True, {"a": (1, 3), "b": (6, 3), "c": (4, 2)}),
+    ],
+)
+def test_who_is_admitted_has_what_guesses_leave(
+    budget: int, after_prompts: bool, expected: dict[str, tuple[int, int]]
+) -> None:
+    """One stream, and prompts of six and four tokens behind it."""
+    scheduler = make_scheduler(budget, after_prompts=after_prompts)
+    add(scheduler, "a", 1)
+    scheduler.complete(advance_alone(scheduler), {"a": Sampled((1,))}, 0.0)
+    add(scheduler, "b", 6)
+    scheduler._sequences["b"].tokens[0] = 5  # nothing of it is found in the cache
+    add(scheduler, "c", 4)
+    assert shares(advance(scheduler)) == expected
+
+
+def advance_alone(scheduler: Scheduler) -> Step:
+    step = scheduler.schedule(0.0)
+    assert step is not None
+    return step
+
+
+def test_known_guesses_are_part_of_a_step_and_judged() -> None:
+    """n-grams of a text that goes on as it began: all are right, and so many tokens come at once."""
+    scheduler = make_scheduler(12, by_runner=False)
+    one = add(scheduler, "a", 6)
+    advance(scheduler)
+    step = advance(scheduler)
+    (part,) = step.sequences
+    assert (part.start, part.token_ids, part.num_drafts) == (6, (0, 1, 0), 2)
+    assert part.is_sampled
+    assert one.tokens == [position % 2 for position in range(10)]
+    assert one.num_computed_tokens == 9
+    stats = scheduler.stats()
+    assert (stats.drafts, stats.draft_tokens, stats.drafts_right_by_position) == (1, 2, (1, 1))
+
+
+@pytest.mark.parametrize("num_right", [0, 1, 2, 3])
+def test_keys_and_values_are_kept_up_to_the_last_right_guess(num_right: int) -> None:
+    """Of three that the runner made: never those of the token drawn behind them."""
+    scheduler = make_scheduler(12)
+    one = add(scheduler, "a", 6)
+    advance(scheduler)
+    step = advance_alone(scheduler)
+    assert shares(step) == {"a": (1, 3)}
+    drawn = tuple(range(50, 51 + num_right))
+    [event] = scheduler.complete(step, {"a": Sampled(drawn, 3)}, 0.0)
+    assert event.token_ids == drawn
+    assert one.num_computed_tokens == 7 + num_right
+    assert one.num_tokens == 8 + num_right
+    scheduler.check()
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "num_open"), [(5, (0, 0)), (6, (3, 0)), (7, (3, 0)), (8, (3, 3))]
+)
+def test_a_stream_without_blocks_for_guesses_goes_on_without(
+    num_blocks: int, num_open: tuple[int, int]
+) -> None:
+    """Of two streams, one has three blocks of two and needs five, the other one and needs three."""
+    governor = FixedGovernor(3)
+    governor.is_on = False
+    scheduler = make_scheduler(12, num_blocks=num_blocks, governor=governor)
+    add(scheduler, "a", 5)
+    add(scheduler, "b", 1)
+    advance(scheduler)
+    governor.is_on = True
+    assert shares(advance(scheduler)) == {"a": (1, num_open[0]), "b": (1, num_open[1])}
