@@ -109,18 +109,23 @@ async def test_first_bytes_that_do_not_come_eject_no_more_than_half(start_engine
     assert len(ejected) == 1
 
 
-async def test_a_stream_that_stands_still_is_not_an_engine_without_answers(
-    start_engine, start_gateway
+@pytest.mark.parametrize(
+    ("limit", "is_suspect"), [("between_chunks_timeout_s", True), ("total_timeout_s", False)]
+)
+async def test_a_stream_that_stands_still_is_its_engines_failure(
+    start_engine, start_gateway, limit, is_suspect
 ):
+    """But for one whose total time is over: the engine may have done all it could."""
+
     async def stands_still(request):
         await request.head()
         await request.chunk(EVENT)
         await asyncio.Event().wait()
 
-    front = await start_gateway(await start_engine(stands_still), between_chunks_timeout_s=0.05)
-    for _ in range(4):
-        assert (await front.ask())[0] == 200
-    assert front.gateway.shared.loads.suspects == set()
+    front = await start_gateway(await start_engine(stands_still), **{limit: 0.05})
+    assert (await front.ask())[0] == 200
+    await front.idle()
+    assert front.gateway.shared.loads.suspects == ({"default/engine-0"} if is_suspect else set())
 
 
 @pytest.mark.parametrize(("ended_by", "errors"), [("timeout", 1), ("shutdown", 0)])
