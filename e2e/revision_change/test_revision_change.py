@@ -78,7 +78,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
             _, by_tenant = await stage.rollout("status", NAME, "--by", "tenant")
             patch(stage, {"scaling": {"minReplicas": 2}})
             await stage.until(lambda view: view.ready == 2, NAME, within_s=60, what="two engines")
-            # One engine needs no disruption budget: that right, too.
+            # With one engine the operator deletes the disruption budget: that right is checked too.
             patch(stage, {"objectives": None, "scaling": {"mode": "External"}, "replicas": 1})
             await stage.until(lambda view: view.ready == 1, NAME, within_s=60, what="one engine")
         finally:

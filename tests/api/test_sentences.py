@@ -1,4 +1,4 @@
-"""What a user reads of a spec that is refused: the same from pydantic and from a real API server."""
+"""Error messages for invalid specs are the same from pydantic and from a real API server."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the leader knows of services, and what it forgets."""
+"""The leader forgets services that were deleted while no watch was running."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Children of services: what came, changed or went is told, also what went while no watch looked."""
+"""`Children` reports each added, changed or deleted child, even one deleted while a watch was down."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Of two services that claim one name, operator and gateway have the same one serve it."""
+"""Operator and gateway give a name that two services claim to the same service."""
 
 import itertools
 

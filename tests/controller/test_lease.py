@@ -99,8 +99,8 @@ async def test_a_write_that_is_not_answered_ends_with_its_time(server):
     "answer",
     [b"", b"[]", b"{", json.dumps({"spec": {"renewTime": "noon"}}).encode(), b'{"spec": 1}'],
 )
-async def test_an_odd_lease_ends_no_process(server, answer):
-    """It is asked for again; a leader that cannot renew it stops to lead."""
+async def test_an_invalid_lease_does_not_end_the_process(server, answer):
+    """An invalid answer is retried; a leader that cannot renew the Lease stops leading."""
     registry = CollectorRegistry()
     lease = a_lease(server, registry)
     server.answer = answer

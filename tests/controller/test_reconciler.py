@@ -65,8 +65,8 @@ async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
     ]
 
 
-async def test_a_service_made_again_at_once_adopts_nothing(stand: Any, kube: Kube) -> None:
-    """As `kubectl replace --force` does: the garbage collector comes a moment later."""
+async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube: Kube) -> None:
+    """`kubectl replace --force` recreates a service before its children are garbage-collected."""
     await stand.create()
     await stand.until_phase("Stable")
     await stand.step()
@@ -108,7 +108,7 @@ async def _is_there(kube: Kube, key: tuple[str, str]) -> bool:
 
 
 async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
-    """Of a service that was deleted with --cascade=orphan: its pods go on."""
+    """A service deleted with --cascade=orphan and created again takes over the running pods."""
     await stand.create()
     await stand.until_phase("Stable")
     await stand.step()
@@ -123,8 +123,8 @@ async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
     assert await stand.deployment_uids() == {first["metadata"]["uid"]}
 
 
-async def test_a_late_word_on_a_service_does_not_undo_a_newer_one(stand: Any, kube: Kube) -> None:
-    """As of a leader whose request was on its way when another took over."""
+async def test_a_delayed_status_write_does_not_undo_a_newer_one(stand: Any, kube: Kube) -> None:
+    """A former leader's delayed status write is refused after a newer leader's write."""
     await stand.create()
     held, go = asyncio.Event(), asyncio.Event()
 
@@ -162,8 +162,8 @@ async def test_one_that_came_meanwhile_is_not(stand: Any, kube: Kube) -> None:
     assert stand.gone == []
 
 
-async def test_a_name_that_is_taken_is_told_from_a_conflict(kube: Kube, namespace: str) -> None:
-    """Of a pod that a quota's contention refused there is none, and it is to be made."""
+async def test_already_exists_is_distinguished_from_a_conflict(kube: Kube, namespace: str) -> None:
+    """AlreadyExists means that the object is there; Conflict, as by quota contention, that it is not."""
     body: Object = {"metadata": {"name": "x"}, "data": {}}
     made = await kube.create(CONFIG_MAPS, namespace, body)
     with pytest.raises(AlreadyExists):

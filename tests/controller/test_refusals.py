@@ -1,4 +1,4 @@
-"""What the API server refuses: for how long that is remembered, and whom it concerns."""
+"""Refusals by the API server: how long they are remembered, and which revisions they affect."""
 
 import pytest
 
@@ -140,7 +140,7 @@ async def test_a_refused_repair_of_what_serves_stops_no_new_revision(stand, refu
 
 
 async def break_template(stand, deployment):
-    """By hand, so that it is to be repaired."""
+    """Change a Deployment's template as a user could, so that the operator has to repair it."""
     patch = {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 77}}}}
     name = deployment["metadata"]["name"]
     await stand.kube.merge(DEPLOYMENTS, stand.namespace, name, patch, manager="test")

@@ -56,7 +56,7 @@ async def records(stand):
 
 
 async def settle(stand, steps=8):
-    """What an operator does that has nothing to do."""
+    """Run some reconciles that should change nothing."""
     for _ in range(steps):
         await stand.step()
         assert stand.error is None

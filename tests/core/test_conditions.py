@@ -136,7 +136,7 @@ TROUBLED = {name: pod(name, ready=False, trouble=(name, f"of {name}")) for name 
             seen(deployment(), pod(), refusals={OLD: ("PodForbidden", "no")}),
             ("False", "PodForbidden", "no"),
         ),
-        # Of two pods that have to be ready, and of fewer where fewer are asked for.
+        # Two of three engines are enough, or fewer if fewer are requested.
         (seen(deployment(3), pod("a")), ("False", "Progressing", "1 of 3 engines are ready")),
         (seen(deployment(3), pod("a"), pod("b")), READY),
         (seen(deployment(1), pod("a")), READY),
@@ -231,7 +231,7 @@ STABLE = ("True", "Stable", f"revision {OLD} has all of the traffic")
         (JUDGED, NEW, "", ("False", "Judging", "because")),
         (JUDGED, OLD, "", ("False", "Judging", "because")),
         (JUDGED, NEW, "gateway b is late", ("False", "Judging", "because; gateway b is late")),
-        # One that is rejected and whose pods are still there.
+        # A rejected revision whose pods still exist.
         (replace(WRONG, phase="Discarding"), NEW, "", ("False", "Discarding", "because")),
     ],
 )  # fmt: skip

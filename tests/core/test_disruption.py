@@ -53,7 +53,7 @@ def body(name: str, match_labels: Any, uid: str = "") -> Any:
         ([body("mine", {"app": "other"})], False, ""),
         ([body("mine", {"app": "chat"})], False, "mine"),
         ([body("chat-engines", {}, "u"), body("mine", {"tier": "gold"})], True, "mine"),
-        # Of an earlier service of the name, which goes.
+        # A deleted service's budget of the same name that is still there.
         ([body("chat-engines", {"app": "other"}, "before")], False, "chat-engines"),
     ],
 )

@@ -101,11 +101,11 @@ A, B = entry("a", 4), entry("b", 6, stable=True)
 @pytest.mark.parametrize(
     ("known", "revision", "latest", "stable", "expected"),
     [
-        # One that is new: only where the spec asks for it.
+        # A new revision is recorded only if the spec asks for it.
         ((), "c", True, False, Revision("", "", "c", 1, {"now": 1}, PODS, was_stable=False)),
         ((A, B), "c", True, True, Revision("", "", "c", 7, {"now": 1}, PODS, was_stable=True)),
         ((A, B), "c", False, True, None),
-        # One that is there: the highest number is the latest's, its shape is kept.
+        # A known revision keeps its shape; the latest one gets the highest number.
         ((A, B), "a", True, False, replace(A, number=7)),
         ((A, B), "a", False, False, None),
         ((A, B), "b", True, False, None),
@@ -157,7 +157,7 @@ def test_undo_goes_back_to_what_serves_or_the_latest_that_was_stable(
         ("", 5, ""),
         ("", 6, ""),
         ("", 3, "ab"),
-        # The way back goes last.
+        # The revision that `undo` rolls back to is deleted last.
         ("", 1, "abce"),
         ("", 0, "abced"),
         ("d", 0, "aceb"),

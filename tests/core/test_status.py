@@ -1,4 +1,4 @@
-"""What changes of a status are told as Events."""
+"""Events that are posted for changes of a status."""
 
 from typing import Any
 
@@ -86,7 +86,7 @@ def rollout(phase: str, reason: str = "because", rejected: str | None = None) ->
         ),
         # A first look at a service whose rollout is under way.
         ({}, rollout("Replacing"), [("Normal", "RolloutReplacing", "because")]),
-        # Of a spec that cannot be read nothing is known.
+        # An invalid spec gives no rollout event.
         (rollout("Stable"), {}, []),
     ],
 )

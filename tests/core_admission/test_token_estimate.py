@@ -23,7 +23,7 @@ def test_it_learns_a_ratio_and_follows_another():
 @pytest.mark.parametrize(
     ("text_bytes", "tokens", "expected"),
     [
-        (40, 10, TokenEstimate(1005.0, 4020.0)),  # as it is
+        (40, 10, TokenEstimate(1005.0, 4020.0)),  # at its full weight
         (1, 1, TokenEstimate(996.0, 3981.0)),
         (400, 10, TokenEstimate(1000.0, 4180.0)),  # half of it: the text is too long
         (40, 100, TokenEstimate(1045.0, 4000.0)),  # half of it: the tokens are too many

@@ -88,7 +88,7 @@ def test_the_variance_of_batches_is_the_unbiased_weighted_one(n):
 
 
 def believed(ratio, noise):
-    """How much of an excess is believed: excess^3 / (excess^2 + its doubt), of a ratio of variances."""
+    """Shrunk excess of a variance ratio over 1: excess^3 / (excess^2 + noise)."""
     excess = ratio - 1
     return excess**3 / (excess**2 + noise) if excess > 0 else 0.0
 
@@ -159,7 +159,7 @@ def test_the_variance_of_a_side_is_the_pooled_one_within_intervals():
     pooled = sum(np.var(v, ddof=1) * (len(v) - 1) for v in samples) / (4 * len(samples))
     assert (side.n, side.degrees) == (5 * len(samples), 4 * len(samples))
     assert side.variance(9.0, 0.0) == pytest.approx(pooled)
-    # So many pseudo-requests of another variance.
+    # The prior adds ten pseudo-requests with a variance of 9.
     assert side.variance(9.0, 10.0) == pytest.approx(
         (pooled * side.degrees + 90.0) / (side.degrees + 10)
     )
@@ -181,7 +181,7 @@ def test_an_estimate_is_the_weighted_mean_of_differences(assumed, in_line):
     assert estimate.difference == pytest.approx(differences.mean())
     assert (estimate.canary_n, estimate.control_n) == (6 * n, 30 * n)
     assert estimate.degrees == assumed + n - 1
-    # What is assumed: the variance within the intervals, of requests of which some share a fate.
+    # The prior's variance is that within the intervals, for requests that are correlated.
     control_variance = np.mean([np.var(control, ddof=1) for _, control in samples])
     within = np.mean([np.var(canary, ddof=1) for canary, _ in samples])
     canary_variance = (within * 5 * n + VARIANCE_PRIOR * control_variance) / (
@@ -231,8 +231,10 @@ def test_an_e_value_is_a_ratio_of_students_densities(x, degrees):
 @pytest.mark.parametrize("alpha", [0.001, 0.01, 0.1])
 @pytest.mark.parametrize("information", [30.0, 300.0, 30_000.0])
 def test_a_radius_is_where_a_mixture_of_normal_bets_wins(information, alpha):
-    """One side of the mixture with a normal prior as wide as the scale, at odds of 1 / (2 alpha): its
-    likelihood ratio by numerical integration. With few degrees of freedom it is wider."""
+    """The radius is where the mixture likelihood ratio reaches 1 / (2 alpha), by numerical integration.
+
+    The mixture has a normal prior with standard deviation SCALE. Few degrees of freedom widen it.
+    """
     wide = Estimate(0.0, information, 1e9, 1, 1).radius(SCALE, alpha)
 
     def likelihood_ratio(shift):
@@ -298,7 +300,7 @@ def test_the_design_effect_of_clusters_is_their_size(cluster, low, high, share):
 
 @pytest.mark.parametrize("share", [0.02, 0.4, 0.9])
 def test_the_dispersion_is_beside_the_binomial_variance(share):
-    """Of a difference of shares, with the canary's leaning on both by ten pseudo-requests."""
+    """Dispersion of a difference of shares; ten pseudo-requests shrink the canary's share."""
     tally = tally_of(1, 50, share=share, cluster=5)
     canary, control = tally.canary, tally.control
     both = (canary.events + control.events) / (canary.requests + control.requests)
@@ -366,7 +368,7 @@ def test_bets_on_errors_are_binomial_likelihood_ratios():
 
 
 def halves(counts):
-    """Of two blocks that make one interval."""
+    """Split counts into two blocks that together make one interval."""
     first = Counts(counts.requests // 2, counts.events // 2)
     return first, Counts(counts.requests - first.requests, counts.events - first.events)
 
@@ -392,7 +394,7 @@ def test_the_poisson_tail_is_scipys_and_never_less(expected, above):
 
 
 def test_violations_are_judged_after_so_many_intervals():
-    """Without one miss on either side nothing else speaks against acceptance."""
+    """Without any violation on either side only the number of intervals delays acceptance."""
     state = Violations(0.5)
     for index in range(MIN_VIOLATION_INTERVALS):
         assert not state.is_within(0.01), index

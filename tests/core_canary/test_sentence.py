@@ -29,7 +29,7 @@ def test_a_shift_is_told_with_its_bounds_and_requests():
         (0.0, "is +0.0 % against"),
         (math.log(0.8), "is -20.0 % against"),
         (math.log(3.0), "is +200.0 % against"),
-        (50.0, "is +810208.4 % against"),  # as large as is told
+        (50.0, "is +810208.4 % against"),  # the largest value that is shown
     ],
 )
 def test_a_difference_of_logs_is_told_in_percent(difference, told):

@@ -61,7 +61,7 @@ def test_folding_keeps_the_largest_and_loses_nothing(left, right):
 
 
 def test_those_with_the_most_requests_are_kept():
-    """One more than there is room for: the two with the fewest are the others, with those before."""
+    """Beyond MAX_TENANTS the tenants with the fewest requests are added to OTHERS."""
     many = {f"t{n:02}": Tenant(requests=100 - n, errors=n) for n in range(MAX_TENANTS)}
     assert tenants.folded(many) == many
     folded = tenants.folded(many | {OTHERS: Tenant(requests=1000, errors=7)})
@@ -69,7 +69,7 @@ def test_those_with_the_most_requests_are_kept():
     assert sorted(folded) == sorted([*kept, OTHERS])
     fewest = MAX_TENANTS - 1
     assert folded[OTHERS] == Tenant(requests=1000 + 100 - fewest, errors=7 + fewest)
-    # Of as many requests each, by name.
+    # Tenants with equally many requests are ordered by name.
     alike = {f"t{n:02}": Tenant(requests=1) for n in range(2 * MAX_TENANTS)}
     assert sorted(tenants.folded(alike)) == sorted([*kept, OTHERS])
 

@@ -364,7 +364,7 @@ def with_defaults(deployment):
 
 
 def with_uid(body):
-    """As the API server gives it back."""
+    """A copy of the body with a uid, as the API server returns it."""
     body = json.loads(json.dumps(body))
     return {**body, "metadata": {**body["metadata"], "uid": body["metadata"]["name"]}}
 
@@ -385,7 +385,7 @@ def make_world():
 
 @pytest.fixture(scope="session")
 def defaults():
-    """What the API server adds to a pod's spec."""
+    """Defaults that the API server adds to a pod's spec."""
     return DEFAULTS
 
 

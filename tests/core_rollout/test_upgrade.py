@@ -215,7 +215,7 @@ def test_variants_are_left_alone_by_an_upgrade(mixed, upgrade, forget, is_record
     upgrade(mixed)
     assert mixed.run() == []
     assert (mixed.repairs, {pod.name for pod in mixed.serving()}) == ([], pods)
-    # Without variants the pods are what they would have been without.
+    # After the variants are removed, new pods equal those of a service that never had any.
     mixed.spec = replace(mixed.spec, variants=())
     mixed.by_variant = {}
     mixed.run()

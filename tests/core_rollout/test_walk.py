@@ -147,7 +147,7 @@ def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(begun):
 
 @pytest.mark.parametrize("strategy", ["Canary", "BlueGreen"])
 def test_a_revision_that_the_spec_has_left_may_be_asked_for_again(begun, strategy):
-    """It was not found wrong: nobody has to say `resume`."""
+    """A revision that the spec merely left is not rejected, so it needs no `resume`."""
     world = begun(strategy)
     new, _ = world.change(seed=1)
     world.until("Judging" if strategy == "Canary" else "Starting")

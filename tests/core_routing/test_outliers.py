@@ -91,7 +91,7 @@ def test_those_that_failed_most_are_ejected_first():
 
 
 def test_unreachable_engines_are_all_left_out():
-    """They carry nothing, so the share does not bound them."""
+    """Unreachable engines carry no load, so MAX_EJECTED_SHARE does not apply to them."""
     gone = {name: failing(is_unreachable=True) for name in "abcd"}
     assert ejected("abcde", gone, 0.5) == set("abcd")
     assert ejected("abcde", gone | {"e": failing()}, 0.5) == set("abcde")

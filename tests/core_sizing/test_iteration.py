@@ -91,10 +91,10 @@ def test_a_belief_of_another_order_of_magnitude_is_soon_overruled(factor: float)
     ("factor", "is_overruled"),
     [(0.45, True), (0.55, False), (1.0, False), (1.9, False), (2.1, True)],
 )
-def test_the_first_window_overrules_a_belief_that_is_wrong_by_a_factor_of_two(
+def test_the_first_window_overrules_a_prior_that_is_off_by_a_factor_of_two(
     factor: float, is_overruled: bool
 ) -> None:
-    """By scaling all of it; one that is about right is only corrected, mostly in what the window shows."""
+    """A prior that is far off is rescaled; one that is about right is only corrected by the window."""
     window = Window(40, 0.0, 1.0, 0.0, factor * TRUE.time_s(0.0, 1.0, 0.0))
     fit = Fit.around(TRUE).after(window)
     assert fit.windows == 1

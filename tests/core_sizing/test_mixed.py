@@ -57,7 +57,7 @@ def test_counts(replicas, numbers, total, counts) -> None:
 
 @pytest.mark.parametrize(("total", "counts"), [(3, (1, 2)), (2, (0, 2)), (1, (0, 1)), (0, (0, 0))])
 def test_fewer_than_the_need_takes_go_down_to_nothing(total: int, counts: tuple[int, int]) -> None:
-    """As a bound that is lowered asks for it: below one of each variant, too."""
+    """A lowered bound may leave fewer replicas than one of each variant."""
     assert need((2, 2), 4.0, 2.0).counts(total) == counts
 
 

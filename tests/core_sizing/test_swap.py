@@ -1,4 +1,4 @@
-"""One variant gives way to a cheaper one: only after a long calm, and never while pods start."""
+"""Replacing a variant by a cheaper one: only after a long calm, and never while pods start."""
 
 from dataclasses import replace
 

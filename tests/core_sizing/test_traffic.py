@@ -1,4 +1,4 @@
-"""What one look adds to the last: arrivals, means of requests, and counters that begin anew."""
+"""Traffic between two scrapes: arrivals, means of requests, and counters that were reset."""
 
 from dataclasses import replace
 from typing import Any
@@ -42,7 +42,7 @@ def gateway(**counters: Any) -> GatewayReading:
 def look(
     *engines: EngineReading | None, at_gateway: GatewayReading | Missing | None = None
 ) -> Observation:
-    """None: an engine that is starting."""
+    """An observation of these engines. None: an engine that is starting."""
     pods = tuple(
         PodView(f"pod-{i}", "Starting" if e is None else "Ready", 0.0, 0.0, e)
         for i, e in enumerate(engines)
@@ -50,7 +50,7 @@ def look(
     return Observation(2.0, pods, len(pods), at_gateway)
 
 
-def after(*looks: Observation) -> Traffic:
+def traffic_after(*looks: Observation) -> Traffic:
     readings, traffic = Readings(), Traffic()
     for seen in looks:
         traffic = traffic.after(readings, seen, readings.pairs(seen).values())
@@ -75,37 +75,37 @@ def test_arrivals_are_what_the_gateway_counted_since(
     before: tuple[int, int], now: tuple[int, int], came: tuple[int, int]
 ) -> None:
     first, second = (gateway(arrivals=a, prompt_tokens=t) for a, t in (before, now))
-    traffic = after(look(at_gateway=first), look(at_gateway=second))
+    traffic = traffic_after(look(at_gateway=first), look(at_gateway=second))
     assert (traffic.arrivals, traffic.prompt_tokens) == came
     assert traffic.prompt == Mean().after(came[1], came[0])
 
 
 def test_the_first_look_counts_nothing() -> None:
-    traffic = after(look(at_gateway=gateway(arrivals=100, prompt_tokens=50_000)))
+    traffic = traffic_after(look(at_gateway=gateway(arrivals=100, prompt_tokens=50_000)))
     assert (traffic.arrivals, traffic.prompt_tokens) == (0, 0)
     assert traffic.mix is None
 
 
 def test_without_a_gateway_what_engines_accepted_has_arrived() -> None:
-    """Those that wait and those that run count once, whatever becomes of them."""
+    """Waiting and running requests are counted once, with any outcome."""
     before = engine(
         finished=10, running=4, waiting=3, prompt_tokens=900, prefill_tokens_pending=300
     )
     now = engine(finished=13, running=5, waiting=7, prompt_tokens=1500, prefill_tokens_pending=700)
-    traffic = after(look(before, before), look(now, now))
+    traffic = traffic_after(look(before, before), look(now, now))
     assert (traffic.arrivals, traffic.prompt_tokens) == (2 * 8, 2 * 1000)
     # Requests that run instead of wait, and end instead of run, are no arrivals.
     moved = engine(
         finished=13, running=3, waiting=1, prompt_tokens=1000, prefill_tokens_pending=200
     )
-    traffic = after(look(before), look(moved))
+    traffic = traffic_after(look(before), look(moved))
     assert (traffic.arrivals, traffic.prompt_tokens) == (0, 0)
 
 
 def test_a_gateway_that_cannot_be_read_says_nothing_of_arrivals() -> None:
     lost = Missing("gateway", "ReadTimeout")
     now = engine(finished=3, running=5, prompt_tokens=1500)
-    traffic = after(look(engine(), at_gateway=gateway()), look(now, at_gateway=lost))
+    traffic = traffic_after(look(engine(), at_gateway=gateway()), look(now, at_gateway=lost))
     assert (traffic.arrivals, traffic.prompt_tokens) == (0, 0)
 
 
@@ -125,12 +125,12 @@ def test_means_are_of_what_the_gateway_saw_end() -> None:
     attended = [attended_tokens(500, 100), attended_tokens(200, 40)]
     first = gateway(ended=5, output_tokens=500, attended_tokens=5 * attended[0])
     second = gateway(ended=8, output_tokens=620, attended_tokens=5 * attended[0] + 3 * attended[1])
-    traffic = after(*(look(at_gateway=g) for g in (gateway(), first, second)))
+    traffic = traffic_after(*(look(at_gateway=g) for g in (gateway(), first, second)))
     assert traffic.answered == Mean(pytest.approx(620 / 8), 8)
     assert traffic.attended.value == pytest.approx((5 * attended[0] + 3 * attended[1]) / 8)
-    # One that began anew is passed over.
+    # A gateway whose counters were reset is skipped.
     restarted = gateway(ended=2, output_tokens=900, attended_tokens=10)
-    again = after(*(look(at_gateway=g) for g in (gateway(), first, second, restarted)))
+    again = traffic_after(*(look(at_gateway=g) for g in (gateway(), first, second, restarted)))
     assert (again.answered, again.attended) == (traffic.answered, traffic.attended)
 
 
@@ -147,7 +147,7 @@ def test_the_share_that_misses_the_cache_is_weighted_by_requests() -> None:
             at_gateway=gateway(arrivals=15, prompt_tokens=1500),
         ),
     ]
-    assert after(*looks).miss == Mean(pytest.approx((1000 - 250) / 1500), pytest.approx(15))
+    assert traffic_after(*looks).miss == Mean(pytest.approx((1000 - 250) / 1500), pytest.approx(15))
 
 
 def test_old_requests_fade_from_a_mean() -> None:

@@ -166,7 +166,7 @@ def test_salt_and_adapter_are_told_apart() -> None:
 
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(0, 30), st.integers(1, 5))
 def test_hashes_grow_with_a_text(tokens: list[int], num_first: int, block_size: int) -> None:
-    """Those there are already stay, and only full blocks get one."""
+    """Existing hashes are kept, and only full blocks get one."""
     hashes: list[bytes] = []
     for text in (tokens[:num_first], tokens, tokens):
         extend_hashes(hashes, text, block_size, root_hash(""))

@@ -174,8 +174,8 @@ def test_of_blocks_that_go_together_one_the_host_has_is_not_copied_again() -> No
     assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (3, 3)
 
 
-def test_what_is_just_restored_is_not_replaced_by_what_goes_for_it() -> None:
-    """One slot in the host: the block that makes room for its contents is lost."""
+def test_a_restored_slot_is_not_overwritten_by_the_block_evicted_for_it() -> None:
+    """With one host slot, a block evicted for the restored one is not saved over it."""
     cache = KVCache(holding({0}, num_blocks=2), num_host_blocks=1)
     owner = Sequence("a", PROMPT[:5], SamplingParams(max_tokens=9), frozenset(), 0.0)
     other = Sequence("b", [7] * 5, SamplingParams(max_tokens=9), frozenset(), 0.0)
@@ -198,7 +198,7 @@ def test_what_is_just_restored_is_not_replaced_by_what_goes_for_it() -> None:
 def test_full_blocks_are_published_once_they_are_computed(
     num_before: int, num_computed: int
 ) -> None:
-    """Those that were not before; one that is partly filled is nobody else's."""
+    """Only newly completed blocks are published; a partly filled one is not shared."""
     cache = KVCache(BlockPool(6, SIZE, prefix_caching=True))
     one = sequence()
     assert cache.admit(one) is not None

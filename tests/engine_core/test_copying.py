@@ -56,7 +56,7 @@ def learnt(*copies: tuple[int, float]) -> Copying:
 
 
 def test_nothing_is_known_before_steps_of_both_kinds() -> None:
-    """A step with copies says nothing as long as it is not known what its tokens take."""
+    """A step with copies gives no price until the time for its tokens is known."""
     copying = Copying(block_tokens=16)
     assert copying.prices == Prices(None, None)
     copying.timed(1, 3, 1.0)
@@ -66,7 +66,7 @@ def test_nothing_is_known_before_steps_of_both_kinds() -> None:
 
 
 def test_the_price_of_a_copy_is_what_tokens_do_not_explain() -> None:
-    """Of the last steps, each weighing DECAY of the one after it; never below nothing."""
+    """The price is a mean over steps, weighted by DECAY to the power of their age, and at least 0."""
     assert learnt((4, 0.011 + 0.8)).prices.copy_s == pytest.approx(0.2)
     expected = (0.8 * DECAY + 0.3) / (4 * DECAY + 1)
     assert learnt((4, 0.011 + 0.8), (1, 0.011 + 0.3)).prices.copy_s == pytest.approx(expected)
@@ -83,7 +83,7 @@ def test_what_is_given_up_is_saved_where_that_is_cheaper(copy_s: float, is_saved
 
 
 def test_evictions_and_finds_bring_the_same_probe_nearer() -> None:
-    """Of what was dropped, computed or tried; what is cheap brings it no nearer."""
+    """Dropped, recomputed and probed blocks count towards the next probe; cheap copies do not."""
     copying = learnt((1, 0.011 + 0.012))  # worth one copy, and not two
     made = [copying.saves() for _ in range(PROBE_CHOICES)]
     assert made == [False] * (PROBE_CHOICES - 1) + [True]

@@ -1,4 +1,4 @@
-"""What each counter of the scheduler is after a short life, exactly."""
+"""Exact values of the scheduler's counters after a few steps."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def step_of(scheduler: Scheduler, now_s: float = 0.0) -> Step:
 
 
 def run(scheduler: Scheduler, *drawn: tuple[int, ...]) -> None:
-    """One step for each entry, which every sequence of it draws."""
+    """Run one step for each entry of tokens, which every sequence of the step samples."""
     for tokens in drawn:
         step = step_of(scheduler)
         results = {s.request_id: Sampled(tokens, s.num_drafts) for s in step.sequences}
@@ -97,7 +97,7 @@ def test_prompt_tokens_are_computed_or_read_from_the_device_or_from_the_host() -
 
 
 def test_what_was_restored_can_be_replaced_in_the_next_step() -> None:
-    """One slot in the host: it is kept only until the step that copies from it is scheduled."""
+    """With one host slot: it is pinned only until the step that copies from it is scheduled."""
     scheduler = make_scheduler(num_blocks=2, max_model_len=8, num_host_blocks=1)
     saved = []
     for name, token in (("a", 1), ("b", 2), ("a2", 1), ("b2", 2), ("c", 3)):
@@ -137,7 +137,7 @@ def test_what_is_neither_saved_nor_in_the_host_is_the_rest() -> None:
 
 
 def test_patience_ends_after_the_time_and_not_at_it() -> None:
-    """Then nobody with an adapter passes one that waits for another."""
+    """After that time no sequence with an adapter overtakes one that waits for another adapter."""
     for now_s, admitted in ((1.0, {"x", "x2"}), (1.001, {"x"})):
         scheduler = make_scheduler(max_adapters=1)
         for name, adapter in (("x", "X"), ("y", "Y")):

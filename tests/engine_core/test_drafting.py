@@ -206,7 +206,7 @@ def test_a_guess_from_suffixes_is_no_longer_than_asked_for(tokens: list[int], mo
 
 
 def longest_known(written: list[int], tail: list[int]) -> tuple[int, float] | None:
-    """What most often followed the longest run at the end of tail, by a search: of equals the first."""
+    """Reference by linear search: the most frequent successor of tail's longest known suffix."""
     for depth in range(min(MAX_DEPTH_TOKENS, len(tail)), 0, -1):
         counts: dict[int, int] = {}
         for position in range(depth, len(written)):
@@ -249,8 +249,8 @@ def test_the_runs_that_were_met_last_stay() -> None:
     assert [store.best([token]) for token in (1, 2, 3)] == [(5, 1.0), None, (7, 1.0)]
 
 
-def test_the_store_that_was_asked_for_last_stays() -> None:
-    """As many as there may be are kept, and one more pushes out the oldest."""
+def test_the_least_recently_used_store_is_evicted() -> None:
+    """MAX_STORES stores are kept; one more evicts the least recently used."""
     stores = SuffixStores()
     made = [stores.of(str(number)) for number in range(MAX_STORES)]
     assert [stores.of(str(number)) for number in range(MAX_STORES)] == made

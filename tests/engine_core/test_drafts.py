@@ -97,7 +97,7 @@ def add(scheduler: Scheduler, name: str, num_prompt_tokens: int) -> tuple[Sequen
 
 
 def step(scheduler: Scheduler) -> dict[str, int]:
-    """How many guesses each sequence had."""
+    """Run a step. Returns the number of drafts of each sequence."""
     step = scheduler.schedule(0.0)
     assert step is not None
     scheduler.complete(step, {s.request_id: sampled(s, 0) for s in step.sequences}, 0.0)
@@ -116,7 +116,7 @@ def test_a_long_prompt_is_indexed_while_it_is_computed_and_in_slices() -> None:
 
 
 def test_a_text_is_indexed_in_steps_without_guesses_too() -> None:
-    """Also in those ahead: when guesses begin, they can be made at once."""
+    """Steps without drafts, even those ahead, index the text, so that drafting can start at once."""
     scheduler = scheduler_with(0)
     _, indexed = add(scheduler, "a", 1000)
     first = scheduler.schedule(0.0)
@@ -163,7 +163,7 @@ def test_a_text_that_is_not_indexed_yet_changes_no_output(
 
 
 def running(num_prompt: int, num_output: int, max_tokens: int, num_blocks: int) -> Sequence:
-    """One that decodes, with blocks of two tokens."""
+    """A decoding sequence with blocks of two tokens."""
     sampling = SamplingParams(max_tokens=max_tokens)
     one = Sequence("a", [1] * num_prompt, sampling, frozenset(), 0.0)
     one.tokens += [3] * num_output
@@ -197,7 +197,7 @@ def test_guesses_leave_room_for_the_token_after_them(
 
 
 def open_drafts(*, after_prompts: bool = False, scheduler: Scheduler | None = None) -> Drafts:
-    """Of a runner that guesses itself."""
+    """Drafts for a runner that proposes them itself."""
     config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
     speculation = Speculation(config, FixedGovernor(3), after_prompts)
     return Drafts(speculation, (scheduler or Scheduler(CONFIG))._cache, 16)
@@ -249,7 +249,7 @@ def test_without_speculation_nothing_is_granted_or_guessed() -> None:
 
 
 class RecordingGovernor(Governor):
-    """Keeps what it is told."""
+    """A governor that records its calls."""
 
     def __init__(self) -> None:
         super().__init__(3)
@@ -268,7 +268,7 @@ class RecordingGovernor(Governor):
 
 
 def test_the_governor_learns_what_steps_and_guesses_were() -> None:
-    """Of a step, also the tokens that the runner may have guessed; who draws in it, and who does not."""
+    """The governor gets each step's tokens, open drafts included, and which sequences sample in it."""
     governor = RecordingGovernor()
     config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
     drafts = Drafts(Speculation(config, governor), Scheduler(CONFIG)._cache, 16)

@@ -110,7 +110,7 @@ def test_many_tokens_at_once_are_taken_as_one_by_one(
 
 
 def test_a_structured_sequence_is_told_of_as_it_ends() -> None:
-    """By the scheduler: tokens, reason and failure of each step."""
+    """The scheduler's events carry tokens, finish reason and failure of each step."""
     config = SchedulerConfig(
         max_num_seqs=1, max_num_batched_tokens=8, max_model_len=16, block_size=4, num_blocks=4
     )

@@ -1,4 +1,4 @@
-"""What an event says of its sequence."""
+"""Fields of token events."""
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.sampling import SamplingParams

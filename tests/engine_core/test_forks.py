@@ -1,4 +1,4 @@
-"""What a sequence shares with another of the same prompt."""
+"""Forked sequences share the blocks of their common prompt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How many guesses are worth a step's time: the exact choice, and what it is made of."""
+"""Number of drafts that the governor chooses, and the estimates that it is based on."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from penstock_engine.core.trend import DECAY
 def governor_of(
     chance: float, fixed_s: float, per_token_s: float, max_drafts: int = 8, num_judged: int = 400
 ) -> Governor:
-    """One that knows what steps take, and has seen drafts right with this chance."""
+    """A governor that knows the time of steps and an acceptance rate of `chance`."""
     governor = Governor(max_drafts)
     for num_tokens in (1, 50):
         governor.timed(num_tokens, fixed_s + per_token_s * num_tokens)
@@ -88,7 +88,7 @@ def test_what_few_drafts_say_is_not_believed(num_judged: int, expected: int) -> 
 def test_drafts_after_the_first_wrong_one_say_nothing(
     num_drafts: int, num_right: int, chance: float
 ) -> None:
-    """Of four drafts, one right: two were judged."""
+    """With one of four drafts right, two count: the right one and the first wrong one."""
     governor = Governor(8)
     for num_tokens in (1, 50):
         governor.timed(num_tokens, 0.01 + 0.001 * num_tokens)
@@ -100,7 +100,7 @@ def test_drafts_after_the_first_wrong_one_say_nothing(
 
 
 def test_one_step_in_fifty_is_a_probe() -> None:
-    """With all drafts where the choice is none."""
+    """A probe uses all drafts where the governor would choose none."""
     governor = governor_of(0.0, 0.01, 0.001)
     chosen = [governor.num_drafts(1) for _ in range(2 * PROBE_STEPS)]
     assert [n for n, drafts in enumerate(chosen, 1) if drafts] == [PROBE_STEPS, 2 * PROBE_STEPS]
@@ -175,7 +175,7 @@ def test_settings_beyond_them_are_refused(wrong: dict[str, object], message: str
     [("ngram", NgramDrafter), ("suffix", SuffixDrafter), ("eagle", None), ("draft_model", None)],
 )
 def test_each_method_has_its_drafter(method: Method, kind: type | None) -> None:
-    """None where the runner guesses."""
+    """Methods whose drafts the runner makes have no drafter."""
     model = "m" if kind is None else None
     config = SpeculationConfig(method=method, num_speculative_tokens=3, model=model)
     drafter = Speculation(config).drafter("salt")

@@ -61,7 +61,7 @@ def test_steps_are_closed_in_their_order() -> None:
 
 
 def test_what_a_step_computes_is_known_of_those_that_have_not_ended() -> None:
-    """One that ended is not; nor one that has taken its name since."""
+    """Neither an ended sequence nor a later one with its name is included."""
     a, b, other_b = sequence("a", [0]), sequence("b", [1]), sequence("b", [2])
     alive = {"a": a, "b": b}
     steps = OpenSteps(alive)

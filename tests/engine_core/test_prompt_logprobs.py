@@ -9,8 +9,8 @@ from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled, ScheduledSequence, TokenLogprobs
 
 
-def told(s: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
-    """As a runner tells of the tokens at start + 1 to end, as far as they are the prompt's."""
+def logprobs_of(s: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
+    """Log-probabilities as a runner gives them: of prompt tokens from start + 1 to end."""
     positions = range(s.start + 1, min(s.end + 1, s.num_prompt_tokens))
     return tuple(TokenLogprobs(s.history[p], -1.0, 1, ()) for p in positions)
 
@@ -18,10 +18,10 @@ def told(s: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
 @pytest.mark.parametrize("budget", [1, 2, 3, 8])
 @pytest.mark.parametrize("num_prompt_tokens", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize("num_urgent_tokens", [0, 8, 14])
-def test_each_token_but_the_first_is_told_of_once(
+def test_each_token_but_the_first_gets_logprobs_once(
     budget: int, num_prompt_tokens: int, num_urgent_tokens: int
 ) -> None:
-    """Also when a more urgent sequence takes the blocks in the middle of the prompt."""
+    """Holds even if a more urgent sequence takes the blocks in the middle of the prompt."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=2, max_num_batched_tokens=budget, max_model_len=16, block_size=1,
@@ -43,7 +43,9 @@ def test_each_token_but_the_first_is_told_of_once(
         wanting = {s.request_id for s in step.sequences if s.wants_prompt_logprobs}
         assert wanting == ({"a"} & ids if len(one.prompt_logprobs) < len(prompt) - 1 else set())
         results = {
-            s.request_id: Sampled((5,), prompt_logprobs=told(s) if s.wants_prompt_logprobs else ())
+            s.request_id: Sampled(
+                (5,), prompt_logprobs=logprobs_of(s) if s.wants_prompt_logprobs else ()
+            )
             for s in step.sequences
         }
         events += [e for e in scheduler.complete(step, results, 0.0) if e.request_id == "a"]
@@ -55,10 +57,10 @@ def test_each_token_but_the_first_is_told_of_once(
 
 @pytest.mark.parametrize("num_prompt_tokens", [1, 2, 3, 4, 5, 8, 9])
 @pytest.mark.parametrize("wants", [False, True])
-def test_a_prompt_that_is_told_of_is_not_read_from_the_cache(
+def test_a_prompt_with_logprobs_is_not_read_from_the_cache(
     num_prompt_tokens: int, wants: bool
 ) -> None:
-    """What is read has no logits. Of a prompt without logprobs all full blocks are, but the last token."""
+    """Cached tokens have no logits; a prompt without logprobs is read up to its last full block."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=1, max_num_batched_tokens=16, max_model_len=16, block_size=2, num_blocks=16
@@ -72,6 +74,6 @@ def test_a_prompt_that_is_told_of_is_not_read_from_the_cache(
         assert step is not None
         (s,) = step.sequences
         starts.append(s.start)
-        scheduler.complete(step, {name: Sampled((5,), prompt_logprobs=told(s))}, 0.0)
+        scheduler.complete(step, {name: Sampled((5,), prompt_logprobs=logprobs_of(s))}, 0.0)
     is_told = wants and num_prompt_tokens > 1
     assert starts == [0, 0 if is_told else (num_prompt_tokens - 1) // 2 * 2]

@@ -1,4 +1,4 @@
-"""Who is admitted next, and who is deferred."""
+"""Which sequence is admitted next, and which are deferred."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_an_adapter_without_a_place_is_passed(
     ("now", "expected"), [(PATIENCE_S, "x"), (PATIENCE_S + 0.01, "none"), (99.0, "none")]
 )
 def test_patience_ends_the_passing_of_others_with_adapters(now: float, expected: str) -> None:
-    """One without an adapter does not keep a running adapter from its end."""
+    """After the patience, only sequences without an adapter overtake one that waits for its adapter."""
     waiting = [sequence("y", adapter="y"), sequence("x", adapter="x"), sequence("none")]
     assert next_of(queue_of(*waiting), {"x"}, now) == expected
 

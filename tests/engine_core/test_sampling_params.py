@@ -1,4 +1,4 @@
-"""What the wishes of a request mean."""
+"""Derived properties of sampling parameters."""
 
 import pytest
 

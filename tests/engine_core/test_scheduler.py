@@ -300,7 +300,7 @@ def test_the_queue_is_bounded() -> None:
 
 
 def test_a_free_slot_is_room_in_the_queue() -> None:
-    """As many as run and wait at once can arrive at once: the choices of one request do."""
+    """All choices of a request are accepted if they fit into slots and queue together."""
     scheduler = make_scheduler(max_num_seqs=3, max_num_queued_seqs=1)
     refused = [scheduler.add(make_sequence(name, 1)) is not None for name in "abcde"]
     assert refused == [False, False, False, False, True]

@@ -1,4 +1,4 @@
-"""What a scheduler can be configured to use."""
+"""Validation and derived limits of the scheduler's configuration."""
 
 import pytest
 

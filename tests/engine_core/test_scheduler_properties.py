@@ -76,10 +76,9 @@ def test_neither_streams_nor_a_prefill_starve(
     policy: Literal["fcfs", "priority"], long_priority: int, num_prompt_tokens: int,
     max_num_seqs: int, spare_tokens: int, arrivals: list[tuple[int, int, int]],
 ) -> None:  # fmt: skip
-    """With a budget of at least a token for each sequence that may run, and blocks for all.
+    """Each stream gets a token in each step, and an admitted prompt the rest of the budget.
 
-    A prompt that has been admitted gets what streams leave, whoever arrives; each stream gets its
-    token in each step.
+    Holds for any arrivals if the budget has a token for each sequence and there are blocks for all.
     """
     budget = max_num_seqs + spare_tokens
     scheduler = Scheduler(

@@ -1,4 +1,4 @@
-"""What a sequence says of itself."""
+"""Derived properties of a sequence."""
 
 import pytest
 

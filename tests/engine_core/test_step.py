@@ -1,4 +1,4 @@
-"""What a step says of itself."""
+"""Derived properties of steps and scheduled sequences."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def part(
     start: int, token_ids: tuple[int, ...], *, num_drafts: int = 0, num_open_drafts: int = 0,
     is_sampled: bool = True,
 ) -> ScheduledSequence:  # fmt: skip
-    """Of a sequence with four prompt tokens."""
+    """A chunk of a sequence with four prompt tokens."""
     return ScheduledSequence(
         "a", start, token_ids, (0, 1), is_sampled, SamplingParams(max_tokens=9), HISTORY, 4,
         num_drafts=num_drafts, num_open_drafts=num_open_drafts,

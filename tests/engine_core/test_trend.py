@@ -1,4 +1,4 @@
-"""The line through what was observed of late, against numpy's weighted least squares."""
+"""`Trend` against numpy's weighted least squares."""
 
 import numpy as np
 import pytest

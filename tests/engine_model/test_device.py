@@ -130,7 +130,7 @@ def test_drawing_grows_with_vocabulary_and_drafts() -> None:
 
 
 def measured_bytes(code: str) -> int:
-    """What a process of its own prints: memory that tests before have left free would be used."""
+    """Bytes printed by `code` in a new process, as this one could reuse memory of earlier tests."""
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True
     )
@@ -146,7 +146,7 @@ print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
 
 
 def test_drawing_takes_no_more_than_is_counted() -> None:
-    """With all settings of a request, 20 log-probabilities and 4 drafts."""
+    """The estimate holds with all sampling parameters, 20 log-probabilities and 4 drafts."""
     counted = drawing_bytes(
         max_num_seqs=12, rows_per_sequence=5, vocab_size=152_000, item_bytes=4, device="cpu"
     )

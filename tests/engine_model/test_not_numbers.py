@@ -19,13 +19,13 @@ def test_a_request_without_numbers_changes_no_other_answer(name: str, tmp_path: 
 
 @pytest.mark.parametrize("num_host_blocks", [0, 8])
 def test_nobody_finds_the_blocks_of_a_request_without_numbers(num_host_blocks: int) -> None:
-    """Also those that another request has published, and those in the host."""
+    """Blocks that another request published and blocks in the host are removed as well."""
     sizes = {"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 40, "max_model_len": 40}
     config = SchedulerConfig(num_blocks=10, num_host_blocks=num_host_blocks, **sizes)
     scheduler = Scheduler(config)
 
     def answer(name: str, prompt: list[int], sampled: Sampled) -> int:
-        """Of a request of one token: how many of its prompt's tokens were cached."""
+        """Run a request of one token. Returns how many of its prompt's tokens were cached."""
         sequence = Sequence(name, prompt, SamplingParams(max_tokens=1), frozenset(), 0.0)
         assert scheduler.add(sequence) is None
         while (step := scheduler.schedule(0.0)) is not None:

@@ -184,7 +184,7 @@ def test_an_adapter_larger_than_a_message_is_added(
     make_adapter: Callable[[Mapping[str, tuple[int, int]]], Adapter],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One of rank 256 for an 8B model is larger than the 1 GiB that a message may have."""
+    """Adapters may exceed a message's bound: one of rank 256 for an 8B model exceeds 1 GiB."""
     with closing(load(family_dir("qwen3"), Layout(2))) as runner:
         adapter = make_adapter(runner.adapters.targets)
         limit_bytes = adapter.num_bytes // 4

@@ -33,7 +33,7 @@ def scheme_of(name: str, **changes: Any) -> Scheme:
 
 
 def read(scheme: Scheme, model_dir: Path) -> QuantizedMatrix:
-    """As an engine does: the headers are checked first."""
+    """Read a matrix as an engine does, after checking the headers."""
     [file] = checkpoint_files(model_dir)
     scheme.stored(read_headers(file))
     with Checkpoint(model_dir) as checkpoint:

@@ -1,4 +1,4 @@
-"""What requests change in logits, against the same written token by token."""
+"""Logit adjustments against a reference that is written token by token."""
 
 from collections.abc import Callable
 
@@ -110,7 +110,7 @@ def test_wishes_change_the_tokens_they_name(
 
 
 def test_min_tokens_counts_drafts_before_a_row(about: About) -> None:
-    """With one token of output and two drafts, the third row has three before it."""
+    """With one output token and two drafts, the third row has three tokens before it."""
     sequence = about(
         output=[1], drafts=[1, 1], min_tokens=3, ending_token_ids=frozenset({4}), bad_words=((0,),)
     )
@@ -120,7 +120,7 @@ def test_min_tokens_counts_drafts_before_a_row(about: About) -> None:
 
 
 def test_rows_of_others_are_left_alone(about: About) -> None:
-    """One with each kind of wish before and behind one without any."""
+    """A row without adjustments between rows with every kind stays as it is."""
     wishing = [
         about(frequency_penalty=1.0, output=[2]), about(bad_words=((2,),)),
         about(allowed_token_ids=frozenset({0})), about(logit_bias={1: 1.0}),

@@ -58,7 +58,7 @@ def row(num_output: int = 0, **wishes: float) -> Row:
     ids=str,
 )
 def test_each_token_has_its_share(wishes: dict[str, float], shares: Sequence[float]) -> None:
-    """Also beside rows with other wishes."""
+    """Probabilities do not depend on the parameters of other rows."""
     own = [params(), params(**wishes), params(temperature=2.0), params(**wishes)]
     found = probabilities(torch.tensor([LOGITS] * 4), own)
     assert found[1].tolist() == pytest.approx(list(shares), abs=1e-6)
@@ -70,7 +70,7 @@ def test_each_token_has_its_share(wishes: dict[str, float], shares: Sequence[flo
 
 @pytest.mark.parametrize("num_output", range(12))
 def test_a_number_draws_the_token_whose_stretch_it_falls_into(num_output: int) -> None:
-    """That of seed and position, laid over the shares in the order of the vocabulary."""
+    """Inverse-transform sampling with the number of seed and position, in the vocabulary's order."""
     rows = [row(num_output, seed=seed) for seed in range(20)]
     expected = [
         int(np.searchsorted(np.cumsum([0.4, 0.3, 0.2, 0.1]), uniform(seed, 1 + num_output)))
@@ -80,7 +80,7 @@ def test_a_number_draws_the_token_whose_stretch_it_falls_into(num_output: int) -
 
 
 def test_a_token_without_weight_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even by the number 0, before all others or between them."""
+    """Neither a leading token of weight 0 nor one between others is drawn, even by the number 0."""
     logits = torch.tensor([[-torch.inf, 1.0, -torch.inf, 1.0]])
     for number, token in ((0.0, 1), (0.25, 1), (0.5, 3), (0.99, 3)):
         monkeypatch.setattr(drawing, "uniform", lambda seed, position, number=number: number)

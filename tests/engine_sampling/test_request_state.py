@@ -1,4 +1,4 @@
-"""What is kept of a request between steps: right at each of them, and not worked out again."""
+"""Sampling state between steps: correct in each step, and not computed again."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_pena
 
 
 def test_a_step_reads_only_the_new_tokens_of_a_history(about: About) -> None:
-    """Of 5,000 tokens, with penalties and bad words; and allowed tokens once in all steps."""
+    """With 5,000 tokens, penalties and bad words; allowed tokens are read only once."""
     Iterated.num_times = 0
     states, first = RequestStates(), about(
         temperature=0.0, allowed_token_ids=Iterated(range(0, VOCAB_SIZE, 2)),
@@ -101,7 +101,7 @@ def test_counts_are_those_of_the_text(prompt: list[int], parts: list[list[int]])
 def test_a_state_counts_the_tokens_of_a_growing_text_and_of_drafts(
     prompt: list[int], parts: list[list[int]], drafts: list[int]
 ) -> None:
-    """Those beyond the vocabulary, here of 8 tokens, do not count; nor do drafts afterwards."""
+    """Tokens beyond the vocabulary of 8 are not counted, and drafts only in their own step."""
     history, output = list(prompt), Counter[int]()
     sequence = ScheduledSequence(
         "a", 0, (0,), (), True, SamplingParams(max_tokens=9), history, len(prompt)
@@ -119,7 +119,7 @@ def test_a_state_counts_the_tokens_of_a_growing_text_and_of_drafts(
 
 
 def test_a_prompt_may_be_counted_in_parts() -> None:
-    """As one is that is longer than what was there when it was first asked for."""
+    """The prompt may be longer than the history at the first call."""
     history = [1, 2]
     sequence = ScheduledSequence("a", 0, (0,), (), True, SamplingParams(max_tokens=9), history, 4)
     state = RequestState(sequence, 8, "cpu")

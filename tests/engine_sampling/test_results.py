@@ -1,4 +1,4 @@
-"""What a step tells each sequence: drafts that were right, the token after them, log-probabilities."""
+"""Results of a step: accepted drafts, the token after them, and log-probabilities."""
 
 from collections.abc import Callable, Sequence
 
@@ -56,7 +56,7 @@ def test_right_drafts_and_the_token_after_them_are_kept(
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[tuple[list[int], list[int], int | None]]:
-    """Of each sequence: its drafts, what its rows draw, and the log-probabilities it asks for."""
+    """For each sequence: its drafts, the tokens of its rows, and the log-probabilities requested."""
     token = st.integers(0, VOCAB_SIZE - 1)
     sequences = []
     for _ in range(draw(st.integers(1, 5))):
@@ -100,8 +100,8 @@ def test_a_batch_tells_each_what_it_would_be_told_alone(
             assert values == pytest.approx(best.values[:count].tolist(), abs=1e-5)
 
 
-def test_log_probabilities_do_not_see_what_is_done_to_the_logits(about: About) -> None:
-    """Those of the model, also in half precision and beside rows that ask for none."""
+def test_log_probabilities_are_of_unadjusted_logits(about: About) -> None:
+    """They are the model's, in half precision too and beside rows that request none."""
     for dtype in (torch.float32, torch.bfloat16):
         logits = one_hot([1, 2]).to(dtype)
         sequences = [

@@ -209,7 +209,7 @@ def test_logprobs_are_told_for_each_right_draft_and_only_where_asked(about: Abou
 def test_rows_drawn_some_at_a_time_draw_the_same(
     about: About, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a part ends between the drafts of a sequence, with grammars and logprobs."""
+    """Holds even if a part ends between the drafts of a sequence with a grammar and logprobs."""
     torch.manual_seed(0)
     sequences = [
         about(seed=1, drafts=[2, 3], logprobs=2),

@@ -53,17 +53,17 @@ def test_what_json_has_no_number_for_is_refused(number: float) -> None:
 
 
 def test_no_call_of_the_encoder_grows_with_the_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lets no other thread run until it returns."""
+    """The encoder holds the GIL, so each of its calls must be short."""
     sizes: list[int] = []
     encoder = json_text._utf8
 
-    class Measured(json.JSONEncoder):
+    class SizeRecordingEncoder(json.JSONEncoder):
         def encode(self, o: Any) -> str:
             text = encoder.encode(o)
             sizes.append(len(text))
             return text
 
-    monkeypatch.setattr(json_text, "_utf8", Measured())
+    monkeypatch.setattr(json_text, "_utf8", SizeRecordingEncoder())
     entry = to_text({"token": "x", "top_logprobs": [{"token": "y"}] * 20})
     encode({"content": [entry] * 10_000, "ids": [12345] * 100_000})
     assert len(sizes) > 90

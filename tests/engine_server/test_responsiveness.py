@@ -20,7 +20,7 @@ GIVE_UP_S = 30
 MESSAGES = [{"role": "user", "content": "x"}]
 
 
-def told(token_id: int) -> TokenLogprobs:
+def logprobs_of(token_id: int) -> TokenLogprobs:
     return TokenLogprobs(token_id, -0.5, 1, ((token_id, -0.5), (6, -1.0)))
 
 
@@ -31,12 +31,12 @@ class TellingRunner:
         results = {}
         for s in step.sequences:
             prompt = list(s.history[s.start + 1 : min(s.end + 1, s.num_prompt_tokens)])
-            logprobs = () if s.sampling.logprobs is None else (told(5),)
+            logprobs = () if s.sampling.logprobs is None else (logprobs_of(5),)
             asked = s.sampling.prompt_logprobs is not None
             results[s.request_id] = Sampled(
                 (5,) if s.is_sampled else (),
                 logprobs=logprobs if s.is_sampled else (),
-                prompt_logprobs=tuple(map(told, prompt)) if asked else (),
+                prompt_logprobs=tuple(map(logprobs_of, prompt)) if asked else (),
             )
         return results
 

@@ -1,4 +1,4 @@
-"""Where the seeds of requests that bring none come from."""
+"""Seeds of requests that have none."""
 
 from typing import Any
 

@@ -176,7 +176,7 @@ def sentencepiece_tokenizer(folder: Path) -> Tokenizer:
 
 
 def ids_of(text: str) -> list[int]:
-    """Of a text in PARTS, the longest first."""
+    """Token ids of a text made of PARTS, matching the longest first."""
     pattern = "|".join(map(re.escape, sorted(PARTS, key=len, reverse=True)))
     return [PARTS.index(part) for part in re.findall(pattern, text)]
 

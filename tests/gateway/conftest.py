@@ -169,7 +169,7 @@ class Front:
 
     @property
     def num_connections(self) -> int:
-        """Those that the gateway has open."""
+        """Number of client connections that the gateway has open."""
         return len(self.server.server_state.connections)
 
     def show(self, *services: Service) -> None:

@@ -1,4 +1,4 @@
-"""What an answer tells of itself: its tokens, whether it says anything, and its errors."""
+"""Counting an answer's tokens, text and errors from its bytes."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from penstock.gateway.answer_count import AnswerCount, error_status
         (b'data: {"error": {"code": "busy"}}\n\n', 500),
         (b'event: error\ndata: {"type": "error", "error": {}}\n\n', 500),
         (b'event: response.failed\ndata: {"code": 503}\n\n', 503),
-        # Only what is behind the error is its code.
+        # Only a code after the error counts.
         (b'data: {"code": 404}\n\ndata: {"error": {"code": 507}}\n\n', 507),
         (b'data: {"text": "data: {\\"error\\": 1}"}\n\n', None),
         (b"", None),

@@ -1,4 +1,4 @@
-"""What a gateway answers itself, and who is asked by its address."""
+"""Requests that the gateway answers itself, and which may use the feed."""
 
 import json
 

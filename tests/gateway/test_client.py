@@ -1,4 +1,4 @@
-"""What is read of a client's request and what is said to it, without sockets between."""
+"""Reading a client's request and replying to it, without sockets."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ def test_a_body_that_cannot_be_read(header, message):
 
 
 def receiving(*messages):
-    """What the server tells of a client that sends these, and then nothing."""
+    """ASGI `receive` of a client that sends these messages and then nothing."""
     left = list(messages)
 
     async def receive():

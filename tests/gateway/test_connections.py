@@ -1,4 +1,4 @@
-"""What one connection may do: framing, pipelining, and clients that are slow on purpose."""
+"""Limits of a connection: framing, pipelining, and clients that are slow on purpose."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""One request through the gateway: what bounds it and what it is told, at the edges."""
+"""Proxying one request: time limits, retries and error answers at their boundaries."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ async def silent(request):
     await asyncio.Event().wait()
 
 
-def told(body):
+def error_of(body):
     error = json.loads(body)["error"]
     return error["message"], error["type"], error["code"]
 
@@ -27,7 +27,7 @@ async def test_a_gateway_that_knows_nothing_yet(start_gateway):
     front = await start_gateway(synced=False, wait_for_endpoint_s=0.05)
     async with front.post() as got:
         assert (got.status, got.headers["retry-after"]) == (503, "5")
-        message = told(await got.read())
+        message = error_of(await got.read())
     assert message == ("no engine is known yet", "overloaded_error", 503)
 
 
@@ -35,7 +35,7 @@ async def test_all_of_it_has_its_time_before_the_fleet_is_known_too(start_gatewa
     front = await start_gateway(synced=False, total_timeout_s=0.05)
     async with front.post() as got:
         assert (got.status, "retry-after" in got.headers) == (504, False)
-        message = told(await got.read())
+        message = error_of(await got.read())
     assert message == ("the engine did not answer in time", "upstream_error", 504)
 
 
@@ -59,7 +59,7 @@ async def test_when_no_engine_answered(start_engine, start_gateway, status, expe
     async with front.post() as got:
         assert got.status == expected
         assert got.headers.get("retry-after") == ("5" if expected == 503 else None)
-        assert told(await got.read())[0] == message
+        assert error_of(await got.read())[0] == message
     assert len(engine.requests) == 2
 
 
@@ -73,7 +73,7 @@ async def test_at_the_end_waiting_requests_are_told_to_come_again(
     front.gateway.stop()
     got = await posted
     assert (got.status, got.headers["retry-after"]) == (503, "5")
-    assert told(await got.read()) == ("the gateway is stopping", "overloaded_error", 503)
+    assert error_of(await got.read()) == ("the gateway is stopping", "overloaded_error", 503)
 
 
 async def test_an_error_of_one_engine_and_a_reset_of_another(start_engine, start_gateway):
@@ -98,7 +98,7 @@ async def test_an_error_of_one_engine_and_a_reset_of_another(start_engine, start
 
 
 async def test_first_bytes_that_do_not_come_eject_no_more_than_half(start_engine, start_gateway):
-    """Such engines accept connections: all of them may be slow for the same reason."""
+    """Engines that time out accept connections, so at most half of them are ejected."""
     engines = [await start_engine(silent) for _ in range(2)]
     front = await start_gateway(*engines, first_byte_timeout_s=0.02)
     loads = front.gateway.shared.loads

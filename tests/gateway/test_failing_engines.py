@@ -1,4 +1,4 @@
-"""One engine of five that fails at once: nobody sees it, and it gets traffic again when it is sound."""
+"""One engine of five that fails at once is hidden from clients, and used again when it recovers."""
 
 import pytest
 from failing_engines import FAULTS, measure

@@ -1,4 +1,4 @@
-"""What of HTTP/1.1 the gateway refuses before anything else sees it, and in which words."""
+"""HTTP/1.1 framing errors that the gateway refuses, with their messages."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ def chunk(num_bytes):
 
 
 def events(framing):
-    """Until there is no more, or the first that is refused."""
+    """All events up to the end, or up to the first error."""
     found = []
     while not found or found[-1] not in (h11.NEED_DATA, h11.PAUSED):
         found.append(framing.next_event())
@@ -36,7 +36,7 @@ def answer(framing):
 @pytest.mark.parametrize(
     ("sizes", "is_refused"),
     [
-        # As many chunks as are free, and one for each so many bytes, those of the last one included.
+        # FREE_CHUNKS, and one more for every MIN_CHUNK_BYTES received, the last chunk's included.
         ([1] * (FREE_CHUNKS + 3), False),
         ([1] * (FREE_CHUNKS + 4), True),
         ([1] * (FREE_CHUNKS + 3) + [MIN_CHUNK_BYTES], False),

@@ -1,4 +1,4 @@
-"""What ends a request from outside, and when, on a clock that only timers move."""
+"""Interruptions of a request and their times, on a clock that only timers move."""
 
 import asyncio
 

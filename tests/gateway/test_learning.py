@@ -1,4 +1,4 @@
-"""What the gateway learns comes from good answers alone, and one of them moves it little.
+"""The gateway learns only from answers without error, and no single one has much weight.
 
 The gateway's clock stands still but for the prompts that engines compute.
 """
@@ -65,7 +65,7 @@ async def learned(start_engine, start_gateway, make_service):
 
 
 async def burst_at_engine(front, engine, behaviour, until):
-    """How many of 12 requests the engine has before it answers any."""
+    """Send 12 requests. Returns how many reach the engine before it answers any."""
     await front.idle()
     behaviour.gate.clear()
     asking = [asyncio.create_task(front.ask(prompt=PROMPT)) for _ in range(12)]

@@ -129,7 +129,7 @@ def test_engines_that_are_ejected_are_passed_over_if_there_are_others(run):
 
 
 def test_a_prompt_waits_until_it_is_in_time(run):
-    """With a tenth to spare, 900 tokens are: the second prompt goes when the first one is computed."""
+    """900 tokens are in time with a tenth to spare; the second prompt waits for the first one's end."""
 
     async def main(bench):
         first = await bench.seat(tokens=600.0)
@@ -284,7 +284,7 @@ def test_the_objective_is_followed(run):
 
 @pytest.mark.parametrize("is_seated", [False, True])
 def test_a_seat_of_somebody_who_leaves_is_given_back(run, is_seated):
-    """Also one that was given in the moment of leaving."""
+    """A slot that is granted while its request is cancelled is released too."""
 
     async def main(bench):
         first = await bench.seat(tokens=900.0, kv_tokens=7.0)
@@ -346,7 +346,7 @@ def test_each_side_with_weight_has_a_line_of_its_engines(lines):
         assert lines.get("default/other", R1) is None
         assert list(lines.get("default/third", R1)._endpoints) == [B.pod]
         assert first._admission.spec == AdmissionSpec("deadline", 1.5, 7, 5.0)
-        # They stay the same while their sides have weight, with engines or without.
+        # Queues are kept while their sides have weight, with or without engines.
         lines.follow(Snapshot((of({"r1": 90, "r2": 10}, A, objectives=Objectives(2.0, 0.1)),)))
         assert (lines.get(KEY, R1), lines.get(KEY, R2)) == (first, second)
         assert list(second._endpoints) == []

@@ -1,4 +1,4 @@
-"""What this gateway has under way at each engine, their health, and the budget of retries."""
+"""Load and health of engines, and the retry budget."""
 
 from dataclasses import replace
 
@@ -115,7 +115,7 @@ def test_a_count_by_key():
 
 
 def test_an_address_is_not_the_engine():
-    """It may be another pod's tomorrow."""
+    """Health belongs to a pod, as its address may later be another pod's."""
     loads = Loads()
     fail(loads, A, 100.0)
     assert loads.ejected([replace(ENGINES[1], address=ENGINES[0].address)], 100.5) == set()

@@ -202,7 +202,7 @@ async def test_a_request_that_waits(start_engine, start_gateway, make_service, u
 
 
 async def test_how_long_it_waited_and_took(start_engine, start_gateway, make_service, until):
-    """By the gateway's clock."""
+    """Waiting time and time to first byte are measured by the gateway's clock."""
     now_s = 1000.0
     front = await start_gateway(now=lambda: now_s)
     front.show(make_service())
@@ -241,7 +241,7 @@ def filled():
 
 
 def label_sets(metrics):
-    """How many samples there are of each service and revision (of all: None)."""
+    """Number of samples by service and revision; None: without a revision."""
     found = {}
     for name in samples_of(metrics.render().decode()):
         labels = dict(pair.split("=") for pair in name.partition(" ")[2].split(",") if pair)

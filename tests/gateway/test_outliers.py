@@ -65,8 +65,11 @@ async def test_a_request_that_breaks_engines_reaches_few_of_them(
 
 
 async def test_two_failing_engines_of_five_are_found_beside_each_other(start_engine, start_gateway):
-    """Idle as they are, each would be chosen to try the other's requests again, and a request that both
-    fail says nothing: so a retry goes to an engine without failures."""
+    """A retry goes to an engine without failures.
+
+    Otherwise the two, idle as they are, would retry each other's requests, and a request that both
+    fail is no evidence against either.
+    """
 
     async def slow(request):
         await asyncio.sleep(0.03)
@@ -216,7 +219,7 @@ async def test_a_stream_that_takes_all_its_time_is_not_the_engines_failure(
 
 @pytest.mark.parametrize("status", ["101 Switching Protocols", "600 Odd", "999 Denied"])
 async def test_a_status_that_ends_no_request_is_a_failure(start_engine, start_gateway, status):
-    """None of them could be passed on."""
+    """Statuses that cannot be passed on count as failures of the engine."""
 
     async def odd(request):
         await request.whole(b"{}", status)

@@ -17,7 +17,7 @@ def request(stream=False):
 
 
 async def test_what_is_kept_of_requests_sent_ahead_stays_bounded(start_engine, start_gateway):
-    """Also when some more are sent ahead of each answer, on a connection that lasts."""
+    """Holds on a long-lived connection too, with more requests sent ahead of each answer."""
     may_answer = asyncio.Semaphore(0)
 
     async def behave(request):

@@ -1,4 +1,4 @@
-"""What of a request body is text of its prompt."""
+"""Which parts of a request body count as text of its prompt."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where a request goes next, and for how long it waits for that, on a clock that only timers move."""
+"""Endpoint selection: the engine to try next and the waiting time, on a clock that only timers move."""
 
 import asyncio
 from dataclasses import replace
@@ -97,7 +97,7 @@ def test_engines_that_failed_are_tried_again_after_pauses_that_grow(bench):
         told = await refusal(search.next(is_retry=True))
         assert told == (503, "every ready engine was tried", 5)
         assert waits_s == pytest.approx([0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 0.25])
-        # What a reset took is not taken from its patience, what it waited is.
+        # Waiting counts against the wait limit; the time of an attempt that was reset does not.
         assert made.took_s == 10.0
         assert made.shared.waiting == 0
 
@@ -378,7 +378,7 @@ def test_a_seat_in_the_line_of_a_service_with_objectives(bench):
         assert told == (503, "no engine had room in time", 1)
         assert made.took_s == 10.0
         seat.left()
-        # Once it has failed somewhere it stands in no line any more.
+        # After a failed attempt it does not enter the admission queue again.
         made.show(service(A, B, objectives=Objectives(1.0, 0.1)))
         search.failed(A.pod, Failure.RESET, 0.0)
         found = await search.next(is_retry=True)

@@ -369,7 +369,7 @@ async def test_several_copies_are_under_way_at_once(shadowed, until):
 
 @pytest.mark.parametrize(("more", "outcome"), [(0, "ok"), (1, "dropped")])
 async def test_a_copy_for_which_there_is_no_memory_is_dropped(shadowed, until, more, outcome):
-    """Others have taken it while the original was answered."""
+    """Other requests may take the memory while the original is answered."""
     front, main, other = await shadowed(max_held_body_bytes=5000)
     bodies = front.gateway.shared.bodies
 

@@ -11,7 +11,7 @@ from penstock.gateway.http_protocol import LINGER_S, MIN_READ_BYTES
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
 BODY = b'{"model": "chat"}'
 REQUEST = HEAD + b"content-length: %d\r\n\r\n%s" % (len(BODY), BODY)
-# So long that nothing ends unless it is looked at by the clock of a test.
+# Longer than any test, so that only a check with the test's own clock ends a connection.
 LONG = {"head_timeout_s": 1000.0, "client_stall_timeout_s": 1000.0}
 
 

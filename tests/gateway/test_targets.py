@@ -258,8 +258,7 @@ def test_a_snapshot_has_revisions_with_pods_with_weight_and_with_copies(make_ser
 
 
 def test_names_of_a_snapshot(make_service):
-    """Of two that claim one name in one namespace the first has it; another namespace makes it
-    ambiguous."""
+    """The first claim of a name in a namespace wins; a claim in another namespace makes it ambiguous."""
     a = make_service(name="a", served_name="m")
     b = make_service(name="b", served_name="m")
     c = make_service(name="c", served_name="m", namespace="other")

@@ -1,4 +1,4 @@
-"""What one request leaves in the account of its service, by a clock that is turned by hand."""
+"""Statistics that one request adds to its service, with a manual clock."""
 
 import math
 
@@ -134,7 +134,7 @@ def test_the_objectives_of_a_stream(account, clock, make, ttft_s, tpot_s, late, 
     [(11, 0.5, 0.1, 0), (11, 0.5, 0.09, 1), (11, 0.49, 0.1, 1), (0, 1.5, 1.0, 0), (1, 1.4, 9.0, 1)],
 )
 def test_the_objectives_of_a_whole_answer(account, clock, make, tokens, ttft_s, tpot_s, late):
-    """They allow so much together, and its first byte is its last."""
+    """A complete answer may take TTFT and TPOT together, as its first byte is its last."""
     account.objectives = Objectives(ttft_s, tpot_s)
     ticket = make(stream=False)
     whole(ticket, clock, USAGE % tokens)
@@ -163,7 +163,7 @@ def test_an_engine_answers_for_its_own_time_alone(account, clock, make):
     [((), True), ((0.05,) * 9, True), ((0.1, 0.1), True), ((0.1, 0.11), False), ((2.0,), False)],
 )
 def test_a_client_that_is_waited_for_hides_the_pace(account, clock, make, blocked_s, is_timed):
-    """It may be waited for during a tenth of the stream, which takes 2 s."""
+    """Up to a tenth of the stream's 2 s may be spent waiting for the client."""
     account.objectives = Objectives(9.0, 0.5)
     ticket = make()
     stream(ticket, clock)
@@ -261,7 +261,7 @@ def test_a_tenant_is_told_apart(account, clock, make):
 
 
 def test_who_waits_and_who_is_served(account, clock, make):
-    """None of it stays when a request ends."""
+    """Waiting and running requests are counted, and no longer once they end."""
     first = make()
     clock.now_s += 1.0
     second = make()
@@ -280,7 +280,7 @@ def test_who_waits_and_who_is_served(account, clock, make):
 
 
 def test_requests_ahead_and_beside(account, make):
-    """Those at the engine now: neither a failed attempt nor an ended one."""
+    """Counts requests that are at the engine now, without failed attempts and ended ones."""
     for _ in range(2):
         with make().sent(POD, None):
             pass

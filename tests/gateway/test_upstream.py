@@ -116,7 +116,7 @@ async def test_many_requests_are_at_an_engine_at_once(start_engine, start_gatewa
                          ("text/event-stream", "201 Created")],
 )  # fmt: skip
 async def test_what_is_a_stream_of_events(start_engine, start_gateway, kind, status):
-    """Only what comes with 200 and that type; the rest is held back until it is whole."""
+    """Only a 200 with that content type is a stream; other answers are buffered."""
 
     async def behave(request):
         await request.head(kind, status)

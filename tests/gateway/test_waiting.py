@@ -210,7 +210,7 @@ async def test_each_service_has_its_own_waiting_limit(
 async def test_each_service_has_its_own_retry_budget(
     until, start_engine, start_gateway, make_service
 ):
-    """One is at a retry for as long as the other's takes."""
+    """A retry of one service's request does not use up the other's budget."""
     hold = asyncio.Event()
 
     async def resets(request):

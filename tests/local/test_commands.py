@@ -161,7 +161,10 @@ def test_a_context_without_a_namespace_means_default(
 def test_every_command_takes_the_contexts_namespace(
     words: list[str], api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A recording is asked for by the operator's pod: of it the Lease is read first."""
+    """All commands default to the context's namespace.
+
+    `recording` is replaced, as it would first read the Lease in the operator's namespace.
+    """
     monkeypatch.chdir(tmp_path)
     asked: list[str] = []
     monkeypatch.setattr(

@@ -80,7 +80,7 @@ def test_a_variable_that_is_not_set_is_no_name(root: Path, tmp_path: Path) -> No
 def test_what_up_has_not_made_is_left_alone(
     command: str, kind: str, root: Path, tmp_path: Path
 ) -> None:
-    """Of a name that a cluster might have."""
+    """A folder with a valid cluster name that `up` did not make is not touched."""
     taken = root / "mine"
     cluster = record.create("other", 99, {})
     if kind == "folder":

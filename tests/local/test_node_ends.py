@@ -76,7 +76,7 @@ time.sleep(900)
 async def test_a_shorter_grace_period_replaces_a_longer_one(
     again: list[str], grace_s: int, kube: Kube, namespace: str, kubectl: Kubectl
 ) -> None:
-    """Of a pod that has been told to end already, whose hook and process take their time."""
+    """Holds for a terminating pod whose hook and process are slow."""
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "500"]}}}} if grace_s else {}
     command = ["python", "-c", STUBBORN]
     body = pod("stubborn", command, main=hook, terminationGracePeriodSeconds=600)
@@ -98,7 +98,7 @@ async def test_a_shorter_grace_period_replaces_a_longer_one(
 
 
 async def test_what_a_container_started_ends_with_it(kube: Kube, namespace: str) -> None:
-    """Also in a session of its own, and with a parent that has ended before."""
+    """Children in sessions of their own and orphaned ones are killed too."""
     child = "setsid sh -c 'setsid sleep 900 & sleep 900 &' & sleep 0.5; exit 3"
     body = pod("parent", ["sh", "-c", child], restartPolicy="Never")
     uid = (await kube.create(PODS, namespace, body))["metadata"]["uid"]
@@ -124,7 +124,7 @@ async def test_a_pod_cannot_hide_from_its_cluster(
 async def test_a_followed_log_is_whole_and_ends_with_the_run(
     policy: str, kube: Kube, namespace: str, kubectl: Kubectl
 ) -> None:
-    """Of a container that is restarted too: its next run has a log of its own."""
+    """Holds for a restarted container as well, whose next run has its own log."""
     code = "i=0; while [ $i -lt 40 ]; do echo line $i; sleep 0.05; i=$((i+1)); done"
     await kube.create(PODS, namespace, pod("talks", ["sh", "-c", code], restartPolicy=policy))
     await reached(kube, namespace, "talks", phase("Running"))
@@ -145,7 +145,7 @@ async def test_options_of_logs_that_are_not_offered_are_refused(
 
 @pytest.mark.parametrize("policy", ["Never", "Always"])
 async def test_a_pod_that_cannot_run_here_says_so(policy: str, kube: Kube, namespace: str) -> None:
-    """One that is always restarted waits: its controller would replace a failed one at once."""
+    """With restartPolicy Always the pod waits, as its controller would replace a failed one at once."""
     probe = {"readinessProbe": {"grpc": {"port": 80}}}
     body = pod("asks", ["sleep", "900"], main=probe, restartPolicy=policy)
     uid = (await kube.create(PODS, namespace, body))["metadata"]["uid"]

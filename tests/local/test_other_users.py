@@ -1,4 +1,4 @@
-"""What another user of the machine can reach of a cluster: ports, files and processes."""
+"""Another user of the machine cannot use a cluster's ports, files and processes."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from penstock.local.binaries import ensure_binaries
 from penstock.local.cluster import Cluster
 
 NOBODY = 65534
-# Of the system: the interpreter that runs the tests may lie in a folder of their user alone.
+# The system's Python: that of the tests may be in a folder that only their user can read.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")
 
 pytestmark = [
@@ -104,7 +104,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 
 
 async def test_nothing_is_open_to_another_user(own: Cluster, tmp_path: Path) -> None:
-    """Not to one with a certificate of an authority of its own either."""
+    """Not even a certificate of the user's own authority gives access."""
     await _run_a_pod(own)
     running = processes.find(own.cluster_id)
     assert len(running) >= len(clusters.COMPONENTS) + 1
@@ -167,7 +167,7 @@ def _as_nobody(own: Cluster, files: list[str], pids: list[int]) -> list[str]:
 
 
 async def _run_a_pod(own: Cluster) -> None:
-    """With a secret in a volume and a line in its log."""
+    """Run a pod with a secret in a volume and a line in its log."""
     body: dict[str, Any] = {
         "metadata": {"name": "writer"},
         "spec": {

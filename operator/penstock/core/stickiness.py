@@ -33,7 +33,7 @@ def sticky_key(by: StickyBy, fields: Mapping[str, Any]) -> bytes | None:
 
 
 def _digest(text: bytes) -> bytes:
-    """A key of 16 bytes, as it is kept in memory until the request ends."""
+    """Hash of the text, 16 bytes: it is held in memory until the request ends."""
     return blake2b(text, digest_size=16).digest()
 
 

@@ -37,8 +37,10 @@ def merge(base: Any, patch: Any, field: str = "") -> Any:
 
 
 def is_keyed(value: Any, key: str) -> bool:
-    """Whether it is a list of objects that are told apart by this key. The schema of a pod template
-    leaves it open; what is no such list is for the API server to refuse."""
+    """Whether the value is a list of objects with this key, so that it can be merged by key.
+
+    The CRD schema does not check it; the API server refuses other lists.
+    """
     return isinstance(value, list) and all(
         isinstance(item, dict) and isinstance(item.get(key), str | int | None) for item in value
     )

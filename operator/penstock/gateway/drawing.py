@@ -132,7 +132,7 @@ def _rule(rule: Object) -> RouteRule:
 
 
 def _service(body: Object) -> Service:
-    """Without its engines."""
+    """A service of the snapshot, still without its engines."""
     metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
     namespace, name = metadata["namespace"], metadata["name"]
     return Service(

@@ -10,8 +10,10 @@ OTHER_FILES = 128
 
 
 def connections_within_limit(wanted: int) -> int:
-    """As many of the wanted connections of clients as there are open files for, each with one to an
-    engine. Raises the soft limit for all of them first, as far as the hard limit allows."""
+    """Bound client connections by the limit on open files; each needs a second one to an engine.
+
+    Raises the soft limit first, as far as the hard limit allows.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = OTHER_FILES + 2 * wanted
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -23,7 +23,7 @@ PIECES_FROM_BYTES = 64 << 10
 # How long an engine may take to end its answer after DONE; then the connection is closed.
 END_AFTER_DONE_S = 1.0
 
-# Others end no request (1xx), or are none of HTTP's and could not be passed on.
+# Statuses that an answer may have: 1xx is not final, and others are not valid HTTP.
 FINAL_STATUSES = range(200, 600)
 
 HOP_BY_HOP = frozenset(

@@ -79,7 +79,7 @@ def _by_hand(state: RolloutState, seen: Seen) -> Iterator[Happening]:
 def _of_the_spec(state: RolloutState, seen: Seen) -> Iterator[Happening]:
     rejected = state.rejected.revision if state.rejected else None
     known = rejected if state.phase == "Rejected" else state.revision
-    # One that serves is asked for, even where an attempt to go back to it failed meanwhile.
+    # The spec asks for the stable revision, although an earlier rollout to it was rejected.
     is_served = state.phase == "Rejected" and seen.wanted == state.stable
     if seen.wanted == known and not is_served:
         return
