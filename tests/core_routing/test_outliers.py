@@ -45,6 +45,12 @@ def test_what_each_step_leaves():
     assert third.after_failure(101.0) == Health(failures=4, ejections=2, retry_at_s=103.0)
 
 
+def test_that_an_answer_broke_off_is_kept():
+    health = Health().after_failure(100.0).after_failure(100.0, broke_off=True)
+    assert health == Health(failures=2, retry_at_s=100.0, has_broken_off=True)
+    assert health.after_failure(100.0).has_broken_off
+
+
 @pytest.mark.parametrize(
     ("failures", "excused"),
     [

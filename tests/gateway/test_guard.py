@@ -29,7 +29,10 @@ async def interrupted_after(use, receive=never, total_s=10.0):
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    return end.value.cause, end.value.phase, pytest.approx(loop.time() - began_s)
+    took_s = pytest.approx(loop.time() - began_s)
+    if end.value.cause is Cause.TIMEOUT:
+        assert end.value.is_total == (took_s == total_s)
+    return end.value.cause, end.value.phase, took_s
 
 
 def uses(*steps):
@@ -147,3 +150,4 @@ def test_an_error_in_a_block_that_was_interrupted_is_not_hidden(run_virtually):
 def test_how_it_reads():
     end = Interrupted(Cause.TIMEOUT, Phase.FIRST_BYTE)
     assert str(end) == "timeout while first_byte"
+    assert not end.is_total

@@ -63,6 +63,21 @@ def test_the_unreachable_do_not_count_for_the_share():
     assert loads.ejected(ENGINES, 100.6) == {A, B, C}
 
 
+def test_an_answer_that_begins_clears_what_came_before_it():
+    """But not where answers broke off: those had begun as well."""
+    loads = Loads()
+    for pod in (A, B):
+        fail(loads, pod, 100.0)
+    loads.failed(C, 100.0, broke_off=True)
+    fail(loads, C, 100.0, times=2)
+    for pod in (A, C, D):
+        loads.began(pod)
+    assert loads.suspects == {B, C}
+    assert loads.ejected(ENGINES, 100.5) == {B, C}
+    loads.answered(C)
+    assert loads.suspects == {B}
+
+
 def test_an_excuse_takes_one_failure_of_each_back():
     loads = Loads()
     for pod in (A, B):

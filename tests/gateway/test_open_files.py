@@ -1,9 +1,12 @@
 """Connections of clients fit into the open files that the process may have."""
 
+import resource
 import subprocess
 import sys
 
 import pytest
+
+from penstock.gateway.open_files import connections_within_limit
 
 PROGRAM = """
 import resource, sys
@@ -26,3 +29,30 @@ def test_connections_within_the_limit_of_open_files(soft, hard, expected):
     command = [sys.executable, "-c", PROGRAM, str(soft), str(hard)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
+
+
+INFINITE = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "expected", "limits"),
+    [
+        (INFINITE, INFINITE, 200, []),
+        (128, INFINITE, 200, [(528, INFINITE)]),
+        (528, 9999, 200, []),
+        (527, 9999, 200, [(528, 9999)]),
+        (528, 528, 200, []),
+        (100, 527, 199, [(527, 527)]),
+        (100, 132, 2, [(132, 132)]),
+        (100, 131, 1, [(131, 131)]),
+        (100, 129, 1, [(129, 129)]),
+        (100, 100, 1, [(100, 100)]),
+    ],
+)
+def test_the_limit_is_raised_as_far_as_it_has_to_be(monkeypatch, soft, hard, expected, limits):
+    """Limits that are infinite are not to be had on Linux."""
+    made = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, wanted: made.append(wanted))
+    assert connections_within_limit(200) == expected
+    assert made == limits

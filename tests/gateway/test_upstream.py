@@ -67,6 +67,18 @@ async def test_a_whole_answer_is_held_back_up_to_its_bound(start_engine, start_g
     assert ("transfer-encoding" in got.headers) == bool(more)
 
 
+@pytest.mark.parametrize(
+    ("status", "is_final"), [(101, False), (200, True), (599, True), (600, False)]
+)
+async def test_only_a_final_status_is_an_answer(start_engine, start_gateway, status, is_final):
+    async def behave(request):
+        await request.whole(b"{}", f"{status} Odd")
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine, max_attempts=1)
+    assert (await front.ask(stream=False))[0] == (status if is_final else 502)
+
+
 @pytest.mark.parametrize("status", ["302 Found", "204 No Content", "201 Created"])
 async def test_an_answer_below_400_is_passed_on_as_it_is(start_engine, start_gateway, status):
     async def behave(request):
