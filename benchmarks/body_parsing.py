@@ -1,4 +1,4 @@
-"""What parsing one request body costs the gateway's event loop, and what is kept of it.
+"""Time that parsing one request body takes on the gateway's event loop, and the memory it keeps.
 
     python benchmarks/body_parsing.py [--mib 4]
 

@@ -1,4 +1,4 @@
-"""Time and memory of drawing: what one request's settings cost a step, and what sizing counts.
+"""Time and memory of sampling by sampling parameters, compared with the estimate used in sizing.
 
     python benchmarks/drawing_cost.py [--vocab 152000] [--sequences 64] [--drafts 4] [--threads 2]
                                       [--rounds 3]

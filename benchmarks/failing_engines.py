@@ -1,4 +1,4 @@
-"""What clients see of one engine in five that fails at once, and of its recovery.
+"""Errors that clients see while one engine of five fails every request at once, and its recovery.
 
     python benchmarks/failing_engines.py [--requests 1000] [--clients 32] [--seed 1]
 
@@ -38,7 +38,7 @@ from penstock.gateway.upstream import Upstream
 
 SOUND_ENGINES = 4
 FAULTS = ("status 500", "reset", "status 503", "error event")
-# How long a sound engine takes, uniform.
+# Range of a healthy engine's response time, uniform.
 LEAST_S, MOST_S = 0.01, 0.03
 EVENTS = [b'data: {"choices":[{"delta":{"content":" a"}}]}\n\n'] * 5 + [b"data: [DONE]\n\n"]
 WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
@@ -81,8 +81,9 @@ class Engine:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one fault. errors, errors_after: that clients saw while the engine failed, and since.
-    recovered_s: until the engine was given a request again. recovered_share: of the requests then."""
+    """Results for one fault. errors, errors_after: seen by clients during the fault, and after it.
+    recovered_s: from the end of the fault to the engine's next request. recovered_share: its fraction of
+    the requests after that."""
 
     fault: str
     requests: int
@@ -152,7 +153,7 @@ async def _behind_gateway(
 
 
 async def _ask(url: str, requests: int, clients: int, draw: random.Random) -> int:
-    """How many of the requests saw an error."""
+    """Send the requests. Returns how many ended with an error."""
     left, errors = [draw.random() < 0.5 for _ in range(requests)], 0
 
     async def client(session: aiohttp.ClientSession) -> None:

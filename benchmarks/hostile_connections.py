@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 import psutil
 
 ANSWER_TIMEOUT_S = 30.0
-# Of the gateway in this campaign: slow clients are to meet them.
+# The gateway's time limits in this campaign, short enough for slow clients to exceed them.
 HEAD_TIMEOUT_S = BODY_TIMEOUT_S = 1.0
-# From one piece of a request to the next.
+# Pause between two pieces of a request.
 PAUSE_S = 0.01
 FORBIDDEN = ("x-penstock-", "authorization", "te", "trailer", "upgrade", "http2-settings")
 SMUGGLED_BODY = b'{"model": "chat", "user": "mallory"}'
@@ -42,8 +42,8 @@ CLOSED = 0
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """What one client sends on one connection. pieces: with pauses between. ids: of the requests in
-    them, in order. statuses: what the first answer may be. is_complete: whether all may be answered."""
+    """Bytes of one client on one connection. pieces: sent with pauses between. ids: of the requests in
+    them, in order. statuses: allowed for the first answer. is_complete: whether all may be answered."""
 
     kind: str
     pieces: tuple[bytes, ...]
@@ -144,7 +144,7 @@ def _trailer(draw: random.Random, request_id: str) -> Hostile:
 
 
 def _pipelined(draw: random.Random, request_id: str) -> Hostile:
-    """One that is large and not the first need not be answered, nor those behind it."""
+    """Pipelined requests; a large one after the first, and those behind it, may stay unanswered."""
     ids = tuple(f"{request_id}-{n}" for n in range(draw.randint(2, 6)))
     is_large = draw.random() < 0.2
     sizes = [10 if not is_large or n == 0 else draw.choice((10, 200_000)) for n in range(len(ids))]
@@ -237,7 +237,7 @@ def wrong_answers(hostile: Hostile, answers: list[tuple[int, str]]) -> Iterator[
 async def campaign(
     host: str, port: int, engine: RecordingEngine, *, seed: int, count: int, clients: int
 ) -> tuple[dict[str, Counter[int]], list[str]]:
-    """How often each status came, by kind, and what must not have happened."""
+    """Run the campaign. Returns the statuses by kind of client, and descriptions of all violations."""
     statuses: dict[str, Counter[int]] = {}
     wrong: list[str] = []
     gate = asyncio.Semaphore(clients)

@@ -1,4 +1,4 @@
-"""What an ASGI server makes of hostile connections, and its processor time for each request.
+"""An ASGI server's behaviour with hostile connections, and its CPU time per request.
 
     python benchmarks/http_servers.py "uvicorn http_servers:app --port {port} --http h11 --no-access-log"
     python benchmarks/http_servers.py "granian --interface asgi http_servers:app --port {port} --http 1"
@@ -28,7 +28,7 @@ TRAILER_BYTES = 100 << 20
 SECONDS, CLIENTS, EVENTS = 2.0, 16, 50
 EVENT = b'data: {"choices":[{"delta":{"content":" a"}}]}\n\n'
 
-# What the application got, in the process of the server: path, values of x-tenant, bytes, outcome.
+# Requests that the application received: path, values of x-tenant, body bytes, outcome.
 SEEN: list[dict[str, Any]] = []
 
 
@@ -141,7 +141,7 @@ def _head(path: str) -> bytes:
 
 
 async def cpu_ms(port: int, path: str, watched: psutil.Process) -> float:
-    """Of the server's processes, for each request."""
+    """CPU time of the server's processes per request, in milliseconds."""
 
     def spent_s() -> float:
         everyone = [watched, *watched.children(recursive=True)]

@@ -106,8 +106,8 @@ class Tests:
             sys.exit(f"{self._slug}: the tests fail without any fault:\n{output[-3000:]}")
 
     def notice(self, mutant: Mutant) -> str | None:
-        """What noticed it: the first test that failed, or that no end came. None: nothing did."""
-        # Those that ran the statement are a part of the group, and it was traced, which is slower.
+        """The first test that fails with the mutant, or a time-out. None: the mutant survives."""
+        # Time limits are multiples of the traced run of the whole group, which is slower than any run here.
         first, every = self._that_run(mutant), self._group.tests
         for tests, factor in ((first, 1), (every, 3)):
             if not tests:
@@ -152,7 +152,7 @@ def _bound_memory() -> None:
 
 
 def drawn(tree: Path, name: str, num: int, seed: int) -> list[Mutant]:
-    """As many mutants of a group, each of its possible mutations as likely as any other."""
+    """Draw mutants of a group, all possible mutations with equal probability."""
     paths = sorted(path for pattern in GROUPS[name].sources for path in tree.glob(pattern))
     every = [
         Mutant(name, str(path.relative_to(tree)), mutation)

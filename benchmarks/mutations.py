@@ -20,9 +20,9 @@ COMMUTATIVE = frozenset({"max", "min"})
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One fault. first_line, last_line: the statement that it is in, counted from 1.
+    """One mutation of a module. first_line, last_line: its statement, counted from 1.
 
-    source: the whole module with the fault, its other lines as they were.
+    source: the whole module with the mutation; its other lines are unchanged.
     """
 
     operator: str

@@ -71,7 +71,7 @@ class Variant:
 WINDOW = {"sliding_window": 9}
 VARIANTS = {
     "plain": Variant(),
-    # Without a prefix cache, whose hits would change the batches, and with them the rounding.
+    # No prefix cache: its hits would change the batches, and so the rounding.
     "float16 overflow": Variant(
         runner={"dtype": "float16"}, scheduler={"prefix_caching": False}, overflows=True
     ),
@@ -161,7 +161,7 @@ def make_requests(num_healthy: int, num_bad: int, variant: Variant, seed: int) -
 def answers(
     variant: Variant, model_dir: Path, draft_dir: Path, requests: Many[Request]
 ) -> dict[str, Answer]:
-    """Of the real loop, over a runner that is loaded for them."""
+    """Answers of the real engine loop with a newly loaded runner."""
     is_model = variant.drafts == "draft_model"
     options: dict[str, Any] = {"dtype": "float32", "num_blocks": 160} | variant.runner
     if is_model:

@@ -1,4 +1,4 @@
-"""The operator is upgraded under load, and only what is restarted afterwards gets other pods.
+"""Upgrades the operator under load; only services that are restarted afterwards may get new pods.
 
 .venv/bin/python benchmarks/operator_upgrade.py [--per-strategy 3]
 
@@ -39,7 +39,7 @@ from penstock.local.install import install
 
 ROOT = Path(__file__).parents[1]
 NEW_IMAGE = "penstock-next"
-# As if the next version gave engines more time before they are told to end.
+# The next version differs in the pod template: it gives engines a longer preStop sleep.
 NEXT_VERSION = (
     "from penstock.core.manifests import engine; engine.PRE_STOP_S = 5; "
     "from penstock.cli.main import main; main()"
@@ -91,7 +91,7 @@ class Campaign:
             await self._until(name, "Judging")
 
     async def engines(self) -> Engines:
-        """By the pod's uid: its service, its image, how often its container was started again."""
+        """Engine pods by uid: service, image, and restarts of the container."""
         found, _ = await self._kube.list(PODS, "default", labelSelector=f"{ROLE_LABEL}={SERVE}")
         return {
             pod["metadata"]["uid"]: (

@@ -80,7 +80,7 @@ async def follow(client: httpx.AsyncClient, body: dict[str, Any], times_s: list[
 async def worst_gap_s(
     client: httpx.AsyncClient, kind: str, num_tokens: int, num_streams: int
 ) -> float:
-    """Of one round: between two tokens of any stream, up to the first token behind the prompt."""
+    """Longest gap between two tokens of any stream in one round, up to the prompt's first token."""
     long = {"prompt": [7] * num_tokens, "max_tokens": 1}
     if kind == "priority":
         long["priority"] = -1

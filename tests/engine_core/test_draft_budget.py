@@ -87,10 +87,10 @@ def test_streams_have_their_tokens_before_anybody_has_guesses(
         (19, True, {"a": (1, 3), "b": (6, 3), "c": (4, 2)}),
     ],
 )
-def test_who_is_admitted_has_what_guesses_leave(
+def test_waiting_prompts_get_the_budget_that_drafts_leave(
     budget: int, after_prompts: bool, expected: dict[str, tuple[int, int]]
 ) -> None:
-    """One stream, and prompts of six and four tokens behind it."""
+    """Drafts of a stream reduce the budget for two waiting prompts, of six and four tokens."""
     scheduler = make_scheduler(budget, after_prompts=after_prompts)
     add(scheduler, "a", 1)
     scheduler.complete(advance_alone(scheduler), {"a": Sampled((1,))}, 0.0)
@@ -122,8 +122,8 @@ def test_known_guesses_are_part_of_a_step_and_judged() -> None:
 
 
 @pytest.mark.parametrize("num_right", [0, 1, 2, 3])
-def test_keys_and_values_are_kept_up_to_the_last_right_guess(num_right: int) -> None:
-    """Of three that the runner made: never those of the token drawn behind them."""
+def test_keys_and_values_are_kept_up_to_the_last_accepted_draft(num_right: int) -> None:
+    """Keys and values of accepted drafts, of three, are kept; those of the token after them are not."""
     scheduler = make_scheduler(12)
     one = add(scheduler, "a", 6)
     advance(scheduler)
@@ -140,10 +140,10 @@ def test_keys_and_values_are_kept_up_to_the_last_right_guess(num_right: int) -> 
 @pytest.mark.parametrize(
     ("num_blocks", "num_open"), [(5, (0, 0)), (6, (3, 0)), (7, (3, 0)), (8, (3, 3))]
 )
-def test_a_stream_without_blocks_for_guesses_goes_on_without(
+def test_a_stream_without_blocks_for_drafts_continues_without_them(
     num_blocks: int, num_open: tuple[int, int]
 ) -> None:
-    """Of two streams, one has three blocks of two and needs five, the other one and needs three."""
+    """With drafts one stream needs five blocks instead of three, the other three instead of one."""
     governor = FixedGovernor(3)
     governor.is_on = False
     scheduler = make_scheduler(12, num_blocks=num_blocks, governor=governor)

@@ -1,4 +1,4 @@
-"""What a scheduler tells in its events and statistics, value by value."""
+"""Exact values of a scheduler's events and statistics."""
 
 import pytest
 
@@ -147,7 +147,7 @@ def test_an_ending_token_is_told() -> None:
 
 
 def test_blocks_of_a_corrupt_sequence_are_not_read_again() -> None:
-    """Also those that others published; of a request that leaves nothing to draw, they are right."""
+    """Blocks of a NaN request, even those that others published, are removed; others' blocks stay."""
     for sampled, start in ((Sampled(is_corrupt=True), 0), (Sampled(), 8)):
         scheduler = make_scheduler()
         scheduler.add(sequence("a", [1] * 10, max_tokens=1))
@@ -179,7 +179,7 @@ def test_hits_are_counted_where_there_is_a_cache() -> None:
 
 
 def test_all_that_are_left_fail_together() -> None:
-    """Those that run and those that wait; who is unknown is passed over."""
+    """Running and waiting sequences fail; unknown ids are ignored."""
     scheduler = make_scheduler(max_num_seqs=1)
     for name in "ab":
         scheduler.add(sequence(name, [1] * 5))
@@ -207,7 +207,7 @@ def test_a_pace_that_is_given_is_learned_by_who_gave_it(is_given: bool) -> None:
 
 
 def test_a_fork_shares_what_its_parent_has_computed() -> None:
-    """Without a cache, too; not when it has tokens of its own, or wants all of the prompt."""
+    """Holds without a prefix cache, but not for a fork that wants prompt logprobs."""
     for wants, start in ((None, 9), (0, 0)):
         scheduler = make_scheduler(prefix_caching=False)
         scheduler.add(sequence("a", [1] * 10))
