@@ -114,7 +114,7 @@ def deadline_s(state: RolloutState, seen: Seen) -> float:
     """When the next pod has to be ready: pods that became ready move it."""
     pods = seen.observed.serving(state.revision)
     ready_s = [parse_timestamp(pod.ready_at) for pod in pods if pod.ready_at]
-    return max(state.since_s, *ready_s, 0.0) + seen.spec.progress_deadline_s
+    return max([state.since_s, *ready_s]) + seen.spec.progress_deadline_s
 
 
 def _waiting(state: RolloutState, seen: Seen) -> str:
@@ -223,7 +223,7 @@ def _are_ready(state: RolloutState, seen: Seen) -> bool:
         control = seen.observed.deployment(state.stable, CONTROL)
         is_control_ready = control is None or seen.observed.ready(state.stable, CONTROL) >= wanted
         return _has(seen, state.revision, wanted) and is_control_ready
-    if state.phase == "Starting" and state.strategy == "Recreate":
+    if state.strategy == "Recreate":
         return _has(seen, state.revision, min(1, seen.total))
     return _has(seen, state.revision, seen.total)
 

@@ -1,0 +1,362 @@
+"""What is to be there in each phase, pod by pod and percent by percent."""
+
+import pytest
+
+from penstock.core.canary.spec import CanarySpec, ShadowSpec
+from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.rollout.shares import Copies, Share, split
+from penstock.core.rollout.size import Count, pods_for, replaced
+from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.rollout.state import RolloutState
+from penstock.core.rollout.targets import percent, targets
+from penstock.core.routing import Side
+from penstock.core.service import CONTROL
+
+OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
+NAMES = {"old": Side(OLD), "new": Side(NEW), "control": Side(OLD, CONTROL), "other": Side(OTHER)}
+REFUSED = '{"ok": false, "reason": "ModelNotFound", "message": "no model"}'
+PASSED = '{"ok": true, "architecture": "Q", "weights_bytes": 1, "kv_capacity_tokens": 9}'
+
+
+def state(phase, strategy="Canary", weight=0, stable=OLD):
+    return RolloutState(strategy, phase, 0.0, "because", stable, NEW, 4, weight)
+
+
+def named(side):
+    return next(name for name, each in NAMES.items() if each == side)
+
+
+def look(starved=(), admitted=True, known=True, refused=(), ending=(), **ready_of):
+    """ready_of: by side, pods that are ready, or (replicas that are asked for, of those ready)."""
+    deployments, pods = [], []
+    for name, count in ready_of.items():
+        side, (replicas, ready) = NAMES[name], count if isinstance(count, tuple) else (count, count)
+        deployments.append(
+            ObservedDeployment(
+                f"d-{name}",
+                name,
+                side.revision,
+                replicas,
+                0,
+                name in ending,
+                {},
+                cohort=side.cohort,
+            )
+        )
+        for number in range(replicas):
+            trouble = ("Unschedulable", "no GPU") if name in starved else None
+            is_ready = number < ready
+            pods.append(
+                ObservedPod(
+                    f"{name}-{number}", "", side.revision, "serve", "", is_ready, False, "Running",
+                    None if is_ready else trouble, "", cohort=side.cohort,
+                )
+            )  # fmt: skip
+    if admitted:
+        said, phase = (REFUSED, "Failed") if admitted == "refused" else (PASSED, "Succeeded")
+        pods.append(ObservedPod("p", "", NEW, "preflight", "", False, False, phase, None, said))
+    return Observed(
+        tuple(deployments),
+        tuple(pods),
+        stable_spec=object() if known else None,
+        refusals={NAMES[name].revision: ("PodForbidden", "no") for name in refused},
+    )
+
+
+def aimed(of, observed, total=4, **rollout):
+    """Pods and weights by side."""
+    made = targets(RolloutSpec(**rollout), of, observed, total)
+    pods = {named(side): count for side, count in made.pods.items()}
+    return pods, {named(share.side): share.weight for share in made.shares}
+
+
+ALL_OLD = {"old": 100}
+
+
+@pytest.mark.parametrize("phase", ["Stable", "Rejected", "Draining", "Discarding"])
+@pytest.mark.parametrize(
+    ("observed", "pods", "weights"),
+    [
+        (look(old=4), {"old": 4}, ALL_OLD),
+        (look(old=4, control=1), {"old": 4}, ALL_OLD),
+        # Its control helps until stable has enough, unless there is no room for more of it.
+        (look(old=(4, 3), control=1), {"old": 4, "control": None}, {"old": 75, "control": 25}),
+        (look(old=(4, 3), control=(1, 0)), {"old": 4}, ALL_OLD),
+        (look(old=(4, 3), control=1, starved=["old"]), {"old": 4}, ALL_OLD),
+        (look(old=0), {"old": 4}, ALL_OLD),
+        (look(old=0, control=2), {"old": 4, "control": None}, {"control": 100}),
+    ],
+)
+def test_calm(phase, observed, pods, weights):
+    assert aimed(state(phase), observed) == (pods, weights)
+
+
+def test_nothing_is_there_while_it_stops_or_before_anything_was_stable():
+    assert aimed(state("Stopping", "Recreate"), look(old=4)) == ({}, {})
+    assert aimed(state("Stable", stable=None), look(old=4)) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("of", "observed", "pods", "weights"),
+    [
+        (state("Starting", "Recreate"), look(new=(4, 0)), {"new": 4}, {}),
+        (state("Starting", "Recreate"), look(new=(4, 1)), {"new": 4}, {"new": 100}),
+        (state("Starting", "BlueGreen"), look(old=4), {"old": 4, "new": 4}, ALL_OLD),
+        (state("Waiting", "BlueGreen"), look(old=4, new=4), {"old": 4, "new": 4}, ALL_OLD),
+        (state("Starting", "BlueGreen", stable=None), look(), {"new": 4}, {}),
+        (state("Starting"), look(old=4), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
+        (state("Starting"), look(old=4, new=3), {"old": 4, "new": 3, "control": 2}, ALL_OLD),
+        (state("Starting"), look(old=4, control=3), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
+        (state("Starting"), look(old=4, admitted=False), {"old": 4, "new": 2}, ALL_OLD),
+        (state("Starting"), look(old=4, new=(2, 0), admitted=False),
+         {"old": 4, "new": 2, "control": 2}, ALL_OLD),
+        (state("Starting"), look(old=4, known=False), {"old": 4, "new": 2}, ALL_OLD),
+        (state("Starting"), look(old=4, refused=["old"]), {"old": 4, "new": 2}, ALL_OLD),
+        (state("Starting"), look(old=4, refused=["new"]), {"old": 4, "new": 2, "control": 2}, ALL_OLD),
+    ],
+)  # fmt: skip
+def test_starting(of, observed, pods, weights):
+    canary = CanarySpec(min_weight=0.3)
+    assert aimed(of, observed, canary=canary) == (pods, weights)
+
+
+def test_a_canary_without_control_starts_alone():
+    assert aimed(state("Starting"), look(old=4), with_control=False)[0] == {"old": 4, "new": 1}
+
+
+@pytest.mark.parametrize(
+    ("observed", "sides"),
+    [
+        (look(old=4, new=1, control=1), ("new", "control")),
+        (look(old=4, new=1, control=(1, 0)), ("new",)),
+        (look(old=4, new=(1, 0), control=1), ("control",)),
+        (look(old=4, new=(1, 0)), None),
+    ],
+)
+def test_copies_go_to_whoever_is_ready(observed, sides):
+    spec = RolloutSpec(canary=CanarySpec(shadow=ShadowSpec(share=0.5)))
+    made = targets(spec, state("Shadowing"), observed, 4)
+    assert made.copies == (sides and Copies(tuple(NAMES[name] for name in sides), 0.5))
+    assert made.pods == {NAMES["old"]: 4, NAMES["new"]: 1, NAMES["control"]: 1}
+    assert made.shares == (Share(NAMES["old"], 100),)
+    assert targets(RolloutSpec(), state("Shadowing"), observed, 4).copies is None
+
+
+@pytest.mark.parametrize("phase", ["Judging", "Paused"])
+@pytest.mark.parametrize(
+    ("weight", "observed", "pods", "weights"),
+    [
+        (5, look(old=4, new=1, control=1), (4, 1, 1), (90, 5, 5)),
+        (30, look(old=4, new=1, control=1), (3, 2, 2), (50, 25, 25)),
+        (30, look(old=4, new=2, control=(2, 1)), (3, 2, 2), (50, 25, 25)),
+        (30, look(old=4, new=2, control=2), (2, 2, 2), (40, 30, 30)),
+        (90, look(old=4, new=4, control=4), (1, 4, 4), (2, 49, 49)),
+        # What has pods keeps them.
+        (5, look(old=4, new=3, control=2), (4, 3, 2), (90, 5, 5)),
+        # None is ready on one side: nothing to be compared with.
+        (30, look(old=4, new=(1, 0), control=1), (4, 2, 2), None),
+        (30, look(old=4, new=1, control=(1, 0)), (4, 2, 2), None),
+    ],
+)
+def test_judged_beside_a_control(phase, weight, observed, pods, weights):
+    found = aimed(state(phase, weight=weight), observed)
+    assert found == (
+        dict(zip(("old", "new", "control"), pods, strict=True)),
+        dict(zip(("old", "new", "control"), weights, strict=True)) if weights else ALL_OLD,
+    )
+
+
+@pytest.mark.parametrize(
+    ("weight", "observed", "pods", "weights"),
+    [
+        (5, look(old=4, new=1), (4, 1), (95, 5)),
+        (50, look(old=4, new=1), (4, 2), (75, 25)),
+        (90, look(old=6, new=4), (6, 4), (50, 50)),
+        (50, look(old=4, new=(1, 0)), (4, 2), None),
+    ],
+)
+def test_judged_beside_stable(weight, observed, pods, weights):
+    found = aimed(state("Judging", weight=weight), observed, with_control=False)
+    assert found == (
+        dict(zip(("old", "new"), pods, strict=True)),
+        dict(zip(("old", "new"), weights, strict=True)) if weights else ALL_OLD,
+    )
+
+
+def test_a_service_of_no_pods_is_divided_by_nothing():
+    assert aimed(state("Judging", weight=30), look(old=1, new=1, control=1), total=0)[1] == {
+        "old": 40, "new": 30, "control": 30,
+    }  # fmt: skip
+    assert aimed(state("Growing"), look(old=1, new=1), total=0)[1] == {"old": 1, "new": 99}
+
+
+@pytest.mark.parametrize(
+    ("observed", "pods", "weights"),
+    [
+        (look(old=4, new=(4, 0)), {"new": 4, "old": None}, ALL_OLD),
+        (look(old=4, new=(4, 1)), {"new": 4, "old": None}, {"old": 75, "new": 25}),
+        (look(old=4, new=4), {"new": 4, "old": None}, {"old": 1, "new": 99}),
+        (look(old=3, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
+         {"old": 38, "control": 12, "new": 50}),
+        (look(old=1, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
+         {"old": 25, "control": 25, "new": 50}),
+        (look(old=4, control=1, new=(4, 2)), {"new": 4, "old": None, "control": None},
+         {"old": 40, "control": 10, "new": 50}),
+        (look(old=3, control=(1, 0), new=(4, 2)), {"new": 4, "old": None, "control": None},
+         {"old": 50, "new": 50}),
+        (look(old=(4, 0), control=0, new=(4, 1)), {"new": 4, "old": None}, {"new": 100}),
+        (look(old=(4, 0), control=1, new=(4, 1)), {"new": 4, "old": None, "control": None},
+         {"control": 75, "new": 25}),
+        # Without room stable makes it, pod by pod, and keeps one.
+        (look(old=4, new=(4, 1), starved=["new"]), {"new": 4, "old": 3}, {"old": 75, "new": 25}),
+        (look(old=2, new=(4, 1), starved=["new"]), {"new": 4, "old": 2}, {"old": 75, "new": 25}),
+        (look(old=3, control=1, new=(4, 1), starved=["new"]), {"new": 4, "old": 2, "control": None},
+         {"old": 57, "control": 18, "new": 25}),
+        (look(old=2, new=(6, 4), starved=["new"]), {"new": 4, "old": 1}, {"old": 1, "new": 99}),
+    ],
+)  # fmt: skip
+def test_growing(observed, pods, weights):
+    assert aimed(state("Growing"), observed) == (pods, weights)
+
+
+def test_weights_are_what_pods_can_carry_rounded_down():
+    found = aimed(state("Judging", weight=49), look(old=7, new=3, control=4), total=7)
+    assert found[1] == {"old": 16, "new": 42, "control": 42}
+    assert aimed(state("Growing"), look(old=3, new=2), total=3)[1] == {"old": 34, "new": 66}
+
+
+def test_hundredths_of_a_large_service():
+    assert aimed(state("Growing"), look(old=4, new=1), total=400)[1] == {"old": 99, "new": 1}
+    judged = aimed(state("Judging", weight=30), look(old=4, new=13, control=13), total=404)
+    assert judged == ({"old": 391, "new": 122, "control": 122}, {"old": 94, "new": 3, "control": 3})
+    assert aimed(state("Judging", weight=30), look(new=13, control=204), total=404)[0]["old"] == 380
+
+
+@pytest.mark.parametrize(
+    ("strategy", "observed", "pods", "weights"),
+    [
+        ("Canary", look(old=2, new=4), {"new": 4, "old": None}, {"new": 100}),
+        ("Canary", look(old=0, new=4), {"new": 4}, {"new": 100}),
+        ("Canary", look(old=2, control=1, new=4), {"new": 4, "old": None, "control": None},
+         {"new": 100}),
+        ("Canary", look(old=2, new=(4, 0)), {"new": 4, "old": None}, ALL_OLD),
+        ("BlueGreen", look(old=2, new=4), {"new": 4, "old": 4}, {"new": 100}),
+        ("BlueGreen", look(new=4), {"new": 4, "old": 4}, {"new": 100}),
+    ],
+)  # fmt: skip
+def test_promoting(strategy, observed, pods, weights):
+    assert aimed(state("Promoting", strategy), observed) == (pods, weights)
+
+
+@pytest.mark.parametrize(
+    ("observed", "pods", "weights"),
+    [
+        (look(old=1, new=4), {"old": 4, "new": None}, ALL_OLD),
+        (look(old=1, control=1, new=4), {"old": 4, "control": None, "new": None},
+         {"old": 50, "control": 50}),
+        (look(old=(1, 0), new=4), {"old": 4, "new": None}, {"new": 100}),
+        (look(old=(1, 0), control=1, new=4), {"old": 4, "control": None, "new": None},
+         {"control": 100}),
+        (look(old=(1, 0), new=(4, 0)), {"old": 4, "new": None}, ALL_OLD),
+    ],
+)  # fmt: skip
+def test_rolling_back(observed, pods, weights):
+    assert aimed(state("RollingBack"), observed) == (pods, weights)
+
+
+@pytest.mark.parametrize(
+    ("phase", "observed", "pods", "weights"),
+    [
+        ("Replacing", look(old=4), {"new": 1, "old": 4}, ALL_OLD),
+        ("Replacing", look(old=4, new=1), {"new": 1, "old": 3}, {"new": 20, "old": 80}),
+        ("Replacing", look(old=3, new=1), {"new": 2, "old": 3}, {"new": 25, "old": 75}),
+        ("Replacing", look(new=4), {"new": 4}, {"new": 100}),
+        ("Replacing", look(old=(4, 0)), {"new": 1, "old": 4}, ALL_OLD),
+        # Not before its model was looked at.
+        ("Replacing", look(old=4, admitted=False), {"new": 0, "old": 4}, ALL_OLD),
+        ("Replacing", look(old=4, admitted="refused"), {"new": 0, "old": 4}, ALL_OLD),
+        # One that is neither wanted nor stable goes first; what ends already is none of them.
+        ("Replacing", look(old=2, other=2, new=1), {"new": 1, "other": 1, "old": 2},
+         {"new": 20, "other": 40, "old": 40}),
+        ("Replacing", look(old=2, other=2, new=3), {"new": 3, "other": 0, "old": 1},
+         {"new": 44, "other": 28, "old": 28}),
+        ("Replacing", look(old=4, other=2, ending=["other"]), {"new": 1, "old": 4}, ALL_OLD),
+        ("RollingBack", look(old=2, new=3), {"old": 2, "new": 2}, {"old": 40, "new": 60}),
+    ],
+)  # fmt: skip
+def test_replacing(phase, observed, pods, weights):
+    assert aimed(state(phase, "Rolling"), observed) == (pods, weights)
+
+
+def test_fewer_may_be_ready_where_new_pods_find_no_room():
+    limits = {"max_surge": 1, "max_unavailable": 1}
+    for starved, old in ((["new"], 3), ([], 4)):
+        observed = look(old=4, new=(1, 0), starved=starved)
+        found = aimed(state("Replacing", "Rolling"), observed, **limits)
+        assert found[0] == {"new": 1, "old": old}
+
+
+@pytest.mark.parametrize(
+    ("weight", "with_control", "told"),
+    [
+        (0.0, True, 1),
+        (0.004, True, 1),
+        (0.3, True, 30),
+        (0.494, False, 49),
+        (0.9, True, 49),
+        (0.9, False, 50),
+    ],
+)
+def test_a_share_is_told_in_percent(weight, with_control, told):
+    assert percent(weight, with_control=with_control) == told
+
+
+@pytest.mark.parametrize(
+    ("whole", "by", "weights"),
+    [
+        (100, {"old": 2, "new": 1}, {"old": 67, "new": 33}),
+        (100, {"old": 0, "new": 1}, {"new": 100}),
+        (100, {"old": 400, "new": 1}, {"old": 99, "new": 1}),
+        (2, {"old": 9, "new": 1}, {"old": 1, "new": 1}),
+        (1, {"old": 9, "new": 1}, {"old": 1}),
+        (3, {"old": 9, "new": 1, "other": 1}, {"old": 1, "new": 1, "other": 1}),
+        (2, {"old": 9, "new": 1, "other": 1}, {"old": 1, "new": 1}),
+        # Of equal numbers the last by name gets what rounding left.
+        (99, {"old": 1, "new": 1}, {"old": 49, "new": 50}),
+    ],
+)
+def test_traffic_in_whole_percent(whole, by, weights):
+    shares = split(whole, {NAMES[name]: count for name, count in by.items()})
+    assert {named(share.side): share.weight for share in shares} == weights
+
+
+@pytest.mark.parametrize(
+    ("total", "new", "old", "surge", "unavailable", "is_starved", "expected"),
+    [
+        (4, (0, 0), (4, 4), 1, 0, False, (1, 4)),
+        (4, (1, 0), (4, 4), 1, 0, False, (1, 4)),
+        (4, (1, 1), (4, 4), 1, 0, False, (1, 3)),
+        (4, (1, 1), (3, 3), 1, 0, False, (2, 3)),
+        (4, (0, 0), (4, 4), 0, 1, False, (0, 3)),
+        (4, (0, 0), (3, 3), 0, 1, False, (1, 3)),
+        (4, (0, 0), (4, 4), 1, 1, False, (1, 4)),
+        (4, (0, 0), (4, 4), 1, 1, True, (1, 3)),
+        (4, (0, 0), (9, 9), 1, 0, False, (0, 4)),
+        (4, (6, 6), (0, 0), 1, 0, False, (4, 0)),
+        (4, (4, 4), (2, 0), 1, 0, False, (4, 0)),
+        (0, (0, 0), (2, 2), 1, 0, False, (0, 0)),
+    ],
+)
+def test_the_next_numbers_of_a_replacement(
+    total, new, old, surge, unavailable, is_starved, expected
+):
+    found = replaced(
+        total, Count(*new), Count(*old), surge=surge, unavailable=unavailable, is_starved=is_starved
+    )
+    assert found == expected
+
+
+def test_rounding_makes_no_pod_more():
+    assert [pods_for(n / 20, 20) for n in range(1, 21)] == list(range(1, 21))
+    assert pods_for(0.0501, 20) == 2
+    assert pods_for(0.0, 20) == 1
