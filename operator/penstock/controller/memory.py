@@ -22,7 +22,7 @@ BETWEEN_WRITES_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is written. may_write_s: from then on; never when the name is somebody else's."""
+    """A stored record. may_write_s: time of the next write; infinite if another owner has the name."""
 
     learned: Learned | None
     may_write_s: float

@@ -14,7 +14,7 @@ from penstock.gateway.seat import Seat
 
 # A gateway does not know how large KV caches are. The engine's own queue guards them.
 UNKNOWN_CAPACITY_TOKENS = 1 << 62
-# While somebody waits, it is looked so often what only time has changed.
+# Interval at which a non-empty queue is checked for changes that only time brings.
 LOOK_AGAIN_S = 0.1
 
 Ejected = Callable[[Iterable[Endpoint], float], set[str]]
@@ -43,7 +43,7 @@ class Line:
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self, spec: AdmissionSpec, endpoints: Iterable[Endpoint]) -> None:
-        """These are the engines now. Without any, the line is closed until there are some."""
+        """Set the current engines. Without any, all waiting requests are released."""
         self._admission.spec = spec
         known, self._endpoints = self._loads, {e.pod: e for e in endpoints}
         self._belief = next((load.pace.faded() for load in known.values()), self._belief)
@@ -55,7 +55,7 @@ class Line:
             self.dispatch()
 
     def close(self) -> None:
-        """Everybody is sent away to look elsewhere."""
+        """Release all waiting requests, which then look for another engine."""
         for given in self._given.values():
             if not given.done():
                 given.set_result(None)
@@ -128,7 +128,7 @@ class Line:
 
 
 def _give_back(given: "asyncio.Future[Seat | None]") -> None:
-    """The seat that was given to somebody who was leaving."""
+    """The slot that was granted to a request while it was cancelled."""
     if given.done() and not given.cancelled():
         seat = given.result()
         if seat is not None:

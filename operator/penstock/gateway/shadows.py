@@ -97,7 +97,7 @@ class Shadows:
         revision: str,
         account: Account | None = None,
     ) -> None:
-        """If there is room, and somebody to take it."""
+        """Send a copy, if the limits allow one more and there is an engine."""
         draw = random.random()  # noqa: S311 - spreads load
         choice = pick(service.endpoints, weights, draw, load={})
         body_bytes = len(copy.call.body)
