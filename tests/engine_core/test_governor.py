@@ -81,6 +81,14 @@ def test_what_few_drafts_say_is_not_believed(num_judged: int, expected: int) -> 
     assert governor.num_drafts(1) == expected
 
 
+@pytest.mark.parametrize(("num_right", "expected"), [(14, 8), (15, 0)])
+def test_what_is_said_by_just_enough_drafts_is_believed(num_right: int, expected: int) -> None:
+    """One more than were right was judged; where steps are made of tokens, no draft pays."""
+    governor = governor_of(0.0, 0.0, 0.001, num_judged=0)
+    governor.judged(32, num_right)
+    assert governor.num_drafts(1) == expected
+
+
 @pytest.mark.parametrize(
     ("num_drafts", "num_right", "chance"),
     [(4, 1, 1 / 2), (2, 1, 1 / 2), (8, 3, 3 / 4), (3, 3, 1.0)],
