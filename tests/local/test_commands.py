@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from penstock.adapters.kube import current_namespace, load_configuration
 from penstock.cli import rollout_status
 from penstock.cli.main import build
+from penstock.core.service import REVISION_LABEL
 
 STABLE = {
     "metadata": {"name": "chat", "uid": "u", "generation": 1},
@@ -181,6 +182,48 @@ async def _nothing(asked: list[str], name: str) -> Any:
     asked.append(name)
     for line in ():
         yield line
+
+
+def test_an_unknown_revision_is_refused_with_those_that_are_known(api: ApiServer) -> None:
+    entry = {
+        "metadata": {
+            "name": "chat-aaa", "labels": {REVISION_LABEL: "aaa"},
+            "uid": "r", "ownerReferences": [{"uid": "u"}],
+        },
+        "revision": 1,
+    }  # fmt: skip
+    found: dict[str, Any] = {"apiVersion": "apps/v1", "kind": "ControllerRevisionList"}
+    found |= {"metadata": {"resourceVersion": "1"}, "items": [entry]}
+    api.answers = [(200, STABLE), (200, found)]
+    outcome = penstock("rollout", "undo", "chat", "--to", "bbb")
+    assert outcome.exit_code == 1
+    assert "no revision bbb in its history, which has: aaa" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("strategy", "phase", "said"),
+    [
+        ("Rolling", "Replacing", "--watch), or abort it first"),
+        ("Canary", "Judging", "--watch), or promote or abort it first"),
+    ],
+)
+def test_a_refused_restart_names_the_commands_that_the_phase_takes(
+    strategy: str, phase: str, said: str, api: ApiServer
+) -> None:
+    service = json.loads(json.dumps(STABLE))
+    service["status"]["rollout"] |= {"strategy": strategy, "phase": phase, "revision": "bbb"}
+    api.answers = [(200, service)]
+    outcome = penstock("rollout", "restart", "chat")
+    assert outcome.exit_code == 1
+    assert outcome.stderr.strip().endswith(said)
+
+
+def test_an_api_server_that_cannot_be_reached_is_named(api: ApiServer, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(path.read_text().replace(api.url, "http://127.0.0.1:1"))
+    outcome = penstock("rollout", "status", "chat")
+    assert outcome.exit_code == 2
+    assert "the API server http://127.0.0.1:1 cannot be reached" in outcome.stderr
 
 
 UNAVAILABLE: Answer = (503, {"message": "etcd is away"})

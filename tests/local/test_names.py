@@ -128,6 +128,7 @@ def test_a_log_is_named_and_not_found_by_path(root: Path, tmp_path: Path) -> Non
     assert logs("etcd") == "its log"
     for source in ("../../../../../secret", str(tmp_path / "secret"), "../logs/etcd"):
         assert "No component or pod" in logs(source)
+        assert "Components: etcd. Pods: " in logs(source)
 
 
 def test_down_removes_one_cluster(root: Path, tmp_path: Path) -> None:

@@ -275,7 +275,10 @@ class Kube:
                 method, url, headers=headers, body=body, _request_timeout=timeout_s
             )
         except (aiohttp.ClientError, TimeoutError, ssl.SSLError) as error:
-            raise Transient(f"the API server cannot be reached: {type(error).__name__}") from error
+            host = self._api.configuration.host
+            raise Transient(
+                f"the API server {host} cannot be reached: {type(error).__name__}"
+            ) from error
         response: aiohttp.ClientResponse = answer.response
         if response.status >= 400:
             async with response:

@@ -88,8 +88,9 @@ def logs(
     components = {path.stem: path for path in sorted(cluster.logs.glob("*.log"))}
     files = [components[source]] if source in components else _pod_logs(cluster, source)
     if not files:
-        known = ", ".join(components)
-        _print_errors([f"No component or pod is called {source!r}. Components: {known}"])
+        pods = sorted({_pod_name(log) for log in _pod_logs(cluster, "")})
+        known = f"Components: {', '.join(components)}. Pods: {', '.join(pods) or 'none'}"
+        _print_errors([f"No component or pod is called {source!r}. {known}"])
         raise typer.Exit(1)
     for file in files:
         typer.echo(file.read_text(errors="replace"), nl=False)
@@ -99,8 +100,13 @@ def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:
     return [
         log
         for log in sorted((cluster.folder / "pods").glob("*/containers/*/log"))
-        if source in (log.parents[2] / "name").read_text()
+        if source in _pod_name(log)
     ]
+
+
+def _pod_name(log: Path) -> str:
+    """The name of the pod that a container's log is of."""
+    return (log.parents[2] / "name").read_text().strip()
 
 
 def _resource(text: str) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from penstock.api.convert import SHAPING
 from penstock.cli.rollout_status import console, follow
 from penstock.core import history
 from penstock.core.history import Revision
+from penstock.core.rollout import commands
 from penstock.core.service import SERVICE_LABEL
 from penstock.core.timestamps import timestamp
 from penstock.errors import Conflict
@@ -107,9 +108,12 @@ def _require_calm(body: Object) -> None:
     rollout = status.get("rollout") or {}
     if rollout.get("revision") and status.get("stableRevision"):
         name = body["metadata"]["name"]
+        possible = commands.possible(rollout["strategy"], rollout["phase"])
+        ending = [word for word in possible if word in ("promote", "abort")]
+        instead = f", or {' or '.join(ending)} it first" if ending else ""
         raise Refused(
             f"{name} is {rollout['phase']}: revision {rollout['revision']} is rolled out. Wait for "
-            f"its end (kubectl penstock rollout status {name} --watch), or promote or abort it first"
+            f"its end (kubectl penstock rollout status {name} --watch){instead}"
         )
 
 
@@ -120,7 +124,8 @@ def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision
         for entry in entries:
             if entry.revision == to:
                 return entry
-        raise Refused(f"{name} has no revision {to} in its history")
+        known = ", ".join(entry.revision for entry in entries) or "none"
+        raise Refused(f"{name} has no revision {to} in its history, which has: {known}")
     if status.get("observedGeneration") != body["metadata"]["generation"]:
         raise Refused(
             f"the operator has not read the last change of {name} yet: try again, or say --to REVISION"

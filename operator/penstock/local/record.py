@@ -101,7 +101,9 @@ def get(name: str) -> Cluster:
     """The cluster of that name. Raises ClusterError if there is none."""
     cluster = find(name)
     if cluster is None:
-        raise ClusterError(f"There is no local cluster {name!r}; start one: penstock local up")
+        raise ClusterError(
+            f"There is no local cluster {name!r}; start it: penstock local up --name {name}"
+        )
     return cluster
 
 
