@@ -87,7 +87,8 @@ def serve(model: ModelDir, **flags: Any) -> None:
         gc.enable()
         asyncio.run(run(config, options, StartUp(STARTED_S, time.monotonic)))
     except ModelError as error:
-        typer.echo(f"{error.reason}: {error}", err=True)
+        # The preflight of a pod names spec.model.uri instead: there the folder is a mount.
+        typer.echo(f"{error.reason}: {error} ({model})", err=True)
         raise typer.Exit(1) from error
 
 

@@ -174,3 +174,4 @@ def test_a_model_that_cannot_be_served_ends_the_start(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.startswith("ModelNotFound: ")
+    assert str(tmp_path / "absent") in done.stderr
