@@ -8,7 +8,11 @@ import pytest
 
 from penstock.core.routing import Side
 from penstock.core.rule import Objectives
-from penstock.gateway.server import LAST_WORDS_S, server_for
+from penstock.gateway.app import Gateway
+from penstock.gateway.fleet import Fleet
+from penstock.gateway.server import LAST_WORDS_S, _beat, server_for
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.upstream import Upstream
 
 EVENT = b'data: {"n": 0}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -55,12 +59,14 @@ async def test_when_no_engine_answered(start_engine, start_gateway, status, expe
             await request.whole(b"{}", status)
 
     engine = await start_engine(behave)
-    front = await start_gateway(engine, max_attempts=2)
-    async with front.post() as got:
-        assert got.status == expected
-        assert got.headers.get("retry-after") == ("5" if expected == 503 else None)
-        assert error_of(await got.read())[0] == message
-    assert len(engine.requests) == 2
+    for attempts in (1, 2):
+        engine.requests.clear()
+        front = await start_gateway(engine, max_attempts=attempts)
+        async with front.post() as got:
+            assert got.status == expected
+            assert got.headers.get("retry-after") == ("5" if expected == 503 else None)
+            assert error_of(await got.read())[0] == message
+        assert len(engine.requests) == attempts
 
 
 async def test_at_the_end_waiting_requests_are_told_to_come_again(
@@ -74,6 +80,15 @@ async def test_at_the_end_waiting_requests_are_told_to_come_again(
     got = await posted
     assert (got.status, got.headers["retry-after"]) == (503, "5")
     assert error_of(await got.read()) == ("the gateway is stopping", "overloaded_error", 503)
+
+
+async def test_at_the_end_a_request_before_the_fleet_is_known_is_told_so(start_gateway, until):
+    front = await start_gateway(synced=False)
+    asking = asyncio.create_task(front.ask())
+    await until(lambda: front.gateway.shared.guards)
+    front.gateway.stop()
+    status, body = await asking
+    assert (status, error_of(body)[0]) == (503, "the gateway is stopping")
 
 
 async def test_an_error_of_one_engine_and_a_reset_of_another(start_engine, start_gateway):
@@ -145,6 +160,7 @@ async def test_whose_fault_an_end_from_outside_is(
     account = front.gateway.shared.accounts.of("default/chat")
     assert (account.failed, account.shed) == (1, 0)
     assert account.arm("default/engine-0").arm().errors == errors
+    assert bool(front.gateway.shared.loads.suspects) == bool(errors)
 
 
 async def test_tokens_in_flight_are_those_of_the_request(start_engine, start_gateway, until):
@@ -248,9 +264,160 @@ async def test_how_the_server_is_set_up(start_gateway):
     assert front.server.port == front.port > 0
 
 
-async def test_the_lag_of_the_event_loop_is_measured(start_gateway, until, monkeypatch):
-    monkeypatch.setattr("penstock.gateway.server.BEAT_S", 0.01)
-    front = await start_gateway()
-    front.gateway.loop_lag_s = -1.0
-    await until(lambda: front.gateway.loop_lag_s >= 0.0)
-    assert front.gateway.loop_lag_s < 5.0
+def test_the_lag_of_the_event_loop_is_measured(run_virtually):
+    """A callback that takes 3 s makes whatever was due meanwhile late."""
+
+    async def main():
+        loop, settings = asyncio.get_running_loop(), GatewaySettings()
+        async with Upstream(settings) as upstream:
+            gateway = Gateway(Fleet(), upstream, settings)
+            beating = asyncio.create_task(_beat(gateway))
+            gateway.loop_lag_s = -1.0
+            await asyncio.sleep(0.7)
+            assert gateway.loop_lag_s == pytest.approx(0.0, abs=1e-6)
+            loop.now_s += 3.0
+            await asyncio.sleep(0.1)
+            assert gateway.loop_lag_s == pytest.approx(2.7, abs=1e-6)
+            await asyncio.sleep(0.6)
+            assert gateway.loop_lag_s == pytest.approx(0.0, abs=1e-6)
+            beating.cancel()
+
+    run_virtually(main)
+
+
+async def test_a_client_that_pauses_is_not_an_engine_that_does(start_engine, start_gateway, until):
+    """Only the engine has to send something again and again."""
+    num_sent = 0
+
+    async def large(request):
+        nonlocal num_sent
+        await request.head()
+        for _ in range(8):
+            await request.chunk(b"data: " + b"x" * 2_000_000 + b"\n\n")
+            num_sent += 1
+        await request.chunk(DONE)
+        await request.end()
+
+    front = await start_gateway(await start_engine(large), between_chunks_timeout_s=0.2)
+    async with front.post() as got:
+        await asyncio.sleep(0.8)
+        assert num_sent < 8
+        body = await got.read()
+    assert len(body) == 8 * 2_000_008 + len(DONE)
+    assert body.endswith(DONE)
+    assert await front.metric("penstock_gateway_streams_cut_total") == 0
+
+
+async def test_the_time_of_a_client_that_pauses_is_no_pace(start_engine, start_gateway, until):
+    now_s = 1000.0
+    go = asyncio.Event()
+
+    async def large(request):
+        await request.head()
+        for _ in range(8):
+            await request.chunk(b"data: " + b"x" * 2_000_000 + b"\n\n")
+        await request.chunk(DONE)
+        await request.end()
+        go.set()
+
+    front = await start_gateway(await start_engine(large), now=lambda: now_s)
+    async with front.post() as got:
+        (connection,) = front.server.server_state.connections
+        await until(lambda: connection.flow.write_paused)
+        await asyncio.sleep(0.3)  # the gateway waits to send the next part
+        assert not go.is_set()
+        now_s += 10.0
+        await got.read()
+    await front.idle()
+    seen = front.gateway.shared.accounts.of("default/chat").reading(0.0, now_s)
+    assert (seen.ended, seen.ttft_s.count, seen.tpot_s.count) == (1, 1, 0)
+
+
+async def test_at_the_end_a_client_that_does_not_read_is_cut_like_any_other(
+    start_engine, start_gateway, until
+):
+    async def endless(request):
+        await request.head()
+        while True:
+            await request.chunk(b"data: " + b"x" * 2_000_000 + b"\n\n")
+
+    front = await start_gateway(await start_engine(endless))
+    async with front.post() as got:
+        await asyncio.sleep(0.3)
+        front.gateway.stop()
+        assert b"the gateway is stopping" in await got.read()
+    await front.idle()
+    assert await front.metric("penstock_gateway_streams_cut_total", cause="shutdown") == 1
+    assert await front.metric("penstock_gateway_disconnects_total") == 0
+
+
+async def test_a_large_whole_answer_that_breaks_off_has_no_end(start_engine, start_gateway):
+    """Neither the last chunk nor an event, which would be a part of it."""
+
+    async def breaks_off(request):
+        await request.head("application/json")
+        await request.chunk(b"x" * 5000)
+        await asyncio.sleep(0.02)
+        request.reset()
+
+    front = await start_gateway(await start_engine(breaks_off), max_buffered_answer_bytes=1000)
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    body = b'{"model": "chat"}'
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    writer.write(head % len(body) + body)
+    answer = await reader.read()
+    assert answer.endswith(b"x\r\n")
+    assert b"error" not in answer
+    writer.close()
+
+
+async def test_a_whole_answer_to_who_asked_for_a_stream(start_engine, start_gateway):
+    """Its first byte is its last: it tells no time to the first token."""
+
+    async def whole(request):
+        await request.whole(b'{"usage": {"prompt_tokens": 9, "completion_tokens": 5}}')
+
+    front = await start_gateway(await start_engine(whole))
+    assert (await front.ask(stream=True))[0] == 200
+    await front.idle()
+    seen = front.gateway.shared.accounts.of("default/chat").reading(0.0, 0.0)
+    assert (seen.ended, seen.output_tokens, seen.ttft_s.count, seen.tpot_s.count) == (1, 5, 0, 0)
+
+
+async def test_a_stream_that_begins_clears_failures_before_it(start_engine, start_gateway, until):
+    """And one whose answer broke off before has to end first."""
+    go = asyncio.Event()
+    do = ["reset"]
+
+    async def behave(request):
+        match do[0]:
+            case "reset":
+                request.reset()
+            case "break off":
+                await request.head()
+                await request.chunk(EVENT)
+                await asyncio.sleep(0.02)
+                request.reset()
+            case "answer":
+                await request.head()
+                await request.chunk(EVENT)
+                await go.wait()
+                await request.chunk(DONE)
+                await request.end()
+
+    front = await start_gateway(await start_engine(behave), max_attempts=1)
+    loads = front.gateway.shared.loads
+    for fault, is_cleared in (("reset", True), ("break off", False)):
+        do[0] = fault
+        await front.ask()
+        await front.idle()
+        assert loads.suspects == {"default/engine-0"}
+        do[0] = "answer"
+        go.clear()
+        async with front.post() as got:
+            assert await got.content.readany() == EVENT
+            assert (loads.suspects == set()) == is_cleared
+            go.set()
+            assert await got.read() == DONE
+        await front.idle()
+        assert loads.suspects == set()

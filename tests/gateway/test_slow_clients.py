@@ -153,16 +153,25 @@ async def test_a_client_that_goes_on_sending_after_its_answer_has_a_moment(
     assert (await client.rest()).startswith(b"HTTP/1.1 413")
 
 
-@pytest.fixture
-async def stalled(start_engine, start_gateway, connect, until):
-    """A client that reads nothing of a large whole answer, and the connection that holds the rest."""
-    engine = await start_engine(lambda request: request.whole(b'"%s"' % (b"x" * 7_000_000)))
-    front = await start_gateway(engine, **LONG)
+async def large(request):
+    await request.whole(b'"%s"' % (b"x" * 7_000_000))
+
+
+async def endless(request):
+    await request.head()
+    while True:
+        await request.chunk(b"data: " + b"x" * 2_000_000 + b"\n\n")
+
+
+@pytest.fixture(params=[large, endless])
+async def stalled(request, start_engine, start_gateway, connect, until):
+    """A client that reads nothing of a large answer, and the connection that holds the rest."""
+    front = await start_gateway(await start_engine(request.param), **LONG)
     client = await connect(front)
     connection = client.connection
     await client.send(REQUEST)
     await until(lambda: connection.flow.write_paused or not connection._is_answering)
-    await until(lambda: connection.transport.get_write_buffer_size() > 1_000_000)
+    await until(lambda: connection.transport.get_write_buffer_size() > 64 << 10)
     await settled()
     return front, client, connection
 
@@ -177,6 +186,7 @@ async def test_a_client_that_reads_nothing_has_just_so_long(stalled, until):
     await until(lambda: front.num_connections == 0)
 
 
+@pytest.mark.parametrize("stalled", [large], indirect=True)
 async def test_a_client_that_reads_a_little_is_waited_for(stalled, until):
     _, client, connection = stalled
     connection.check(5000.0)
@@ -191,6 +201,40 @@ async def test_a_client_that_reads_a_little_is_waited_for(stalled, until):
         assert not connection.transport.is_closing()
     connection.check(6900.1)
     assert connection.transport.is_closing()
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "is_read"), [(MIN_READ_BYTES, True), (MIN_READ_BYTES - 1, False)]
+)
+async def test_how_much_a_client_has_to_read(stalled, num_bytes, is_read):
+    _, _, connection = stalled
+    unsent_bytes = connection.transport.get_write_buffer_size()
+    connection._unsent_bytes, connection._stalled_since_s = unsent_bytes + num_bytes, 4000.0
+    connection.check(5000.1)
+    assert connection.transport.is_closing() is not is_read
+
+
+async def test_a_client_that_has_read_the_last_bytes_does_not_stall(start_gateway, connect):
+    front = await start_gateway(**LONG)
+    connection = (await connect(front)).connection
+    connection._head_began_s = None
+    connection._unsent_bytes, connection._stalled_since_s = 100, 4000.0
+    connection.check(5000.1)
+    assert not connection.transport.is_closing()
+    assert (connection._unsent_bytes, connection._stalled_since_s) == (0, 5000.1)
+
+
+async def test_what_a_refused_client_still_sends_is_taken(start_gateway, connect, until):
+    """A connection that is closed with bytes unread is reset, and the answer may be lost."""
+    front = await start_gateway(**LONG)
+    client = await connect(front)
+    await client.send(b"hello\r\n\r\n")
+    assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request")
+    await client.send(b"and more")
+    await settled()
+    assert front.num_connections == 1
+    client.raw.close()
+    await until(lambda: front.num_connections == 0)
 
 
 async def test_a_connection_with_nothing_unsent_does_not_stall(

@@ -162,6 +162,9 @@ async def test_a_stream_that_begins_with_an_error_is_passed_on_with_an_end(
         assert (got.status, await got.read()) == (200, told + DONE)
     assert got.content_type == "text/event-stream"
     assert sum(len(engine.requests) for engine in engines) == 2
+    await front.idle()
+    account = front.gateway.shared.accounts.of("default/chat")
+    assert (account.failed, account.ended) == (1, 0)
 
 
 @pytest.mark.parametrize("code", [400, 501, 504])
