@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 
 from penstock_engine.core.step import TokenLogprobs
-from penstock_engine.sampling.logprobs import Told
+from penstock_engine.sampling.logprobs import LogprobBuffer
 
 LOGITS = [[2.0, 1.0, 0.5, 1.5], [0.0, 3.0, -1.0, 0.5], [1.0, 1.5, 2.5, 2.0], [9.0, 0.0, 1.0, 5.0]]
 CHOSEN = [3, 2, 2, 1]
@@ -39,26 +39,26 @@ def rounded(told: Sequence[TokenLogprobs]) -> list[object]:
 def test_any_rows_can_be_read_whatever_parts_they_were_filled_in(
     split: int, top: int, first: int, end: int
 ) -> None:
-    told = Told(4, top, "cpu")
+    buffer = LogprobBuffer(4, top, "cpu")
     logits, chosen = torch.tensor(LOGITS), torch.tensor(CHOSEN)
-    told.fill(logits[:split], chosen[:split])
-    told.fill(logits[split:], chosen[split:])
-    told.fetch()
+    buffer.fill(logits[:split], chosen[:split])
+    buffer.fill(logits[split:], chosen[split:])
+    buffer.fetch()
     expected = [told_by_hand(*row, top) for row in zip(LOGITS, CHOSEN, strict=True)]
-    assert rounded(told.all()) == rounded(expected)
+    assert rounded(buffer.all()) == rounded(expected)
     fewer = [told_by_hand(*row, top // 2) for row in zip(LOGITS, CHOSEN, strict=True)]
-    assert rounded(told.rows(first, end, top // 2)) == rounded(fewer[first:end])
+    assert rounded(buffer.rows(first, end, top // 2)) == rounded(fewer[first:end])
 
 
 @pytest.mark.parametrize(("token_id", "rank"), [(0, 2), (1, 2), (2, 1), (3, 4)])
 def test_equally_probable_tokens_share_the_better_rank(token_id: int, rank: int) -> None:
-    told = Told(1, 0, "cpu")
-    told.fill(torch.tensor([[1.0, 1.0, 2.0, 0.0]]), torch.tensor([token_id]))
-    assert told.all()[0].rank == rank
+    buffer = LogprobBuffer(1, 0, "cpu")
+    buffer.fill(torch.tensor([[1.0, 1.0, 2.0, 0.0]]), torch.tensor([token_id]))
+    assert buffer.all()[0].rank == rank
 
 
 def test_half_precision_logits_are_summed_in_single() -> None:
     """Else the shares of a vocabulary would not add up to 1."""
-    told = Told(1, 1, "cpu")
-    told.fill(torch.zeros(1, 3000, dtype=torch.bfloat16), torch.tensor([7]))
-    assert told.all()[0].logprob == pytest.approx(-math.log(3000), abs=1e-5)
+    buffer = LogprobBuffer(1, 1, "cpu")
+    buffer.fill(torch.zeros(1, 3000, dtype=torch.bfloat16), torch.tensor([7]))
+    assert buffer.all()[0].logprob == pytest.approx(-math.log(3000), abs=1e-5)
