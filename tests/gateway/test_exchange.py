@@ -272,6 +272,7 @@ def test_the_lag_of_the_event_loop_is_measured(run_virtually):
         async with Upstream(settings) as upstream:
             gateway = Gateway(Fleet(), upstream, settings)
             beating = asyncio.create_task(_beat(gateway))
+            assert gateway.loop_lag_s == 0.0
             gateway.loop_lag_s = -1.0
             await asyncio.sleep(0.7)
             assert gateway.loop_lag_s == pytest.approx(0.0, abs=1e-6)

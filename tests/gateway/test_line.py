@@ -282,23 +282,29 @@ def test_the_objective_is_followed(run):
     run(main, A)
 
 
-@pytest.mark.parametrize("is_seated", [False, True])
-def test_a_seat_of_somebody_who_leaves_is_given_back(run, is_seated):
+@pytest.mark.parametrize("when", ["before", "at once", "after"])
+def test_a_seat_of_somebody_who_leaves_is_given_back(run, when):
     """A slot that is granted while its request is cancelled is released too."""
 
     async def main(bench):
         first = await bench.seat(tokens=900.0, kv_tokens=7.0)
         task = await bench.asking(tokens=800.0)
         other = await bench.asking(tokens=800.0)
-        if is_seated:
-            first.left()
-            task.cancel()
-        else:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            first.left()
+        match when:
+            case "before":
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                first.left()
+            case "at once":
+                task.cancel()
+                first.left()
+            case "after":
+                first.left()
+                task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert task.cancelled()
+        await asyncio.sleep(0.001)
+        assert other.done()  # not only when it is looked again
         seat = await other
         assert (bench.load(A).prefill_tokens, bench.load(A).kv_tokens) == (800.0, 300.0)
         seat.left()

@@ -387,6 +387,20 @@ def test_a_seat_in_the_line_of_a_service_with_objectives(bench):
     bench(main)
 
 
+def test_a_seat_at_an_ejected_engine_is_its_probe(bench):
+    async def main(made, guard):
+        made.show(service(A, objectives=Objectives(1.0, 0.1)))
+        for _ in range(3):
+            made.shared.loads.failed(A.pod, made.loop.time())
+        await asyncio.sleep(1.0)
+        assert made.shared.loads.ejected([A], made.loop.time()) == set()
+        found = await made.search(guard).next(is_retry=False)
+        assert (found.endpoint, found.seat is None) == (A, False)
+        assert made.shared.loads.ejected([A], made.loop.time()) == {A.pod}
+
+    bench(main)
+
+
 def test_a_line_that_is_closed_sends_on(bench):
     async def main(made, guard):
         objectives = Objectives(1.0, 0.1)

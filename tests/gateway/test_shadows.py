@@ -235,6 +235,7 @@ def stream(*chunks):
         (stream(SAID, SAID), True, 1, 1, 0, None),  # without its last word
         (whole(b"{}", "399 Odd"), False, 1, 0, 1, 1),
         (whole(b"{}", "400 Bad Request"), False, 0, 0, 0, None),
+        (whole(b"{}", "400 Bad Request"), True, 0, 0, 0, None),
         (whole(b"{}", "499 Odd"), True, 0, 0, 0, None),
         (whole(b"{}", "500 Internal Server Error"), False, 1, 1, 0, None),
     ],
@@ -352,6 +353,36 @@ async def test_a_copy_is_not_sent_elsewhere(shadowed, until):
         assert request.headers["x-tag"] == "y"
     assert await front.metric(SHADOWS, outcome="ok") == 2
     assert len({request.writer for request in other.requests}) == 1  # one connection for both
+
+
+async def test_how_long_the_first_byte_of_a_copy_took(
+    start_engine, start_gateway, make_service, until
+):
+    """By the gateway's clock, of its first byte alone."""
+    now_s = 1000.0
+
+    async def slow(request):
+        nonlocal now_s
+        now_s += 3.0
+        await request.head()
+        for _ in range(3):
+            await request.chunk(SAID)
+            await asyncio.sleep(0.02)
+        await request.chunk(DONE)
+        await request.end()
+
+    stable, new = await start_engine(), await start_engine(slow, "r2")
+    front = await start_gateway(now=lambda: now_s)
+    service = make_service(stable, new, weights={"r1": 100})
+    front.show(replace(service, copies=Copies((Side("r2"),), 1.0)))
+    assert (await front.ask())[0] == 200
+    await until(lambda: new.requests)
+    await idle(front, until)
+    name = "penstock_gateway_shadow_time_to_first_byte_seconds"
+    labels = {"service": "default/chat", "revision": "r2"}
+    assert await front.metric(f"{name}_sum", **labels) == 3.0
+    assert await front.metric(f"{name}_count", **labels) == 1
+    assert await front.metric(f"{name}_count") == 1
 
 
 async def test_several_copies_are_under_way_at_once(shadowed, until):

@@ -176,6 +176,28 @@ def test_a_client_that_is_waited_for_hides_the_pace(account, clock, make, blocke
     assert (arm.requests, arm.violations) == (1, is_timed)
 
 
+def test_one_token_misses_no_pace(account, clock, make):
+    account.objectives = Objectives(9.0, 0.5)
+    ticket = make()
+    stream(ticket, clock, gaps_s=())
+    ticket.close(200)
+    assert (account.late, account.arms()[POD].violations) == (0, 0)
+
+
+def test_a_whole_answer_in_parts_has_no_pace(account, clock, make):
+    account.objectives = Objectives(1.0, 0.1)
+    ticket = make(stream=False)
+    with ticket.sent(POD, None):
+        clock.now_s += 0.5
+        ticket.begins(is_stream=False)
+        ticket.answered(b"{")
+        clock.now_s += 5.0
+        ticket.answered(USAGE[1:] % 3)
+    ticket.close(200)
+    assert (account.late, account.arms()[POD].violations) == (0, 0)
+    assert account.reading(0.0, clock()).tpot_s.count == 0
+
+
 @pytest.mark.parametrize(("gaps_s", "timed"), [((), 0), ((1.0,), 1)])
 def test_one_token_has_no_pace(account, clock, make, gaps_s, timed):
     ticket = make()
