@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,3 +53,42 @@ def test_what_is_held_is_bounded():
     stream = EventStream()
     assert stream.feed(b"x" * MAX_HELD_BYTES) == b""
     assert len(stream.feed(b"y")) == MAX_HELD_BYTES + 1
+
+
+@pytest.mark.parametrize(
+    ("chunks", "passed"),
+    [
+        ([b"ab\n\ncd", b"\n\n"], [b"ab\n\n", b"cd\n\n"]),
+        ([b"a\r\n\r\nb", b"\r\n\r\n"], [b"a\r\n\r\n", b"b\r\n\r\n"]),
+        ([b"a\n\nb\r\n\r\nc", b"d\n\n"], [b"a\n\nb\r\n\r\n", b"cd\n\n"]),
+        ([b"a\r\n\r\nb\n\nc", b"\n\n"], [b"a\r\n\r\nb\n\n", b"c\n\n"]),
+        ([b"a", b"b", b"\n", b"\n"], [b"", b"", b"", b"ab\n\n"]),
+        ([b"a\r\n\r", b"\n"], [b"", b"a\r\n\r\n"]),
+        ([b"a\n\n", b""], [b"a\n\n", b""]),
+    ],
+)
+def test_what_is_passed_on_of_each_chunk(chunks, passed):
+    stream = EventStream()
+    assert [stream.feed(chunk) for chunk in chunks] == passed
+    assert stream.finish() == b""
+
+
+def test_done_is_the_last_word_only_at_the_end():
+    stream = EventStream()
+    assert not stream.is_done
+    assert stream.feed(b"data: x\n\ndata: [DONE]\n\n").endswith(b"[DONE]\n\n")
+    assert stream.is_done
+    stream.feed(b"")  # says nothing more
+    assert stream.is_done
+    stream.feed(b": ping\n\n")
+    assert not stream.is_done
+
+
+def test_what_is_left_at_the_end_is_told_once():
+    stream = EventStream()
+    stream.feed(b"data: [DONE]")
+    assert not stream.is_done
+    assert stream.finish() == b"data: [DONE]"
+    assert stream.is_done
+    assert stream.finish() == b""
+    assert stream.is_done

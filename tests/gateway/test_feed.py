@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.adapters.clock import wall
 from penstock.adapters.feed import PATH, parse
 from penstock.core.feed import Feed
 from penstock.core.rule import Objectives
@@ -62,6 +63,18 @@ async def test_an_idle_service_is_there_with_zeros(start_engine, start_gateway):
     front = await start_gateway(await start_engine())
     seen = await reading(front)
     assert (seen.arrivals, seen.oldest_wait_s, seen.ttft_s.count) == (0, 0.0, 0)
+
+
+async def test_a_feed_is_of_now_and_says_since_when(start_gateway, make_service):
+    before_s = wall()
+    front = await start_gateway()
+    front.show(make_service(), make_service(name="other"))
+    first, second = await fed(front), await fed(front)
+    assert before_s <= first.started_s == second.started_s
+    for feed in (first, second):
+        assert set(feed.services) == set(feed.obeys) == {"default/chat", "default/other"}
+        assert first.started_s <= feed.services["default/chat"].at_s <= wall()
+        assert feed.arms == {}
 
 
 async def test_the_traffic_that_is_obeyed(start_gateway, make_service):
