@@ -19,6 +19,7 @@ from penstock.adapters.resources import (
     PODS,
 )
 from penstock.adapters.scrape import Scraper
+from penstock.core.addresses import host_port
 from penstock.core.observed import ObservedPod
 from penstock.core.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.core.signals import EngineReading
@@ -87,7 +88,11 @@ class Stage:
         pods, _ = await self.kube.list(PODS, namespace, labelSelector=selector)
         seen = tuple(ObservedPod.of(pod) for pod in pods)
         found = await asyncio.gather(
-            *(self._scraper.read(p.name, f"{p.address}:{ENGINE_PORT}") for p in seen if p.is_ready)
+            *(
+                self._scraper.read(p.name, host_port(p.address, ENGINE_PORT))
+                for p in seen
+                if p.is_ready
+            )
         )
         readings = tuple(r for r in found if isinstance(r, EngineReading))
         return View(service.get("status", {}), seen, readings)
