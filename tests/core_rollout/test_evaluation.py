@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.canary.verdict import Accept, Continue
+from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.observed import ObservedPod
 from penstock.core.revision import revision_of
 from penstock.core.rollout import commands
@@ -130,3 +131,15 @@ def test_it_is_made_for_a_pod_that_is_ready(make_world):
     world.pods |= canary
     world.reconcile()
     assert [job.revision for job in world.jobs.values()] == [new]
+
+
+@pytest.mark.parametrize(
+    ("address", "url"), [("10.0.0.7", "http://10.0.0.7:8000"), ("fd00::7", "http://[fd00::7]:8000")]
+)
+def test_it_is_told_the_url_of_the_canary(judged, address, url):
+    """The Job's URL of the canary has brackets around an IPv6 address."""
+    wanted = EvaluationSpec(image="e")
+    job = evaluation_job(judged.spec, wanted, "r2", "r1", address)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each["value"] for each in container["env"]}
+    assert env["PENSTOCK_CANARY_URL"] == url
