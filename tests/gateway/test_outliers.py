@@ -109,7 +109,40 @@ async def test_engines_that_give_no_first_byte_are_left_out(start_engine, start_
     assert 3 <= answers.count(504) <= 6
 
 
-async def test_only_an_answer_below_500_clears_failures(start_engine, start_gateway):
+async def refused(request):
+    await request.whole(b"{}", "400 Bad Request")
+
+
+async def refused_large(request):
+    await request.whole(b"x" * 5000, "400 Bad Request")
+
+
+async def refused_in_a_stream(request):
+    await request.head()
+    await request.chunk(b'data: {"error": {"message": "bad", "code": 400}}\n\n')
+    await request.chunk(b"data: [DONE]\n\n")
+    await request.end()
+
+
+@pytest.mark.parametrize("refuse", [refused, refused_large, refused_in_a_stream])
+async def test_a_refusal_of_bad_requests_clears_no_failures(start_engine, start_gateway, refuse):
+    """An engine that fails good requests is ejected, however many bad ones it answers with 400."""
+
+    async def behave(request):
+        is_bad = json.loads(request.body).get("user") == "bad"
+        await (refuse if is_bad else error)(request)
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine, max_buffered_answer_bytes=1000)
+    loads = front.gateway.shared.loads
+    for _ in range(3):
+        for user in ("bad", "good", "bad"):
+            await front.ask(user=user)
+        await front.idle()
+    assert loads.ejected([engine.endpoint()], front.gateway.shared.now())
+
+
+async def test_only_an_answer_without_an_error_clears_failures(start_engine, start_gateway):
     """A connection that is made says nothing of an engine that answers each request with an error."""
     front = await start_gateway(await start_engine(error), await start_engine())
     for _ in range(40):

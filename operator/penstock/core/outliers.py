@@ -1,9 +1,10 @@
 """Outlier ejection: takes engines with consecutive failures out of routing for a while.
 
 Works like the consecutive-failures detector of Envoy's outlier detection. Failures are: a connection
-that fails, an answer that breaks off, a status of 500 or more. Only an answer below 500 resets them: its
-first byte, or its end where an answer broke off behind the first byte. An ejected engine is probed by one
-request at a time, at growing intervals.
+that fails, an answer that breaks off, a status of 500 or more. Only an answer without an error resets
+them: its first byte, or its end where an answer broke off behind the first byte. A status of 4xx, also in
+an error event, is neutral: an engine that fails every good request can still refuse bad ones. An ejected
+engine is probed by one request at a time, at growing intervals.
 """
 
 from collections.abc import Iterable, Mapping

@@ -9,8 +9,8 @@ effects. Retries are limited because the request itself may be the cause:
     error        500, other 5xx; a stream that      once, on an engine without recent failures: a
                  begins with an error event         request that breaks engines reaches at most two
 
-501, 504 and 505 are about the request (not supported, deadline passed). They are passed on, and
-neither reset an engine's failures nor add to them.
+4xx, 501, 504 and 505 are about the request (invalid, not supported, deadline passed). They are passed
+on, and neither reset an engine's failures nor add to them.
 """
 
 from collections.abc import Sequence

@@ -165,18 +165,20 @@ class Exchange:
         assert self._endpoint is not None
         if answer.status >= 500:
             search.gave_up()
+        elif answer.is_error:
+            return
         elif answer.response is None:
             self._shared.loads.answered(self._endpoint.pod)
         else:
             self._shared.loads.began(self._endpoint.pod)
 
-    def _note_end(self, answer: Answer, *, is_whole: bool) -> None:
+    def _note_end(self, answer: Answer, *, is_whole: bool, has_error: bool) -> None:
         """Record what the end of an answer that was passed on as it came says of the engine's health."""
         assert self._endpoint is not None
         loads, pod = self._shared.loads, self._endpoint.pod
         if not is_whole:
             loads.failed(pod, self._shared.now(), broke_off=True)
-        elif answer.status < 500:
+        elif not has_error:
             loads.answered(pod)
 
     async def _give_up(
@@ -247,11 +249,12 @@ class Exchange:
                 guard.allow(Phase.STREAMING, between_s)
                 chunk = await answer.more()
             guard.dismiss()
-            self._note_end(answer, is_whole=not ticket.has_failed)
+            has_error = answer.status >= 400 or ticket.has_error
+            self._note_end(answer, is_whole=not ticket.has_failed, has_error=has_error)
             await self._reply.end()
         except Cut:
             guard.dismiss()
-            self._note_end(answer, is_whole=False)
+            self._note_end(answer, is_whole=False, has_error=True)
             await self._cut(502, "the engine broke off", "upstream")
         finally:
             answer.close()

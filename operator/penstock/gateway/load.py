@@ -47,13 +47,13 @@ class Loads:
             self._health[pod] = health.while_probed(now)
 
     def began(self, pod: str) -> None:
-        """Forget the pod's failures, unless its answers broke off: an answer below 500 began."""
+        """Forget the pod's failures, unless its answers broke off: an answer without an error began."""
         health = self._health.get(pod)
         if health is not None and not health.has_broken_off:
             del self._health[pod]
 
     def answered(self, pod: str) -> None:
-        """Forget the pod's failures: it gave an answer below 500, all of it."""
+        """Forget the pod's failures: it gave an answer without an error, all of it."""
         self._health.pop(pod, None)
 
     def failed(

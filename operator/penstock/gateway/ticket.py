@@ -115,6 +115,11 @@ class Ticket:
         self._is_lost = True
 
     @property
+    def has_error(self) -> bool:
+        """Whether the answer has an error event, whoever is to blame."""
+        return self._count.has_error
+
+    @property
     def has_failed(self) -> bool:
         """Whether the answer has an error event that is the engine's."""
         return self._count.has_failed

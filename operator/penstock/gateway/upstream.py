@@ -82,6 +82,12 @@ class Answer:
     response: aiohttp.ClientResponse | None
     events: EventStream | None
 
+    @property
+    def is_error(self) -> bool:
+        """Whether the status, or an error event among the first ones, says that there is no answer."""
+        is_event = self.events is not None and error_status(self.first) is not None
+        return self.status >= 400 or is_event
+
     async def more(self) -> bytes:
         """The next bytes to pass on; empty at the end. Raises Cut."""
         if self.response is None:
