@@ -31,3 +31,17 @@ def test_bins_of_one_side_are_told_too():
     assert (first.ttft.effect, first.ttft.canary_s, first.ttft.control_s) == (None, 1.0, None)
     assert (second.low_tokens, second.ttft.control_n) == (256, 1)
     assert list(by_bin(Arm(), Arm())) == []
+
+
+def test_both_latencies_are_told_of_both_sides():
+    def timed(ttft_s, tpot_s):
+        bins = [NOTHING] * NUM_BINS
+        bins[0] = Moments.of([math.log(ttft_s)])
+        tpot = (Moments.of([math.log(tpot_s)]), *EMPTY_TPOT_BINS[1:])
+        return Arm(requests=1, ttft=tuple(bins), tpot=tpot)
+
+    [row] = by_bin(timed(0.4, 0.03), timed(0.2, 0.02))
+    assert (row.ttft.effect, row.tpot.effect) == (pytest.approx(1.0), pytest.approx(0.5))
+    assert row.tpot.canary_s == pytest.approx(0.03)
+    [alone] = by_bin(Arm(), timed(0.2, 0.02))
+    assert (alone.ttft.effect, alone.tpot.effect, alone.tpot.control_n) == (None, None, 1)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from penstock.core.observed import Observed, ObservedPod, verdict_of
 from penstock.core.plan import Plan
+from penstock.core.rollout.state import Rejection
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import Object, ServiceSpec
 
@@ -159,8 +160,9 @@ def _traffic_available(spec: ServiceSpec, observed: Observed, plan: Plan) -> Con
 
 def _rolled_out(plan: Plan) -> Condition:
     state = plan.rollout
-    if _is_rejected(plan) and state.rejected is not None:
-        message = f"revision {state.rejected.revision} was rejected: {state.rejected.reason}"
+    rejection = _rejection(plan)
+    if rejection is not None:
+        message = f"revision {rejection.revision} was rejected: {rejection.reason}"
         return Condition("RolledOut", "False", "Rejected", message)
     if state.is_calm and state.stable == plan.revision:
         message = f"revision {state.stable} has all of the traffic"
@@ -172,11 +174,11 @@ def _rolled_out(plan: Plan) -> Condition:
     return Condition("RolledOut", "False", state.phase, message)
 
 
-def _is_rejected(plan: Plan) -> bool:
-    """Whether the revision that the spec asks for was rejected."""
+def _rejection(plan: Plan) -> Rejection | None:
+    """The rejection of the revision that the spec asks for; None if it was not rejected."""
     state = plan.rollout
     rejected = state.rejected if state.phase == "Rejected" else None
-    return rejected is not None and rejected.revision == plan.revision
+    return rejected if rejected is not None and rejected.revision == plan.revision else None
 
 
 def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
@@ -200,7 +202,8 @@ def _stalled(
     verdict = verdict_of(preflight) if preflight else None
     is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
     is_of_the_spec = revision == plan.revision
-    if (is_refused and is_of_the_spec) or observed.name_taken_by is not None or _is_rejected(plan):
+    is_rejected = _rejection(plan) is not None
+    if (is_refused and is_of_the_spec) or observed.name_taken_by is not None or is_rejected:
         first = next(c for c in tree if c.status != "True")
         return Condition("Stalled", "True", first.reason, first.message)
     return Condition("Stalled", "False", "Progressing", "nothing waits for a change of the spec")

@@ -1,0 +1,163 @@
+"""One step of a rollout: the state after it, with every field."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.verdict import Abort, Accept, Continue
+from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.rollout.commands import Command
+from penstock.core.rollout.events import Seen
+from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.rollout.state import Rejection, RolloutState
+from penstock.core.rollout.step import begin, step
+from penstock.core.timestamps import timestamp
+
+OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
+SINCE_S, NOW_S = 1_800_000_000.0, 1_800_000_100.0
+REJECTION = Rejection(NEW, "too slow", "then")
+CALM = RolloutState("Rolling", "Stable", SINCE_S, "because", OLD, None, 4)
+REJECTED = replace(CALM, phase="Rejected", rejected=REJECTION)
+JUDGED = RolloutState("Canary", "Judging", SINCE_S, "because", OLD, NEW, 4, weight=20)
+OBEYED = {"g": 0}
+
+
+def pods(revision, count):
+    return tuple(
+        ObservedPod(f"{revision}{n}", "", revision, "serve", "", True, False, "Running", None, "")
+        for n in range(count)
+    )
+
+
+def seen(wanted=NEW, *, there=((OLD, 2),), strategy="Canary", rollout=None, **said):
+    made = tuple(ObservedDeployment(name, name, name, count, 0, False, {}) for name, count in there)
+    ready = tuple(pod for name, count in there for pod in pods(name, count))
+    spec = RolloutSpec(strategy=strategy, **(rollout or {}))
+    return Seen(spec, Observed(made, ready), wanted, 6, NOW_S, obeyed=OBEYED, **said)
+
+
+def moved(state, phase, reason, **rest):
+    return replace(state, phase=phase, reason=reason, since_s=NOW_S, **rest)
+
+
+def test_a_service_that_never_served_is_just_started():
+    assert begin(seen()) == RolloutState(
+        "Recreate", "Starting", NOW_S, f"revision {NEW} is the first", None, NEW, 6
+    )
+
+
+ASKED, AGAIN = f"the spec asks for revision {NEW}", f"the spec asks for revision {OLD} again"
+RESUME = Command("resume", NEW, "resume it")
+
+
+@pytest.mark.parametrize(
+    ("state", "look", "expected"),
+    [
+        (CALM, seen(OLD), CALM),
+        (CALM, seen(), moved(CALM, "Starting", ASKED, strategy="Canary", revision=NEW, replicas=6)),
+        (CALM, seen(there=()),
+         moved(CALM, "Starting", ASKED, strategy="BlueGreen", revision=NEW, replicas=6)),
+        (CALM, seen(strategy="Recreate"),
+         moved(CALM, "Stopping", ASKED, strategy="Recreate", revision=NEW, replicas=6)),
+        (CALM, seen(strategy="Rolling", there=()),
+         moved(CALM, "Replacing", ASKED, strategy="Rolling", revision=NEW, replicas=6)),
+        # One that was rejected is forgotten when another is begun, or when it is tried again.
+        (REJECTED, seen(), REJECTED),
+        (REJECTED, seen(OTHER),
+         moved(REJECTED, "Starting", f"the spec asks for revision {OTHER}", strategy="Canary",
+               revision=OTHER, replicas=6, rejected=None)),
+        (REJECTED, seen(command=RESUME),
+         moved(REJECTED, "Starting", "resume by hand", strategy="Canary", revision=NEW, replicas=6,
+               rejected=None, command="resume it")),
+        (REJECTED, seen(OLD), moved(REJECTED, "Stable", AGAIN, rejected=None)),
+        # Under way it keeps its own strategy and number.
+        (replace(CALM, phase="Replacing", revision=NEW, weight=3), seen(OTHER, strategy="Canary"),
+         moved(CALM, "Replacing", f"the spec asks for revision {OTHER}", revision=OTHER)),
+    ],
+)  # fmt: skip
+def test_beginnings(state, look, expected):
+    assert step(state, look) == expected
+
+
+READY = f"the pods of revision {NEW} are ready"
+STARTING = replace(JUDGED, phase="Starting", weight=0)
+BOTH = ((OLD, 6), (NEW, 6))
+OF_TEN = {"canary": CanarySpec(min_weight=0.1)}
+MOVED = "1 of 1 gateways obey generation 0 of the traffic"
+GONE = "the pods without traffic are gone"
+
+
+@pytest.mark.parametrize(
+    ("state", "look", "expected"),
+    [
+        (STARTING, seen(there=BOTH, rollout=OF_TEN), moved(STARTING, "Judging", READY, weight=10)),
+        (STARTING, seen(there=BOTH, rollout={"canary": CanarySpec(min_weight=0.9)}),
+         moved(STARTING, "Judging", READY, weight=49)),
+        (replace(JUDGED, phase="Paused"), seen(command=RESUME),
+         moved(JUDGED, "Judging", "resume by hand", command="resume it")),
+        (JUDGED, seen(verdict=Accept("good")), moved(JUDGED, "Growing", "good")),
+        (replace(JUDGED, phase="Growing"), seen(there=BOTH), moved(JUDGED, "Promoting", READY)),
+        (replace(JUDGED, phase="Promoting"), seen(), 
+         moved(JUDGED, "Draining", MOVED, stable=NEW, revision=None, weight=0)),
+        (replace(JUDGED, phase="Draining", stable=NEW, revision=None), seen(there=((NEW, 6),)),
+         moved(JUDGED, "Stable", GONE, stable=NEW, revision=None, weight=0)),
+        (replace(JUDGED, phase="RollingBack", rejected=REJECTION), seen(),
+         moved(JUDGED, "Discarding", MOVED, rejected=REJECTION)),
+        (replace(JUDGED, phase="Discarding", rejected=REJECTION), seen(),
+         moved(JUDGED, "Rejected", GONE, revision=None, weight=0, rejected=REJECTION)),
+        (replace(CALM, phase="Replacing", revision=NEW, rejected=REJECTION), seen(there=BOTH),
+         moved(CALM, "Stable", READY, stable=NEW)),
+        # Recreate: the old pods are gone, and nothing is stable until the new ones are.
+        (replace(CALM, strategy="Recreate", phase="Stopping", revision=NEW), seen(there=()),
+         moved(CALM, "Starting", GONE, strategy="Recreate", stable=None, revision=NEW)),
+    ],
+)  # fmt: skip
+def test_what_comes_with_a_phase(state, look, expected):
+    assert step(state, look) == expected
+
+
+AT = timestamp(NOW_S)
+
+
+@pytest.mark.parametrize(
+    ("state", "look", "phase", "rejected"),
+    [
+        (JUDGED, seen(verdict=Abort("slow")), "RollingBack", Rejection(NEW, "slow", AT)),
+        (STARTING, seen(command=Command("abort", NEW, "x")), "Discarding",
+         Rejection(NEW, "abort by hand", AT)),
+        # One that the spec has left was not found wrong.
+        (JUDGED, seen(OTHER), "RollingBack", None),
+        (JUDGED, seen(OLD), "RollingBack", None),
+        (STARTING, seen(OTHER), "Discarding", None),
+        # The first reason stays; and on the way back there is none to find.
+        (replace(JUDGED, rejected=REJECTION), seen(verdict=Abort("slow")), "RollingBack", REJECTION),
+        (replace(JUDGED, phase="RollingBack"), seen(), "Discarding", None),
+    ],
+)  # fmt: skip
+def test_a_revision_that_is_found_wrong_is_rejected_once(state, look, phase, rejected):
+    after = step(state, look)
+    assert (after.phase, after.rejected) == (phase, rejected)
+
+
+@pytest.mark.parametrize(
+    ("state", "weight", "with_control", "expected"),
+    [
+        (JUDGED, 0.3, True, 30),
+        (JUDGED, 0.1, True, 20),
+        (JUDGED, 0.9, True, 49),
+        (JUDGED, 0.9, False, 50),
+        (replace(JUDGED, phase="Paused"), 0.3, True, 20),
+    ],
+)
+def test_a_weight_that_was_earned_is_kept(state, weight, with_control, expected):
+    look = seen(verdict=Continue("on", weight), rollout={"with_control": with_control})
+    assert step(state, look) == replace(state, weight=expected)
+
+
+def test_a_command_that_means_nothing_is_read_all_the_same():
+    command = Command("resume", NEW, "resume it")
+    assert step(JUDGED, seen(command=command)) == replace(JUDGED, command="resume it")
+    read = replace(JUDGED, command="resume it")
+    assert step(read, seen(command=command)) is read
+    assert step(JUDGED, seen()) is JUDGED
