@@ -263,3 +263,16 @@ def test_of_equal_tokens_no_more_are_kept_than_asked(
     keep(logits, [SamplingParams(max_tokens=1, **wish) for wish in wishes])
     assert logits.isfinite().sum(1).tolist() == [5, 1 + 49, 1 + 8]
     assert logits[:, 7].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("top_p", "count"), [(0.2, 1), (0.25, 1), (0.3, 2), (0.5, 2), (0.6, 3), (0.75, 3), (0.8, 4)]
+)
+@pytest.mark.parametrize("keep", [keep_top, keep_top_on_device])
+def test_a_nucleus_ends_with_the_token_that_reaches_top_p(
+    keep: Callable[[torch.Tensor, list[SamplingParams]], None], top_p: float, count: int
+) -> None:
+    """Of four tokens with a quarter each, whose sums are exact."""
+    logits = torch.zeros(1, 4)
+    keep(logits, [SamplingParams(max_tokens=1, top_p=top_p)])
+    assert logits.isfinite().sum().item() == count
