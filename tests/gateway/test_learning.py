@@ -101,6 +101,18 @@ async def test_text_that_makes_few_tokens_moves_the_estimate_little(learned, unt
     assert 0.94 * estimate.of(10_000) < after.of(10_000) <= estimate.of(10_000)
 
 
+async def test_images_do_not_count_as_text(learned):
+    """The tokens of an image say nothing about the text beside it."""
+    front, _, _ = learned
+    before = front.gateway.shared.accounts.of("default/chat").token_estimate
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    content = [{"type": "text", "text": "y" * 600}, image]
+    for _ in range(20):
+        assert (await front.ask(messages=[{"role": "user", "content": content}]))[0] == 200
+    await front.idle()
+    assert front.gateway.shared.accounts.of("default/chat").token_estimate == before
+
+
 @pytest.mark.parametrize("user", ["refused", "error event"])
 async def test_a_stream_that_is_refused_teaches_no_pace(learned, until, user):
     front, engine, behaviour = learned

@@ -1,9 +1,11 @@
 """Which parts of a request body count as text of its prompt."""
 
+import json
+
 import pytest
 
 from penstock.gateway.openai import parse
-from penstock.gateway.prompt_text import prompt_text_bytes
+from penstock.gateway.prompt_text import is_text_only, prompt_text_bytes
 
 TOOL = {"type": "function", "function": {"name": "sum", "description": "adds"}}
 CALL = {"id": "1", "function": {"name": "sum", "arguments": "{}"}}
@@ -73,3 +75,30 @@ def test_of_very_many_tools_only_some_are_read():
 )
 def test_prompts_that_no_engine_takes(prompt, expected):
     assert prompt_text_bytes({"prompt": prompt}) == expected
+
+
+TEXT, IMAGE = {"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("abc", True),
+        (None, True),
+        ([], True),
+        ([TEXT, {"text": "de"}], True),
+        ([{"type": "input_text", "text": "abc"}], True),
+        ([TEXT, IMAGE], False),
+        ([{"image_url": "x"}], False),
+        ([{"type": "image_url", "image_url": {"url": "x"}, "text": "abc"}], False),
+    ],
+)
+def test_images_are_told_from_text(content, expected):
+    messages = [{"role": "user", "content": "first"}, {"role": "user", "content": content}]
+    body = json.dumps({"model": "chat", "messages": messages})
+    assert parse(body.encode()).is_text_only == expected
+
+
+def test_a_completion_is_text_only():
+    assert is_text_only({"prompt": [1, 2, 3]})
+    assert is_text_only({"messages": [7, {"content": ["loose"]}]}) is False

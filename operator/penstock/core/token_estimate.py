@@ -7,6 +7,9 @@ MEMORY = 0.995
 # Bound on the weight of one answer, as a fraction of the decayed sum: ten times the mean of 200. One
 # answer moves the estimate by at most 5 %, however long its prompt is.
 MAX_WEIGHT = 0.05
+# Bytes of text below which a prompt does not count. A chat template adds about 30 tokens, which are a
+# quarter of the tokens of 512 bytes, but fifteen times those of a word.
+MIN_TEXT_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +24,13 @@ class TokenEstimate:
         return max(1, round(text_bytes * self.tokens / self.text_bytes))
 
     def observe(self, text_bytes: int, tokens: int) -> "TokenEstimate":
-        """Add one answer, scaled down if it would exceed MAX_WEIGHT."""
-        if text_bytes <= 0 or tokens <= 0:
+        """Add one answer, scaled down if it would exceed MAX_WEIGHT.
+
+        No tokenizer makes more than one token of a byte: further tokens are not of the text.
+        """
+        if text_bytes < MIN_TEXT_BYTES or tokens <= 0:
             return self
+        tokens = min(tokens, text_bytes)
         weight = min(
             1.0,
             MAX_WEIGHT * self.tokens / tokens,

@@ -25,6 +25,7 @@ class Accounts:
         *,
         is_stream: bool,
         is_chat: bool,
+        is_text_only: bool = True,
         tenant: str | None = None,
     ) -> Ticket:
         account = self.of(service.key)
@@ -36,6 +37,7 @@ class Accounts:
             prompt_bytes,
             is_stream=is_stream,
             is_chat=is_chat,
+            is_text_only=is_text_only,
             tenant=tenant,
         )
 

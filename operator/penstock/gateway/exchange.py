@@ -98,6 +98,7 @@ class Exchange:
             call.prompt_bytes,
             is_stream=call.is_stream,
             is_chat=self._scope["path"] == CHAT_PATH,
+            is_text_only=call.is_text_only,
             tenant=_tenant(service, given),
         )
         self._memory.assign(service.key)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic_core import ValidationError, from_json, to_json
 
 from penstock.core.stickiness import StickyBy, sticky_key
-from penstock.gateway.prompt_text import BYTES_PER_TOKEN, prompt_text_bytes
+from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Snapshot
 
@@ -51,6 +51,7 @@ class Call:
 
     The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
     user_key, conversation_key: sticky keys. prompt_bytes: length of the prompt's text.
+    is_text_only: whether it has no images or other media.
     """
 
     model: str
@@ -60,6 +61,7 @@ class Call:
     user_key: bytes | None
     conversation_key: bytes | None
     prompt_bytes: int
+    is_text_only: bool = True
 
     @property
     def tokens(self) -> int:
@@ -101,7 +103,16 @@ def parse(body: bytes) -> Call:
         user = None
     user_key, conversation_key = sticky_key("User", fields), sticky_key("Conversation", fields)
     is_stream, prompt_bytes = fields.get("stream", False), prompt_text_bytes(fields)
-    return Call(model, body, is_stream, user, user_key, conversation_key, prompt_bytes)
+    return Call(
+        model,
+        body,
+        is_stream,
+        user,
+        user_key,
+        conversation_key,
+        prompt_bytes,
+        is_text_only(fields),
+    )
 
 
 def error_body(

@@ -6,6 +6,8 @@ from typing import Any
 
 # The usual length of a token in English text. A token id counts as so many bytes.
 BYTES_PER_TOKEN = 4
+# Types of content parts that are text; without a type, a part with `text` is text as well.
+TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
 # Bound on the JSON values of `tools` that are measured. 128 tools of 20 parameters have about 10,000;
 # each value takes 0.3 us of the event loop.
 MAX_VALUES = 20_000
@@ -19,6 +21,23 @@ def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
     if fields.get("messages") is not None:
         return _messages_bytes(fields["messages"]) + _json_bytes(fields.get("tools"))
     return _prompt_bytes(fields.get("prompt"))
+
+
+def is_text_only(fields: Mapping[str, Any]) -> bool:
+    """Whether the engine makes tokens of text alone: no message has an image or other media."""
+    messages = fields.get("messages")
+    return not isinstance(messages, list) or not any(
+        _has_media(message.get("content")) for message in messages if isinstance(message, dict)
+    )
+
+
+def _has_media(content: Any) -> bool:
+    return isinstance(content, list) and not all(
+        isinstance(part, dict)
+        and isinstance(part.get("text"), str)
+        and part.get("type") in TEXT_PARTS
+        for part in content
+    )
 
 
 def _messages_bytes(messages: Any) -> int:

@@ -33,7 +33,8 @@ TEXT = str_schema(strict=True)
 # item takes 1 us of the event loop.
 MAX_ITEMS = 10_000
 # fail_fast: the first bad item ends a list. Collecting a million errors would take 0.1 s and more.
-PARTS = list_schema(_object(text=_optional(TEXT)), max_length=MAX_ITEMS, fail_fast=True)
+PART = _object(type=_optional(TEXT), text=_optional(TEXT))
+PARTS = list_schema(PART, max_length=MAX_ITEMS, fail_fast=True)
 CONTENT = union_schema([TEXT, PARTS], mode="left_to_right")
 TOOLS = _optional(list_schema(any_schema()))
 MESSAGE = _object(role=_optional(TEXT), content=_optional(CONTENT), tool_calls=TOOLS)

@@ -18,7 +18,7 @@ MAX_BLOCKED_SHARE = 0.1
 
 class Ticket:
     """Follows one request. now: the monotonic clock. came_s: when the request was complete, on that
-    clock. prompt_bytes: length of the prompt's text."""
+    clock. prompt_bytes: length of the prompt's text. is_text_only: whether it has no other parts."""
 
     def __init__(
         self,
@@ -29,11 +29,13 @@ class Ticket:
         *,
         is_stream: bool,
         is_chat: bool,
+        is_text_only: bool = True,
         tenant: str | None = None,
     ) -> None:
         self._account = account
         self._now = now
         self._prompt_bytes = prompt_bytes
+        self._is_text_only = is_text_only
         self._is_stream = is_stream
         self._tenant = tenant
         self._overhead = 2 if is_chat else 1
@@ -142,7 +144,7 @@ class Ticket:
             account.ended += 1
             account.late += self._is_late
             told_tokens, output_tokens = self._count.prompt_tokens, self._count.output_tokens
-            if told_tokens is not None:
+            if told_tokens is not None and self._is_text_only:
                 estimate = account.token_estimate
                 account.token_estimate = estimate.observe(self._prompt_bytes, told_tokens)
             prompt_tokens = self.prompt_tokens if told_tokens is None else told_tokens
