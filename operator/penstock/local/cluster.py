@@ -132,7 +132,7 @@ def _locked(cluster: Cluster) -> Iterator[None]:
 def _end(cluster: Cluster) -> None:
     # The node agent gets time to end its pods. The others need none: their state is deleted.
     processes.end(processes.find(cluster.cluster_id, "node-agent"), grace_s=POD_GRACE_S)
-    processes.end(processes.find(cluster.cluster_id), grace_s=COMPONENT_GRACE_S)
+    processes.end_all(lambda: processes.find(cluster.cluster_id), grace_s=COMPONENT_GRACE_S)
     record.remove(cluster)
 
 

@@ -99,6 +99,12 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
     psutil.wait_procs(left, timeout=10)
 
 
+def end_all(found: Callable[[], list[psutil.Process]], *, grace_s: float) -> None:
+    """As `end`, of what `found` finds, and then of what these processes started meanwhile."""
+    end(found(), grace_s=grace_s)
+    kill(found)
+
+
 def kill(found: Callable[[], list[psutil.Process]]) -> None:
     """Kill what `found` returns until it returns nothing, as processes may start others meanwhile."""
     for _ in range(MAX_KILL_ROUNDS):
