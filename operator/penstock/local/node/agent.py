@@ -21,7 +21,8 @@ from penstock.local import processes
 from penstock.local.components import KUBELET_PORT
 from penstock.local.faults import heart_beats
 from penstock.local.node.kubelet_api import serve_logs
-from penstock.local.node.worker import MANAGER, Node, PodWorker
+from penstock.local.node.node import MANAGER, Node
+from penstock.local.node.worker import PodWorker
 from penstock.local.record import Cluster
 
 logger = logging.getLogger(__name__)
@@ -58,8 +59,7 @@ class NodeAgent:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
         # Processes of an earlier agent are not this one's children and cannot be waited for: they are
         # ended and started again.
-        left = processes.find(self._cluster.cluster_id, processes.POD)
-        await asyncio.to_thread(processes.end, left, grace_s=1.0)
+        await asyncio.to_thread(processes.end_all, self._find_left, grace_s=1.0)
         async with asyncio.TaskGroup() as group:
             logs = await serve_logs(self._cluster, self._pods, self._is_over)
             tasks = [
@@ -72,6 +72,9 @@ class NodeAgent:
                 task.cancel()
             await asyncio.gather(*(w.stop(STOP_GRACE_S) for w in self._workers.values()))
             await logs.cleanup()
+
+    def _find_left(self) -> list[psutil.Process]:
+        return processes.find(self._cluster.cluster_id, processes.POD)
 
     def _pod_changed(self, key: Key) -> None:
         pod = self._pods.get(key)

@@ -4,28 +4,27 @@ import asyncio
 import logging
 import math
 import signal
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from penstock.adapters.clock import monotonic, wall
-from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import Kube
 from penstock.adapters.resources import PODS
 from penstock.core.timestamps import timestamp
-from penstock.errors import KubeError, NotFound
+from penstock.errors import KubeError
 from penstock.local import processes
 from penstock.local.faults import start_delay_s
 from penstock.local.node.backoff import Backoff
 from penstock.local.node.container import Container
 from penstock.local.node.environment import ConfigError
-from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
+from penstock.local.node.node import Node
+from penstock.local.node.podstatus import Ended, should_restart
 from penstock.local.node.probe import ProbeSpec, ProbeState
+from penstock.local.node.report import PodReport
 from penstock.local.node.unsupported import REASON, unsupported
 from penstock.local.node.variables import Variables
 from penstock.local.node.volumes import MountError, Volumes
-from penstock.local.record import Cluster
 
 logger = logging.getLogger(__name__)
 
@@ -35,17 +34,6 @@ RETRY_S = 2.0
 POLL_S = 0.05
 # How often volumes are updated; about the kubelet's period.
 REFRESH_S = 60.0
-MANAGER = "penstock-node"
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What a worker needs to know of the node it runs on."""
-
-    name: str
-    cluster: Cluster
-    kube: Kube
-    events: EventRecorder
 
 
 class PodWorker:
@@ -57,21 +45,7 @@ class PodWorker:
         self.uid: str = pod["metadata"]["uid"]
         self.folder: Path = node.cluster.folder / "pods" / self.uid
         self.pod_ip = pod_ip
-        spec = pod["spec"]
-        before = {c["name"]: c for c in pod.get("status", {}).get("containerStatuses", [])}
-        conditions = pod.get("status", {}).get("conditions", [])
-        self._record = PodRecord(
-            restart_policy=spec.get("restartPolicy", "Always"),
-            pod_ip=pod_ip,
-            host_ip=node.cluster.address,
-            start_time=pod.get("status", {}).get("startTime", timestamp(wall())),
-            init=tuple(
-                ContainerRecord(c["name"], c["image"]) for c in spec.get("initContainers", [])
-            ),
-            containers=tuple(_record_of(c, before.get(c["name"])) for c in spec["containers"]),
-            scheduled=next((c for c in conditions if c["type"] == "PodScheduled"), {}),
-        )
-        self._sent: Object = pod.get("status", {})
+        self._report = PodReport(node, pod, pod_ip)
         self._volumes = Volumes(node.kube, pod, self.folder / "volumes")
         self._variables = Variables(node.kube, node.cluster, pod, pod_ip)
         self._running: dict[str, Container] = {}
@@ -79,7 +53,6 @@ class PodWorker:
         self._current: dict[str, Container] = {}  # the last run of each container
         self._stopping = False
         self._stop_deadline_s = math.inf
-        self._reporting = asyncio.Lock()
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"pod {self.pod['metadata']['name']}")
@@ -116,12 +89,12 @@ class PodWorker:
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.folder / "name").write_text(self.pod["metadata"]["name"])  # for `penstock local logs`
         if lost := unsupported(self.pod):
-            await self._refuse(REASON, f"the node agent does not offer {', '.join(lost)}")
+            await self._report.refuse(REASON, f"the node agent does not offer {', '.join(lost)}")
             return
         deadline_s = self.pod["spec"].get("activeDeadlineSeconds")
         try:
             async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
-                await self._report()
+                await self._report.send()
                 await self._mount()
                 refreshing = group.create_task(self._refresh_volumes())
                 if await self._run_init():
@@ -131,22 +104,12 @@ class PodWorker:
                 refreshing.cancel()
         except TimeoutError:
             message = "Pod was active on the node longer than the specified deadline"
-            self._record = replace(self._record, failure=("DeadlineExceeded", message))
-            await self._report()
+            await self._report.fail("DeadlineExceeded", message)
         except Exception as error:
             logger.exception("pod %s", self.pod["metadata"]["name"])
-            await self._refuse("NodeAgentError", f"the node agent failed: {_innermost(error)!r}")
-
-    async def _refuse(self, reason: str, message: str) -> None:
-        """Fail the pod. With restartPolicy Always it waits instead, as its controller would replace a
-        failed pod at once."""
-        if self._record.restart_policy == "Always":
-            waiting = tuple(c.waiting(reason, message) for c in self._record.containers)
-            self._record = replace(self._record, containers=waiting)
-        else:
-            self._record = replace(self._record, failure=(reason, message))
-        await self._event("Warning", reason, message)
-        await self._report()
+            await self._report.refuse(
+                "NodeAgentError", f"the node agent failed: {_innermost(error)!r}"
+            )
 
     async def _mount(self) -> None:
         while True:
@@ -154,7 +117,7 @@ class PodWorker:
                 await self._volumes.mount()
                 return
             except (MountError, KubeError, OSError) as error:
-                await self._event("Warning", "FailedMount", str(error))
+                await self._report.warn("FailedMount", str(error))
                 await asyncio.sleep(RETRY_S)
 
     async def _refresh_volumes(self) -> None:
@@ -164,35 +127,35 @@ class PodWorker:
             try:
                 await self._volumes.mount()
             except (MountError, KubeError, OSError) as error:
-                await self._event("Warning", "FailedMount", f"{error}; the volume stays as it was")
+                await self._report.warn("FailedMount", f"{error}; the volume stays as it was")
 
     async def _run_init(self) -> bool:
         """Run the init containers in turn; False when one has failed for good."""
         for spec in self.pod["spec"].get("initContainers", []):
             await self._keep(spec, is_init=True)
-            ended = self._find(spec["name"]).ended
+            ended = self._report.find(spec["name"]).ended
             if ended is None or ended.exit_code != 0:
                 return False
         return True
 
     async def _keep(self, spec: Object, *, is_init: bool = False) -> None:
         """Run a container, again and again where its pod's policy says so."""
-        policy = self._record.restart_policy
+        policy = self._report.restart_policy
         if is_init and policy == "Always":
             policy = "OnFailure"
         backoff = Backoff()
         while not self._stopping:
             started_s = monotonic()
             exit_code = await self._run_once(spec)
-            await self._report()
+            await self._report.send()
             if self._stopping or not should_restart(policy, exit_code):
                 return
             pause_s, backoff = backoff.after(monotonic() - started_s)
             if pause_s:
                 message = f"back-off {pause_s:.0f}s restarting failed container={spec['name']}"
-                await self._event("Warning", "BackOff", message)
-                self._update(spec["name"], lambda r: r.waiting("CrashLoopBackOff", message))  # noqa: B023
-                await self._report()
+                await self._report.warn("BackOff", message)
+                self._report.set_waiting(spec["name"], "CrashLoopBackOff", message)
+                await self._report.send()
                 await asyncio.sleep(pause_s)
 
     async def _run_once(self, spec: Object) -> int:
@@ -205,13 +168,15 @@ class PodWorker:
             await container.start()
         except (OSError, ValueError) as error:
             container.is_over = True
-            await self._event("Warning", "Failed", f"Error: {error}")
+            await self._report.warn("Failed", f"Error: {error}")
             ended = Ended(128, "StartError", str(error), started_at, timestamp(wall()))
-            self._update(name, lambda r: replace(r.over(ended), restarts=r.restarts + bool(r.last)))
+            self._report.update(
+                name, lambda r: replace(r.over(ended), restarts=r.restarts + bool(r.last))
+            )
             return 128
         self._running[name] = container
-        self._update(name, lambda r: r.running(started_at))
-        await self._event("Normal", "Started", f"Started container {name}")
+        self._report.update(name, lambda r: r.running(started_at))
+        await self._report.event("Normal", "Started", f"Started container {name}")
         watching = asyncio.create_task(self._watch(container))
         try:
             exit_code = await container.wait()
@@ -222,7 +187,7 @@ class PodWorker:
         reason = "Completed" if exit_code == 0 else "Error"
         message = container.message(exit_code)
         ended = Ended(exit_code, reason, message, started_at, timestamp(wall()))
-        self._update(name, lambda r: r.over(ended))
+        self._report.update(name, lambda r: r.over(ended))
         return exit_code
 
     async def _prepare(self, spec: Object) -> Container:
@@ -234,9 +199,9 @@ class PodWorker:
                 break
             except (ConfigError, MountError, KubeError, OSError) as error:
                 text = str(error)
-                self._update(spec["name"], lambda r: r.waiting("CreateContainerConfigError", text))  # noqa: B023
-                await self._report()
-                await self._event("Warning", "Failed", f"Error: {text}")
+                self._report.set_waiting(spec["name"], "CreateContainerConfigError", text)
+                await self._report.send()
+                await self._report.warn("Failed", f"Error: {text}")
                 await asyncio.sleep(RETRY_S)
         container = Container(
             spec,
@@ -255,22 +220,22 @@ class PodWorker:
         spec = container.spec
         hook = spec.get("lifecycle", {}).get("postStart")
         if hook and (failure := await container.act(hook, 600)):
-            await self._event("Warning", "FailedPostStartHook", failure)
+            await self._report.warn("FailedPostStartHook", failure)
             container.signal(signal.SIGKILL)
             return
         startup = ProbeSpec.of(spec.get("startupProbe"))
         if startup:
             await self._probe(container, "Startup", startup, until_passing=True)
-        self._update(container.name, lambda r: replace(r, is_started=True))
+        self._report.update(container.name, lambda r: replace(r, is_started=True))
         loops: list[Coroutine[Any, Any, None]] = []
         readiness = ProbeSpec.of(spec.get("readinessProbe"))
         if readiness:
             loops.append(self._probe(container, "Readiness", readiness))
         else:
-            self._update(container.name, lambda r: replace(r, is_ready=True))
+            self._report.set_ready(container.name, True)
         if liveness := ProbeSpec.of(spec.get("livenessProbe")):
             loops.append(self._probe(container, "Liveness", liveness))
-        await self._report()
+        await self._report.send()
         await asyncio.gather(*loops)
 
     async def _probe(
@@ -282,25 +247,21 @@ class PodWorker:
             failure = await container.probe(spec)
             state = state.observe(spec, failure is None)
             if failure:
-                await self._event("Warning", "Unhealthy", f"{kind} probe failed: {failure}")
+                await self._report.warn("Unhealthy", f"{kind} probe failed: {failure}")
             if kind == "Readiness":
-                self._set_ready(container.name, state)
-                await self._report()
+                if state.verdict != "unknown":
+                    self._report.set_ready(container.name, state.verdict == "passing")
+                await self._report.send()
             elif state.verdict == "failing":
                 message = (
                     f"Container {container.name} failed {kind.lower()} probe, will be restarted"
                 )
-                await self._event("Normal", "Killing", message)
+                await self._report.event("Normal", "Killing", message)
                 await self._end(container, monotonic() + self._grace_s(spec))
                 return
             elif until_passing and state.verdict == "passing":
                 return
             await asyncio.sleep(spec.period_s)
-
-    def _set_ready(self, name: str, state: ProbeState) -> None:
-        if state.verdict != "unknown":
-            is_ready = state.verdict == "passing"
-            self._update(name, lambda r: replace(r, is_ready=is_ready))
 
     async def _end(self, container: Container, deadline_s: float = math.inf) -> None:
         """Stop a container: preStop, SIGTERM, SIGKILL at the deadline. Returns when its run has ended.
@@ -320,7 +281,7 @@ class PodWorker:
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
             if failure:
-                await self._event("Warning", "FailedPreStopHook", failure)
+                await self._report.warn("FailedPreStopHook", failure)
         container.signal(signal.SIGTERM)
         while self._running.get(container.name) is container:
             if left_s() <= 0:
@@ -331,58 +292,8 @@ class PodWorker:
         stated = self.pod["spec"].get("terminationGracePeriodSeconds", 30)
         return float(stated if probe.grace_s is None else probe.grace_s)
 
-    def _find(self, name: str) -> ContainerRecord:
-        return next(r for r in (*self._record.init, *self._record.containers) if r.name == name)
-
-    def _update(self, name: str, change: Callable[[ContainerRecord], ContainerRecord]) -> None:
-        def changed(records: tuple[ContainerRecord, ...]) -> tuple[ContainerRecord, ...]:
-            return tuple(change(r) if r.name == name else r for r in records)
-
-        self._record = replace(
-            self._record,
-            init=changed(self._record.init),
-            containers=changed(self._record.containers),
-        )
-
-    async def _report(self) -> None:
-        """Write the status if it differs from what was written last."""
-        metadata = self.pod["metadata"]
-        async with self._reporting:
-            status = self._record.as_status(self._sent, timestamp(wall()))
-            if all(self._sent.get(key) == value for key, value in status.items()):
-                return
-            body: Object = {"metadata": {"uid": self.uid}, "status": status}
-            while True:
-                try:
-                    await self._node.kube.merge(
-                        PODS, metadata["namespace"], metadata["name"], body,
-                        manager=MANAGER, sub="status",
-                    )  # fmt: skip
-                    self._sent = self._sent | status
-                    return
-                except NotFound:
-                    return
-                except KubeError as error:
-                    logger.warning("status of %s: %s", metadata["name"], error)
-                    await asyncio.sleep(RETRY_S)
-
-    async def _event(self, kind: str, reason: str, message: str) -> None:
-        about = {"apiVersion": "v1", "kind": "Pod", "metadata": self.pod["metadata"]}
-        await self._node.events.post(about, kind, reason, message)
-
 
 def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _record_of(spec: Object, before: Object | None) -> ContainerRecord:
-    """A container's initial record, with the restart count that an earlier agent reported."""
-    record = ContainerRecord(spec["name"], spec["image"])
-    if before is None or not (before.get("restartCount") or "running" in before.get("state", {})):
-        return record
-    lost = Ended(137, "ContainerStatusUnknown", "the node agent was restarted", "", "")
-    now = timestamp(wall())
-    lost = replace(lost, started_at=now, finished_at=now)
-    return replace(record, restarts=before.get("restartCount", 0), last=lost)
