@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ Object = dict[str, Any]
 TERMINATION_LOG = "/dev/termination-log"
 MAX_MESSAGE_BYTES = 4096  # the kubelet's cap on a termination message
 MAX_LOG_TAIL_BYTES = 2048  # the kubelet's cap when the log stands in for the message
+MAX_ERROR_BYTES = 200  # of what a failing command writes, for the event about it
 
 
 class Container:
@@ -62,7 +64,7 @@ class Container:
     async def start(self) -> None:
         """Start the process. Raises OSError or ValueError if the command cannot be run."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._termination_log.write_bytes(b"")
+        make_empty(self._termination_log)
         if self.log.exists():
             self.log.replace(self._folder / "log.previous")
         command = self.command()
@@ -103,7 +105,7 @@ class Container:
 
     def message(self, exit_code: int) -> str:
         """What the container left to say about its end."""
-        text = self._termination_log.read_bytes()[:MAX_MESSAGE_BYTES]
+        text = head_bytes(self._termination_log, MAX_MESSAGE_BYTES)
         fallback = self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
         if not text and fallback and exit_code != 0:
             text = tail_bytes(self.log, MAX_LOG_TAIL_BYTES)
@@ -116,8 +118,9 @@ class Container:
                 if "httpGet" in action:
                     return await self._http_get(action["httpGet"])
                 if "tcpSocket" in action:
-                    port = self._port(action["tcpSocket"]["port"])
-                    _, writer = await asyncio.open_connection(self._pod_ip, port)
+                    socket = action["tcpSocket"]
+                    host, port = socket.get("host") or self._pod_ip, self._port(socket["port"])
+                    _, writer = await asyncio.open_connection(host, port)
                     writer.close()
                     return None
                 if "sleep" in action:
@@ -140,7 +143,9 @@ class Container:
     async def _http_get(self, get: Object) -> str | None:
         host = get.get("host") or self._pod_ip
         scheme = get.get("scheme", "HTTP").lower()
-        url = f"{scheme}://{host}:{self._port(get['port'])}{get.get('path', '/')}"
+        path = get.get("path", "/")
+        slash = "" if path.startswith("/") else "/"
+        url = f"{scheme}://{host}:{self._port(get['port'])}{slash}{path}"
         headers = {h["name"]: h["value"] for h in get.get("httpHeaders", [])}
         async with (
             aiohttp.ClientSession() as session,
@@ -159,7 +164,9 @@ class Container:
             start_new_session=True,
         )  # fmt: skip
         try:
-            _, errors = await process.communicate()
+            assert process.stderr is not None
+            errors = await first_bytes(process.stderr, MAX_ERROR_BYTES)
+            await process.wait()
         except asyncio.CancelledError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with what it started
@@ -167,7 +174,7 @@ class Container:
             raise
         if process.returncode == 0:
             return None
-        return f"exit code {process.returncode}: {errors.decode(errors='replace')[:200]}"
+        return f"exit code {process.returncode}: {errors.decode(errors='replace')}"
 
     def _port(self, port: int | str) -> int:
         if isinstance(port, int):
@@ -186,7 +193,34 @@ class Container:
         return folder if os.path.isdir(folder) else str(self._folder)
 
 
+async def first_bytes(stream: asyncio.StreamReader, count: int) -> bytes:
+    """Reads a stream to its end, and keeps its first bytes."""
+    kept = b""
+    while chunk := await stream.read(1 << 16):
+        kept += chunk[: count - len(kept)]
+    return kept
+
+
+def make_empty(path: Path) -> None:
+    """Make an empty file, whatever a container has put in its place."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.touch()
+
+
+def head_bytes(path: Path, count: int) -> bytes:
+    """The first bytes of a file; none where there is no file, as containers may remove theirs."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(count)
+
+
 def tail_bytes(path: Path, count: int) -> bytes:
+    """As head_bytes, of the last bytes."""
+    if not path.is_file():
+        return b""
     with path.open("rb") as file:
         file.seek(0, os.SEEK_END)
         file.seek(max(0, file.tell() - count))
