@@ -10,6 +10,7 @@ from penstock.local.node.environment import (
     environment,
     expand,
     quantity,
+    resource,
     rewrite_paths,
 )
 from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord, should_restart
@@ -164,9 +165,31 @@ def test_what_is_missing_is_named() -> None:
         environment(container, POD, {}, {}, {})
 
 
-@pytest.mark.parametrize(("text", "value"), [("1", 1), ("500m", 0.5), ("1Ki", 1024), ("2G", 2e9)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("500m", 0.5),
+        ("1Ki", 1024),
+        ("2G", 2e9),
+        ("1e3", 1000),
+        ("2Pi", 2**51),
+        ("1E", 1e18),
+    ],
+)
 def test_quantities(text: str, value: float) -> None:
     assert quantity(text) == value
+
+
+def test_a_resource_in_units_of_its_divisor_is_exact() -> None:
+    """9 thousandths are 9 of a thousandth each, though no binary fraction is either."""
+    for thousandths in range(1, 2000):
+        container = {"resources": {"limits": {"cpu": f"{thousandths}m"}}}
+        amounts = [
+            resource(container, {"resource": "limits.cpu", "divisor": divisor})
+            for divisor in ("1m", "1")
+        ]
+        assert amounts == [str(thousandths), str(-(-thousandths // 1000))]
 
 
 ENDED = Ended(1, "Error", "why", "t1", "t2")

@@ -2,7 +2,10 @@
 
 import re
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
+
+from penstock.core.quantity import parse_quantity
 
 Object = dict[str, Any]
 
@@ -57,14 +60,13 @@ def field(pod: Object, path: str) -> str:
     return str(known[path])
 
 
-def quantity(text: str) -> float:
-    """A Kubernetes quantity as a number."""
-    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", text)
-    scales = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-    scales |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-    if match is None or match[2] not in scales:
-        raise ConfigError(f"{text!r} is no quantity")
-    return float(match[1]) * scales[match[2]]
+def quantity(text: str) -> Decimal:
+    """A Kubernetes quantity as an exact number. Raises ConfigError."""
+    try:
+        value = parse_quantity(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return Decimal(value) if value.is_integer() else Decimal(repr(value))
 
 
 def resource(container: Object, reference: Object) -> str:
@@ -73,8 +75,8 @@ def resource(container: Object, reference: Object) -> str:
     amount = container.get("resources", {}).get(bound, {}).get(name)
     if amount is None:
         return "0"
-    divisor = quantity(str(reference.get("divisor", "1")) or "1") or 1.0
-    return str(-int(-quantity(str(amount)) // divisor))
+    divisor = quantity(str(reference.get("divisor", "1")) or "1") or Decimal(1)
+    return str(int((quantity(str(amount)) / divisor).to_integral_value(ROUND_CEILING)))
 
 
 def environment(
