@@ -139,3 +139,45 @@ def test_rows_of_blocks_must_cover_the_outputs() -> None:
     for num_rows in (1, 3):
         with pytest.raises(ModelError, match=f"{num_rows} rows of scales"):
             dense_matrix(weight, torch.ones(num_rows, 2), (16, 16))
+
+
+@pytest.mark.parametrize(
+    ("name", "leaf"),
+    [
+        ("gptq-4-asymmetric-order", "g_idx"),
+        ("gptq-v2-8-asymmetric-order", "g_idx"),
+        ("compressed-old-pack-4-symmetric-order", "weight_g_idx"),
+        ("compressed-old-pack-4-asymmetric", "weight_zero_point"),
+        ("compressed-new-pack-8-asymmetric", "weight_zero_point"),
+        ("compressed-new-int-8-asymmetric-channel", "weight_zero_point"),
+    ],
+)
+def test_what_the_settings_promise_must_be_there(name: str, leaf: str, tmp_path: Path) -> None:
+    """Without an order of inputs or zero points, such weights would be read as other numbers."""
+    tensors = load_file(CHECKPOINTS[name])
+    del tensors[f"layer.{leaf}"]
+    save_file(tensors, tmp_path / SINGLE_NAME)
+    with pytest.raises(ModelError, match=f"no tensor layer.{leaf}"):
+        read(scheme_of(name), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "leaf", "tensor", "message"),
+    [
+        ("compressed-new-pack-4-symmetric", "weight_scale",
+         torch.ones(16, 1, dtype=torch.float16), "not whole groups of 16"),
+        ("compressed-new-pack-4-symmetric", "weight_scale",
+         torch.ones(16, 4, dtype=torch.float16), "not whole groups of 16"),
+        ("compressed-new-int-8-symmetric-channel", "weight_scale",
+         torch.ones(1, 16, dtype=torch.float16), "do not belong"),
+        ("compressed-new-int-8-asymmetric-channel", "weight_zero_point",
+         torch.ones(0, 1, dtype=torch.int8), "do not belong"),
+        ("gptq-4-asymmetric", "qzeros", torch.ones(0, 2, dtype=torch.int32), "do not belong"),
+        ("autoawq-4", "qweight", torch.ones(0, 4, dtype=torch.int32), "0 inputs cannot be"),
+    ],
+)  # fmt: skip
+def test_scales_and_zero_points_of_other_weights_are_refused(
+    name: str, leaf: str, tensor: torch.Tensor, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_changed(name, tmp_path, {f"layer.{leaf}": tensor})

@@ -38,6 +38,12 @@ class QuantizedMatrix:
     def shape(self) -> torch.Size:
         return self.codes.shape
 
+    def without_idle_zeros(self) -> "QuantizedMatrix":
+        """The same, without zero points where all of them are 0."""
+        if self.zeros is None or self.zeros.any():
+            return self
+        return replace(self, zeros=None)
+
     def to(self, device: str) -> "QuantizedMatrix":
         return replace(
             self,

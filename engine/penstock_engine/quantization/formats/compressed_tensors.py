@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
+    INDEX,
+    count,
     even_groups,
     header,
     modules_with,
@@ -49,13 +51,21 @@ if TYPE_CHECKING:
 
 DENSE = ("int-quantized", "float-quantized", "naive-quantized")
 FORMATS = ("pack-quantized", *DENSE)
+# Values of `actorder` with which groups are not of neighbouring inputs.
+OUT_OF_ORDER = ("group", "dynamic")
 
 
 @dataclass(frozen=True, slots=True)
 class CompressedTensors:
+    """group_size: inputs that share a scale; None: as many as the tensors' shapes say. has_zeros,
+    has_order: whether each packed weight has zero points, and an order of its inputs."""
+
     kind: Kind
     is_packed: bool
     block: Block | None
+    group_size: int | None
+    has_zeros: bool
+    has_order: bool
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "CompressedTensors":
@@ -70,7 +80,16 @@ class CompressedTensors:
         kind, block = _weights(raw.get("config_groups"))
         if (layout == "pack-quantized") != (kind == "int4") and kind != "int8":
             raise unsupported(f"{kind} weights in the format {layout} are not supported")
-        return cls(kind, layout == "pack-quantized", block)
+        groups = [group["weights"] for group in raw["config_groups"].values()]
+        sizes = {_group_size(weights) for weights in groups}
+        return cls(
+            kind=kind,
+            is_packed=layout == "pack-quantized",
+            block=block,
+            group_size=sizes.pop() if len(sizes) == 1 else None,
+            has_zeros=not any(weights.get("symmetric", True) for weights in groups),
+            has_order=all(weights.get("actorder") in OUT_OF_ORDER for weights in groups),
+        )
 
     @property
     def bits(self) -> int:
@@ -80,15 +99,21 @@ class CompressedTensors:
         if self.is_packed:
             packed = modules_with(headers, "weight_packed")
             return {module: self._packed(headers, module) for module in packed}
+        dense = list(modules_with(headers, "weight_scale"))
+        for module in dense if self.has_zeros else ():
+            header(headers, f"{module}.weight_zero_point", ("I8",))
         return {
             module: stored_dense(headers, module, self.kind, "weight_scale", self.block)
-            for module in modules_with(headers, "weight_scale")
+            for module in dense
         }
 
     def _packed(self, headers: Headers, module: str) -> Stored:
         num_outputs, num_words = header(headers, f"{module}.weight_packed", ("I32",), 2).shape
         _, num_groups = header(headers, f"{module}.weight_scale", FLOATS, 2).shape
-        has_zeros = (zeros := f"{module}.weight_zero_point") in headers
+        zeros = f"{module}.weight_zero_point"
+        has_zeros = self.has_zeros or zeros in headers
+        if self.has_order and num_groups > 1:
+            header(headers, f"{module}.weight_g_idx", INDEX, 1)
         if has_zeros:
             header(headers, zeros, ("I32", "I8"), 2)
         return Stored(
@@ -111,6 +136,7 @@ class CompressedTensors:
             tensors.get(f"{module}.weight_scale"),
             self.block,
             tensors.get(zeros) if zeros in tensors else None,
+            self.group_size,
         )
 
     def _read_packed(self, tensors: Tensors, module: str) -> "QuantizedMatrix":
@@ -131,7 +157,7 @@ class CompressedTensors:
                 zeros = zeros.short()
             else:
                 zeros = unpack(zeros, self.bits, dim=0, length=num_outputs).sub_(middle)
-        group_size = even_groups(num_inputs, scales.shape[1])
+        group_size = even_groups(num_inputs, scales.shape[1], self.group_size)
         if (name := f"{module}.weight_g_idx") in tensors:
             order = input_order(tensors.get(name), num_inputs, group_size)
             codes = codes if order is None else codes[:, order]
@@ -168,6 +194,12 @@ def _weights(groups: Any) -> tuple[Kind, Block | None]:
             "that is quantised alike throughout"
         )
     return found.pop()
+
+
+def _group_size(weights: Mapping[str, Any]) -> int | None:
+    """None: not known, or all inputs. Raises ModelError."""
+    is_grouped = weights.get("strategy") == "group" and weights.get("group_size") != -1
+    return count(weights, "group_size", 1) if is_grouped and weights.get("group_size") else None
 
 
 def _group_weights(group: Any) -> tuple[Kind, Block | None]:

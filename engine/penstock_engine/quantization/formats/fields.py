@@ -7,6 +7,7 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.stored import Header, Headers, unsupported
 
 FLOATS = ("F16", "BF16", "F32")
+INDEX = ("I32", "I64")
 
 
 def count(raw: Mapping[str, Any], key: str, default: int) -> int:
@@ -26,12 +27,14 @@ def modules_with(headers: Headers, leaf: str) -> Iterator[str]:
             yield module
 
 
-def header(headers: Headers, name: str, dtypes: tuple[str, ...], num_dims: int) -> Header:
-    """Raises ModelError unless there is such a tensor of one of these types."""
+def header(
+    headers: Headers, name: str, dtypes: tuple[str, ...], num_dims: int | None = None
+) -> Header:
+    """Raises ModelError unless there is such a tensor of one of these types. num_dims None: any."""
     found = headers.get(name)
     if found is None:
         raise ModelError("BadWeights", f"the checkpoint has no tensor {name}")
-    if found.dtype not in dtypes or len(found.shape) != num_dims:
+    if found.dtype not in dtypes or num_dims not in (None, len(found.shape)):
         raise ModelError(
             "BadWeights",
             f"{name} is {found.dtype} {list(found.shape)}, which is not what config.json says",
@@ -47,7 +50,7 @@ def configured_group_size(raw: Mapping[str, Any]) -> int | None:
 def even_groups(num_inputs: int, num_groups: int, configured: int | None = None) -> int:
     """Inputs per group. configured: by quantization_config. Raises ModelError unless all groups have
     one size."""
-    if num_groups == 0 or num_inputs % num_groups:
+    if not 0 < num_groups <= num_inputs or num_inputs % num_groups:
         raise ModelError(
             "BadWeights", f"{num_inputs} inputs cannot be {num_groups} groups of one size"
         )

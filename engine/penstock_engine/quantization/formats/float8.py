@@ -96,17 +96,19 @@ def dense_matrix(
     scale: "torch.Tensor",
     block: Block | None,
     zeros: "torch.Tensor | None" = None,
+    configured: int | None = None,
 ) -> "QuantizedMatrix":
     """weight: int8 or float8 [outputs, inputs]. scale: of blocks; or one, [outputs], or
-    [outputs, groups]. zeros: int8 like scale. Raises ModelError."""
+    [outputs, groups]. zeros: int8 like scale. configured: inputs of a group, if that is known.
+    Raises ModelError."""
     from penstock_engine.quantization.matrix import QuantizedMatrix
 
     num_outputs, num_inputs = weight.shape
     if block is None:
         num_groups = scale.shape[1] if scale.dim() == 2 else 1
-        group_size = even_groups(num_inputs, num_groups)
+        group_size = even_groups(num_inputs, num_groups, configured)
         by_row = [t.float().reshape(-1, num_groups) for t in (scale, zeros) if t is not None]
-        widened = [t.expand(num_outputs, -1) if len(t) == 1 else t for t in by_row]
+        widened = [t.expand(num_outputs, -1) if t.numel() == 1 else t for t in by_row]
     else:
         group_size = block[1]
         by_block = [t.float() for t in (scale, zeros) if t is not None]
@@ -118,6 +120,5 @@ def dense_matrix(
             )
         widened = [t.repeat_interleave(block[0], 0)[:num_outputs] for t in by_block]
     scales, *rest = widened
-    return QuantizedMatrix(
-        weight, scales, 8, group_size, rest[0].short() if rest and rest[0].any() else None
-    )
+    zero_points = rest[0].short() if rest else None
+    return QuantizedMatrix(weight, scales, 8, group_size, zero_points).without_idle_zeros()

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
+    INDEX,
     configured_group_size,
     count,
     even_groups,
@@ -86,6 +87,8 @@ class Gptq:
             num_words, num_outputs = header(headers, f"{module}.qweight", ("I32",), 2).shape
             num_groups, _ = header(headers, f"{module}.scales", FLOATS, 2).shape
             header(headers, f"{module}.qzeros", ("I32",), 2)
+            if self.has_order and num_groups > 1:
+                header(headers, f"{module}.g_idx", INDEX, 1)
             found[module] = Stored(
                 "int4" if self.bits == 4 else "int8",
                 num_outputs,
@@ -120,9 +123,9 @@ class Gptq:
             scales.t(),
             self.bits,
             group_size,
-            zeros.t() if zeros.any() else None,
+            zeros.t(),
             order,
-        )
+        ).without_idle_zeros()
 
 
 def input_order(g_idx: "torch.Tensor", num_inputs: int, group_size: int) -> "torch.Tensor | None":
