@@ -94,5 +94,8 @@ class Pending:
             results[request_id] = replace(results[request_id], embedding=embedding)
         for request_id, logprobs in self._extra.prompt_logprobs.items():
             result = results.get(request_id, Sampled())
-            results[request_id] = replace(result, prompt_logprobs=logprobs.all())
+            if logprobs.are_numbers:
+                results[request_id] = replace(result, prompt_logprobs=logprobs.all())
+            else:
+                results[request_id] = Sampled(is_corrupt=True)
         return results

@@ -1,15 +1,20 @@
 """A seeded part of benchmarks/not_numbers.py, and what becomes of the blocks of such a request."""
 
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import not_numbers as campaign
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import Sampled
+from penstock_engine.weights import SINGLE_NAME
 
 
 @pytest.mark.parametrize("name", campaign.VARIANTS)
@@ -42,3 +47,26 @@ def test_nobody_finds_the_blocks_of_a_request_without_numbers(num_host_blocks: i
     assert answer("c", [*shared, 3], Sampled((5,))) == 0
     assert answer("d", [*shared, 4], Sampled((5,))) == 16
     scheduler.check()
+
+
+def test_log_probabilities_of_a_prompt_that_are_not_numbers_are_not_told(tmp_path: Path) -> None:
+    """A row of lm_head that overflows float16 at every other position, by the sign of the product."""
+    variant = campaign.Variant(runner={"dtype": "float16"})
+    campaign.make_model(tmp_path, variant)
+    weights = load_file(tmp_path / SINGLE_NAME)
+    weights["lm_head.weight"][7] = 60_000 * torch.randn(32, generator=torch.Generator()).sign()
+    save_file(weights, tmp_path / SINGLE_NAME, {"format": "pt"})
+    draw = Random(0)
+    plain = SamplingParams(max_tokens=1, temperature=0.0)
+    silent = [
+        campaign.Request(str(i), [draw.randrange(60) for _ in range(40)], plain, "")
+        for i in range(12)
+    ]
+    told = [
+        replace(request, name=f"told {request.name}", sampling=replace(plain, prompt_logprobs=1))
+        for request in silent
+    ]
+    answers = campaign.answers(variant, tmp_path, tmp_path, [*silent, *told])
+    failures = {answers[request.name].failure for request in silent}
+    assert failures == {None, "not_numbers"}, "half of the last positions have numbers"
+    assert {answers[request.name].failure for request in told} == {"not_numbers"}

@@ -175,6 +175,10 @@ class Scheduler:
             if sequence is None or sequence.tokens is not scheduled.history:
                 continue
             result = sampled.get(scheduled.request_id, NOTHING)
+            if result.is_corrupt:
+                self._cache.discard(sequence)
+                events.append(self._finish(sequence, "error", now, "not_numbers"))
+                continue
             if result.prompt_logprobs:
                 known = len(sequence.prompt_logprobs) - scheduled.start
                 sequence.prompt_logprobs += result.prompt_logprobs[max(0, known) :]
@@ -183,10 +187,7 @@ class Scheduler:
             elif result.token_ids:
                 events.append(self._append(sequence, scheduled, result, now))
             else:
-                failure: Failure = "not_numbers" if result.is_corrupt else "nothing_to_draw"
-                if result.is_corrupt:
-                    self._cache.discard(sequence)
-                events.append(self._finish(sequence, "error", now, failure))
+                events.append(self._finish(sequence, "error", now, "nothing_to_draw"))
         return events
 
     def is_alive(self, scheduled: ScheduledSequence) -> bool:

@@ -130,7 +130,8 @@ class TokenLogprobs:
 class Sampled:
     """What one sequence got from a step: right drafts and the token after them.
 
-    No token: its request left nothing to draw, or the model gave no numbers (is_corrupt).
+    No token: its request left nothing to draw, or the model gave no numbers, also for a token of
+    the prompt that was asked about (is_corrupt).
     num_drafts: that were tried.
 
     logprobs: one for each token, when asked for. prompt_logprobs: of the tokens at positions

@@ -44,6 +44,11 @@ class LogprobBuffer:
         self._best_ids = fetch(self._best_ids)
         self._best_logprobs = fetch(self._best_logprobs)
 
+    @property
+    def are_numbers(self) -> bool:
+        """Whether all logits were; to be asked behind a mark."""
+        return not bool(self._logprobs.isnan().any())
+
     def all(self) -> tuple[TokenLogprobs, ...]:
         return self.rows(0, len(self._ids), self._best_ids.shape[1])
 
