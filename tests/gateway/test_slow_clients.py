@@ -15,6 +15,12 @@ REQUEST = HEAD + b"content-length: %d\r\n\r\n%s" % (len(BODY), BODY)
 LONG = {"head_timeout_s": 1000.0, "client_stall_timeout_s": 1000.0}
 
 
+@pytest.fixture(autouse=True)
+def no_looks_of_its_own(monkeypatch):
+    """The gateway looks at its connections once, then not before the test is over."""
+    monkeypatch.setattr("penstock.gateway.server.SLOW_CLIENTS_S", 1000.0)
+
+
 class Client:
     """A socket with small buffers, and the gateway's end of it."""
 
