@@ -276,3 +276,13 @@ def test_a_nucleus_ends_with_the_token_that_reaches_top_p(
     logits = torch.zeros(1, 4)
     keep(logits, [SamplingParams(max_tokens=1, top_p=top_p)])
     assert logits.isfinite().sum().item() == count
+
+
+@pytest.mark.parametrize("keep", [keep_top, keep_top_on_device])
+def test_a_top_p_of_one_leaves_the_least_likely_token(
+    keep: Callable[[torch.Tensor, list[SamplingParams]], None],
+) -> None:
+    """One whose weight does not show in the sum of all; top_k makes the row a limited one."""
+    logits = torch.tensor([[0.0, -60.0, -80.0]])
+    keep(logits, [SamplingParams(max_tokens=1, top_k=2, top_p=1.0)])
+    assert logits.tolist() == [[0.0, -60.0, -torch.inf]]
