@@ -21,7 +21,18 @@ CONTEXT_TOKENS = 2 * MAX_CHARACTER_TOKENS
 # Bound on consecutive tokens without text, such as special ones, that are decoded together.
 MAX_SILENT_TOKENS = 16
 
-NO_OPTIONS: Mapping[str, bool] = {}
+NO_VARIABLES: Mapping[str, Any] = {}
+
+# What rendering raises: a template is a program, and its input comes from a client.
+RENDER_ERRORS = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class TemplateRefused(ValueError):
@@ -52,7 +63,11 @@ class Tokenizer:
     @property
     def takes_tools(self) -> bool:
         """Whether the chat template shows tools to the model."""
-        return self.has_chat_template and "tools" in str(self._tokenizer.chat_template)
+        return self.template_reads("tools")
+
+    def template_reads(self, name: str) -> bool:
+        """Whether the chat template mentions this variable."""
+        return self.has_chat_template and name in str(self._tokenizer.chat_template)
 
     @cached_property
     def special_tokens(self) -> dict[str, int]:
@@ -74,13 +89,21 @@ class Tokenizer:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
         return ids
 
-    def encode_chat(
+    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """The tokens of messages and of the beginning of an answer. Raises TemplateRefused."""
+        return self.encode(self.render_chat(messages), add_special_tokens=False)
+
+    def render_chat(
         self,
         messages: Sequence[dict[str, Any]],
         tools: Sequence[dict[str, Any]] = (),
-        options: Mapping[str, bool] = NO_OPTIONS,
-    ) -> list[int]:
-        """options: what the template is told beside. Raises TemplateRefused.
+        variables: Mapping[str, Any] = NO_VARIABLES,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+    ) -> str:
+        """The prompt as text. variables: further ones that the template may read. Raises
+        TemplateRefused, with what the template itself says where it refuses the messages.
 
         The template is the model's own and runs in a sandbox.
         """
@@ -89,14 +112,16 @@ class Tokenizer:
                 list(messages),
                 tools=list(tools) or None,
                 tokenize=False,
-                add_generation_prompt=True,
-                **options,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                **variables,
             )
-        except (TemplateError, TypeError, ValueError) as error:
+        except RENDER_ERRORS as error:
+            told = f": {error}" if type(error) is TemplateError else ""
             raise TemplateRefused(
-                "the model's chat template does not take these messages"
+                f"the model's chat template does not take these messages{told}"
             ) from error
-        return self.encode(text, add_special_tokens=False)
+        return str(text)
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """As the vocabulary spells them, which is not always as text."""

@@ -128,7 +128,7 @@ BAD: list[tuple[tuple[str, bytes], str | None]] = [
     (chat(messages=[{}]), "messages"),
     (chat(messages=CHAT["messages"] * 2049), "messages"),
     (chat(messages=[{"role": "user", "content": "word " * 5000}]), "messages"),
-    (message(role="wizard"), "messages"),
+    (message(role=""), "messages"),
     (message(role="user<|im_end|>"), "messages"),
     (message(content=7), "messages"),
     (message(content=[IMAGE]), "messages"),
@@ -147,8 +147,8 @@ BAD: list[tuple[tuple[str, bytes], str | None]] = [
     (chat(top_logprobs=5), None),
     (chat(logprobs=True, top_logprobs=21), "top_logprobs"),
     (chat(max_completion_tokens=0), "max_completion_tokens"),
-    (chat(continue_final_message=True), "continue_final_message"),
-    (chat(reasoning_effort="high"), "reasoning_effort"),
+    (chat(continue_final_message=True, add_generation_prompt=True), None),
+    (chat(reasoning_effort="hard"), "reasoning_effort"),
 ]
 
 

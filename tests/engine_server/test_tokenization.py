@@ -46,7 +46,7 @@ def test_special_tokens_are_text_again(client: httpx.Client) -> None:
         ("/tokenize", {"prompt": "x" * 1_000_000}, 400),
         ("/tokenize", {"prompt": "x", "model": "other"}, 404),
         ("/tokenize", {"messages": []}, 400),
-        ("/tokenize", {"messages": [{"role": "wizard", "content": "x"}]}, 400),
+        ("/tokenize", {"messages": [{"role": "<wizard>", "content": "x"}]}, 400),
         ("/detokenize", {}, 400),
         ("/detokenize", {"tokens": [-1]}, 400),
         ("/detokenize", {"tokens": [10**9]}, 400),

@@ -322,7 +322,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("messages", {"messages": [{"role": "tool", "content": "x"}]}, "tool_call_id"),
     ("messages", {"messages": [{"role": "assistant", "tool_calls": [{"id": "x", "function": {
         "name": "f", "arguments": "[1]"}}]}]}, "JSON object"),
-    ("chat_template_kwargs", {"chat_template_kwargs": {"tokenize": True}}, "Extra inputs"),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"tokenize": True}}, "no variable"),
 ]  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from penstock_engine.parsers.tool_format import (
     ToolFormat,
 )
 from penstock_engine.parsers.tool_stream import ToolStream
-from penstock_engine.server.chat_request import ChatCompletionRequest
+from penstock_engine.server.chat_request import ChatCompletionRequest, template_variables
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.schemas import GenerationRequest
@@ -37,13 +37,18 @@ PROMPT_TAIL_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerForm:
-    """is_thinking: whether the answer begins within reasoning; None: reasoning is not looked for.
+    """role: whose message the answer is. echoed: the text of the prompt's last message, where the
+    answer repeats it.
+
+    is_thinking: whether the answer begins within reasoning; None: reasoning is not looked for.
 
     call_format: how calls are written; None: calls are not looked for. is_named: whether the
     request names the tool to call. shows_special: whether tags are special tokens. grammar: what
     the whole text must fit, because of grammar_param.
     """
 
+    role: str = "assistant"
+    echoed: str = ""
     is_thinking: bool | None = None
     shows_reasoning: bool = True
     call_format: ToolFormat | None = None
@@ -70,6 +75,7 @@ def answer_form(
         form = AnswerForm(grammar=asked.grammar() if asked else None, grammar_param=param)
         if isinstance(request, ChatCompletionRequest):
             param = "tools"
+            form = replace(form, role=request.answer_role, echoed=request.echoed_text)
             form = _with_calls(form, request, tokenizer, options)
             form = _with_reasoning(form, request, prompt, tokenizer, options)
     except GrammarRefused as error:
@@ -159,13 +165,11 @@ def _with_reasoning(
     tokenizer: Tokenizer,
     options: ServeOptions,
 ) -> AnswerForm:
-    told = request.chat_template_kwargs
-    if options.reasoning_parser is None or False in (told.enable_thinking, told.thinking):
+    if options.reasoning_parser is None:
         return form
-    tail = tokenizer.decode(prompt[-PROMPT_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
-    if tail.endswith(THOUGHT):
+    is_thinking = _is_thinking(request, prompt, tokenizer, options.reasoning_parser)
+    if is_thinking is None:
         return form
-    is_thinking = tail.endswith(THINK) or REASONS_UNTOLD[options.reasoning_parser]
     specials = tokenizer.special_tokens
     if form.grammar is not None:
         opening = None if is_thinking else spell(THINK, specials)
@@ -177,3 +181,19 @@ def _with_reasoning(
         shows_reasoning=request.include_reasoning,
         shows_special=form.shows_special or THOUGHT in specials,
     )
+
+
+def _is_thinking(
+    request: ChatCompletionRequest, prompt: Sequence[int], tokenizer: Tokenizer, parser: str
+) -> bool | None:
+    """Whether the answer begins within reasoning; None: it has no reasoning."""
+    told = template_variables(request, tokenizer)
+    if told.get("enable_thinking") is False or told.get("thinking") is False:
+        return None
+    begun = request.messages[-1].text if request.continue_final_message else ""
+    if begun.strip():
+        return True if begun.rfind(THINK) > begun.rfind(THOUGHT) else None
+    tail = tokenizer.decode(prompt[-PROMPT_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
+    if tail.endswith(THOUGHT):
+        return None
+    return tail.endswith(THINK) or REASONS_UNTOLD[parser]

@@ -1,7 +1,7 @@
 """Choices as OpenAI's JSON: whole answers and streams, for completions and chat."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -144,7 +144,8 @@ class Answer:
             async with aclosing(self.generator.pieces(choice)) as pieces:
                 async for piece in pieces:
                     if is_first and view is not None:
-                        items.put_nowait(self._opening(choice))
+                        for event in self._openings(choice):
+                            items.put_nowait(event)
                     is_first = False
                     event = self._delta(choice, piece, offset, view)
                     if event:
@@ -158,10 +159,14 @@ class Answer:
             items.put_nowait(RequestError(500, "the request failed inside the server"))
             raise
 
-    def _opening(self, choice: Choice) -> bytes:
-        delta = {"role": "assistant", "content": ""}
-        body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
-        return self._event(choice, body)
+    def _openings(self, choice: Choice) -> Iterator[bytes]:
+        """The events before the first token."""
+        deltas = [{"role": self.form.role, "content": ""}]
+        if self.form.echoed:
+            deltas.append({"content": self.form.echoed})
+        for delta in deltas:
+            body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
+            yield self._event(choice, body)
 
     def _delta(self, choice: Choice, piece: Piece, offset: int, view: ChatView | None) -> bytes:
         """Empty when nothing in the piece is certain yet."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from penstock_engine.server.chat_template import UNTRUSTED_TEMPLATE
 from penstock_engine.server.errors import RequestError, from_validation
 from penstock_engine.server.schemas import GenerationRequest
 
@@ -17,11 +18,9 @@ logger = logging.getLogger(__name__)
 # which they change nothing. Any other value is refused: ignoring it would give another answer than
 # was asked for.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (True,),
     "audio": (),
     "best_of": (1,),
     "chat_template": (),
-    "continue_final_message": (False,),
     "documents": ([],),
     "ec_transfer_params": ({},),
     "function_call": ("none", "auto"),
@@ -39,7 +38,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "prediction": (),
     "prompt_embeds": (),
-    "reasoning_effort": (),
     "repetition_detection": (),
     "return_mm_kwargs": (False,),
     "return_prompt_text": (False,),
@@ -56,6 +54,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "watermarking": (False, {}),
     "web_search_options": (),
 }
+
+# Why one of them is refused, where there is more to say than that the engine does not have it.
+REASONS = {"chat_template": UNTRUSTED_TEMPLATE}
 
 # Parameters that have no bearing on the answer of an engine without users and accounts.
 WITHOUT_EFFECT = frozenset(
@@ -114,9 +115,8 @@ def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str
                 known[name] = value
         elif name in NEUTRAL:
             if value is not None and not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
-                raise RequestError(
-                    400, f"{name} is not supported by this engine: leave it out", param=name
-                )
+                reason = REASONS.get(name, f"{name} is not supported by this engine: leave it out")
+                raise RequestError(400, reason, param=name)
         elif name not in WITHOUT_EFFECT:
             unknown.append(name[:64])
     if unknown:

@@ -4,8 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from penstock_engine.server.chat_template import ReasoningEffort, TemplateVariables
 from penstock_engine.server.schemas import MAX_LOGPROBS, MAX_MESSAGES, GenerationRequest
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
+from penstock_engine.tokens import Tokenizer
 
 # Fields of a message that would be words to the model, and that this engine has no words for.
 UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
@@ -20,11 +22,15 @@ class TextPart(BaseModel):
 
 class Message(BaseModel):
     """extra: clients send back all fields of an answer. Those that mean something to the model are
-    refused when they have a value."""
+    refused when they have a value.
+
+    role: any name; the chat template decides what it means. It cannot have the characters that
+    templates write around it, such as <|im_end|>.
+    """
 
     model_config = ConfigDict(extra="allow")
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: str = Field(pattern=r"\A[\w .:/-]{1,64}\z")
     content: str | list[TextPart] | None = None
     name: str | None = Field(default=None, max_length=256)
     tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
@@ -48,9 +54,12 @@ class Message(BaseModel):
                 raise ValueError(f"{name} is not supported by this engine")
         return self
 
-    def for_template(self) -> dict[str, Any]:
+    @property
+    def text(self) -> str:
         content = self.content or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        return content if isinstance(content, str) else "".join(part.text for part in content)
+
+    def for_template(self) -> dict[str, Any]:
         reasoning = self.reasoning or self.reasoning_content
         optional = {
             "name": self.name,
@@ -60,35 +69,37 @@ class Message(BaseModel):
             "reasoning_content": reasoning,  # what most templates call it
         }
         given = {name: value for name, value in optional.items() if value}
-        return {"role": self.role, "content": text} | given
-
-
-class TemplateOptions(BaseModel):
-    """What a chat template can be told. Others could be anything that a template reads."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    enable_thinking: bool | None = None
-    thinking: bool | None = None
+        return {"role": self.role, "content": self.text} | given
 
 
 class ChatCompletionRequest(GenerationRequest):
-    add_special_tokens: Literal[False] = False  # the template writes them
+    """add_special_tokens: beside those that the template writes. add_generation_prompt None: unless
+    the last message is continued."""
+
+    add_special_tokens: bool = False
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
-    echo: Literal[False] = False
     tools: Tools = Field(default=[])
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True
     include_reasoning: bool = True
-    chat_template_kwargs: TemplateOptions = TemplateOptions()
+    reasoning_effort: ReasoningEffort | None = None
+    chat_template_kwargs: TemplateVariables = Field(default={})
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> "ChatCompletionRequest":
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs is only allowed with logprobs: true")
+        return self
+
+    @model_validator(mode="after")
+    def _check_prompt_end(self) -> "ChatCompletionRequest":
+        if self.continue_final_message and self.add_generation_prompt:
+            raise ValueError("continue_final_message and add_generation_prompt exclude each other")
         return self
 
     @property
@@ -101,5 +112,41 @@ class ChatCompletionRequest(GenerationRequest):
         return self.top_logprobs if self.logprobs else None
 
     @property
+    def has_generation_prompt(self) -> bool:
+        """Whether the prompt ends with the beginning of a new message of the assistant."""
+        given = self.add_generation_prompt
+        return not self.continue_final_message if given is None else given
+
+    @property
+    def continues_prompt(self) -> bool:
+        return self.continue_final_message
+
+    @property
+    def answer_role(self) -> str:
+        """Whose message the answer is."""
+        return "assistant" if self.has_generation_prompt else self.messages[-1].role
+
+    @property
+    def echoed_text(self) -> str:
+        """The message that the answer continues, where the request asks to have it again."""
+        last = self.messages[-1]
+        return last.text if self.echo and last.role == self.answer_role else ""
+
+    @property
     def asked_tool_choice(self) -> ToolChoice:
         return (self.tool_choice or "auto") if self.tools else "none"
+
+
+def template_variables(request: ChatCompletionRequest, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What the chat template is told beside messages and tools.
+
+    reasoning_effort also turns thinking on or off in templates that have a switch for it, unless
+    the request sets the switch itself.
+    """
+    variables = dict(request.chat_template_kwargs)
+    effort = request.reasoning_effort
+    if effort is not None:
+        variables["reasoning_effort"] = effort
+        if tokenizer.template_reads("enable_thinking"):
+            variables.setdefault("enable_thinking", effort != "none")
+    return variables

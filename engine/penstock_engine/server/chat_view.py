@@ -32,9 +32,10 @@ class ChatView:
         fields = self.delta(whole)
         for call in fields.get("tool_calls", ()):
             del call["index"]
-        content = fields.get("content", "")
+        content = self._form.echoed + fields.get("content", "")
         is_all = not self._num_calls and "reasoning" not in fields
-        return {"role": "assistant"} | fields | {"content": content if content or is_all else None}
+        message = {"role": self._form.role, "content": content if content or is_all else None}
+        return {"reasoning": None} | fields | message
 
     def finish_reason(self, piece: Piece) -> str | None:
         """As OpenAI has it: a call that was asked for by name ends like any text."""

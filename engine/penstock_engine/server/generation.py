@@ -14,7 +14,7 @@ from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
-from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
+from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.tokens import TextStream, Tokenizer
 
 # Tokens without text are sent after so many steps at the latest, so that their log-probabilities do
@@ -95,8 +95,8 @@ class Generator:
             min_tokens=choice.sampling.min_tokens,
             include_stop=request.include_stop_str_in_output,
             skip_special_tokens=request.skip_special_tokens and not self.shows_special,
-            # A completion continues its prompt's text; a chat answer is a text of its own.
-            after=choice.prompt if isinstance(request, CompletionRequest) else (),
+            # A completion continues its prompt's text; a new message is a text of its own.
+            after=choice.prompt if request.continues_prompt else (),
         )
         finish_reason = "abort"
         held: list[Piece] = []  # tokens that have added no text yet

@@ -7,7 +7,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from penstock_engine.server.answer_form import AnswerForm, answer_form
-from penstock_engine.server.chat_request import ChatCompletionRequest
+from penstock_engine.server.chat_request import ChatCompletionRequest, template_variables
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
@@ -130,12 +130,19 @@ def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
         raise RequestError(400, "this model's chat template does not take tools", param="tools")
     messages = [message.for_template() for message in request.messages]
     tools = [tool.for_template() for tool in request.tools]
-    options = request.chat_template_kwargs.model_dump(exclude_none=True)
     _refuse_endless(served, _num_chars([messages, tools]), 1, "messages")
     try:
-        return tokenizer.encode_chat(messages, tools, options)
+        text = tokenizer.render_chat(
+            messages,
+            tools,
+            template_variables(request, tokenizer),
+            add_generation_prompt=request.has_generation_prompt,
+            continue_final_message=request.continue_final_message,
+        )
     except TemplateRefused as error:
         raise RequestError(400, str(error), param="messages") from error
+    _refuse_endless(served, len(text), 1, "messages")
+    return tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
 
 
 def _num_chars(value: Any) -> int:

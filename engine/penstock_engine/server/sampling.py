@@ -2,7 +2,7 @@
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.schemas import GenerationRequest
+from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 from penstock_engine.tokens import Tokenizer
 
 MAX_SEED = 2**63
@@ -18,7 +18,8 @@ def sampling_params(
         raise RequestError(
             400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
         )
-    echoed = request.num_logprobs if request.echo else None
+    has_echo = request.echo and isinstance(request, CompletionRequest)
+    echoed = request.num_logprobs if has_echo else None
     allowed = request.allowed_token_ids
     return SamplingParams(
         max_tokens=max_tokens,

@@ -130,6 +130,11 @@ class GenerationRequest(BaseModel):
         )
 
     @property
+    def continues_prompt(self) -> bool:
+        """Whether the answer goes on in the prompt's last text, rather than in a new one."""
+        return True
+
+    @property
     def asked_max_tokens(self) -> int | None:
         return self.max_tokens
 

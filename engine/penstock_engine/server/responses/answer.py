@@ -18,7 +18,12 @@ from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.server.responses.stream import ResponseStream
 
 # Parameters of a chat that have another name here.
-PARAMS = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"}
+PARAMS = {
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "reasoning_effort": "reasoning",
+    "response_format": "text",
+}
 
 
 class ResponsesDialect:
@@ -55,8 +60,12 @@ class ResponsesDialect:
                     yield event
 
     def refusal(self, error: RequestError) -> Response:
-        param = PARAMS.get(error.param or "", error.param)
-        return RequestError(error.status, error.message, param=param).response()
+        chat_param = error.param or ""
+        param = PARAMS.get(chat_param, chat_param)
+        message = error.message
+        if chat_param and message.startswith(chat_param):
+            message = param + message.removeprefix(chat_param)
+        return RequestError(error.status, message, param=param or None).response()
 
 
 def _named(stream: ResponseStream, chunk: Chunk) -> list[bytes]:

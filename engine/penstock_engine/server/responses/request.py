@@ -6,17 +6,18 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from penstock_engine.server.answers import Json
+from penstock_engine.server.chat_template import ReasoningEffort
 from penstock_engine.server.schemas import MAX_MESSAGES
 
 LOGPROBS = "message.output_text.logprobs"
 
 # Fields that mean the same in a chat request, OpenAI's and vLLM's own.
 PASSED = (
-    "allowed_token_ids", "bad_words", "cache_salt", "frequency_penalty", "ignore_eos",
-    "include_stop_str_in_output", "logit_bias", "min_p", "min_tokens", "model",
-    "parallel_tool_calls", "presence_penalty", "priority", "repetition_penalty", "request_id",
-    "seed", "skip_special_tokens", "stop", "stop_token_ids", "stream", "structured_outputs",
-    "temperature", "top_k", "top_p",
+    "allowed_token_ids", "bad_words", "cache_salt", "chat_template", "chat_template_kwargs",
+    "frequency_penalty", "ignore_eos", "include_stop_str_in_output", "logit_bias", "min_p",
+    "min_tokens", "model", "parallel_tool_calls", "presence_penalty", "priority",
+    "repetition_penalty", "request_id", "seed", "skip_special_tokens", "stop", "stop_token_ids",
+    "stream", "structured_outputs", "temperature", "top_k", "top_p",
 )  # fmt: skip
 
 # What only a server with a memory can do.
@@ -31,7 +32,10 @@ class Part(BaseModel):
 
 
 class Message(BaseModel):
+    """status: of an answer that is sent back. One that is not complete is continued."""
+
     type: Literal["message"] = "message"
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[Part]
 
@@ -94,7 +98,7 @@ class TextOptions(BaseModel):
 
 
 class ReasoningOptions(BaseModel):
-    effort: str | None = None
+    effort: ReasoningEffort | None = None
 
 
 class ResponsesRequest(BaseModel):
@@ -115,6 +119,14 @@ class ResponsesRequest(BaseModel):
     metadata: dict[str, Any] = {}
     temperature: float | None = None
     top_p: float | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_nulls(cls, body: Any) -> Any:
+        """null asks for the default, as in a chat request."""
+        if not isinstance(body, dict):
+            return body
+        return {name: value for name, value in body.items() if value is not None}
 
     @field_validator("input", mode="before")
     @classmethod
@@ -141,6 +153,8 @@ class ResponsesRequest(BaseModel):
             "max_tokens": self.max_output_tokens,
             "reasoning_effort": self.reasoning.effort,
         }
+        if self.is_continued:
+            body["continue_final_message"] = True
         if self.tools:
             body["tools"] = [tool.as_chat() for tool in self.tools]
             choice = self.tool_choice
@@ -152,6 +166,16 @@ class ResponsesRequest(BaseModel):
         if self.stream:
             body["stream_options"] = {"include_usage": True}
         return body
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the input ends within a message of the assistant."""
+        last = None if isinstance(self.input, str) else self.input[-1]
+        return (
+            isinstance(last, Message)
+            and last.role == "assistant"
+            and last.status in ("in_progress", "incomplete")
+        )
 
     @property
     def has_logprobs(self) -> bool:

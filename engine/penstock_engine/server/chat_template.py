@@ -1,0 +1,39 @@
+"""What requests say about the chat template: its variables, and how the prompt ends."""
+
+import inspect
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator
+from transformers import PreTrainedTokenizerFast
+
+MAX_VARIABLES = 64
+MAX_VARIABLES_CHARS = 2**16  # of all names and values, as JSON
+
+# Arguments of transformers' apply_chat_template, and the names under which it passes the messages on.
+RESERVED = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters) | {
+    "conversations",
+    "messages",
+}
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+def _check_variables(variables: dict[str, Any]) -> dict[str, Any]:
+    if len(variables) > MAX_VARIABLES:
+        raise ValueError(f"must not have more than {MAX_VARIABLES} names")
+    if len(json.dumps(variables, ensure_ascii=False)) > MAX_VARIABLES_CHARS:
+        raise ValueError(f"must not have more than {MAX_VARIABLES_CHARS} characters")
+    if variables.get("chat_template") is not None:
+        raise ValueError(UNTRUSTED_TEMPLATE)
+    for name in variables:
+        if name in RESERVED:
+            raise ValueError(f"{name} is no variable of the chat template")
+    return variables
+
+
+TemplateVariables = Annotated[dict[str, Any], AfterValidator(_check_variables)]
+
+UNTRUSTED_TEMPLATE = (
+    "a chat template of a request is not trusted: start the engine with --chat-template instead"
+)
