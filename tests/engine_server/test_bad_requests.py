@@ -130,6 +130,7 @@ BAD: list[tuple[tuple[str, bytes], str | None]] = [
     (chat(messages=[{"role": "user", "content": "word " * 5000}]), "messages"),
     (message(role=""), "messages"),
     (message(role="user<|im_end|>"), "messages"),
+    (message(role="user\n"), "messages"),
     (message(content=7), "messages"),
     (message(content=[IMAGE]), "messages"),
     (message(content=[{"type": "text"}]), "messages"),

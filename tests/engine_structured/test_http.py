@@ -80,7 +80,7 @@ def closing(client: httpx.Client, marks: str = '"}]') -> dict[str, float]:
 def stream(client: httpx.Client, **body: Any) -> dict[str, Any]:
     """The choice that the deltas of a stream add up to."""
     content: str | None = None
-    message: dict[str, Any] = {"role": "assistant"}
+    message: dict[str, Any] = {"role": "assistant", "reasoning": None}
     reason = None
     with client.stream(
         "POST", "/v1/chat/completions", json=CHAT | body | {"stream": True}
@@ -93,12 +93,12 @@ def stream(client: httpx.Client, **body: Any) -> dict[str, Any]:
             delta = choice["delta"]
             content = (content or "") + delta.get("content", "")
             if "reasoning" in delta:
-                message["reasoning"] = message.get("reasoning", "") + delta["reasoning"]
+                message["reasoning"] = (message["reasoning"] or "") + delta["reasoning"]
             for call in delta.get("tool_calls", ()):
                 assert call.pop("index") == len(message.setdefault("tool_calls", []))
                 message["tool_calls"].append(call)
             reason = choice["finish_reason"] or reason
-    is_null = not content and len(message) > 1
+    is_null = not content and bool(message["reasoning"] or "tool_calls" in message)
     return {"message": message | {"content": None if is_null else content}, "finish_reason": reason}
 
 

@@ -30,7 +30,7 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    role: str = Field(pattern=r"\A[\w .:/-]{1,64}\z")
+    role: str = Field(pattern=r"^[A-Za-z0-9_ .:/-]{1,64}$")
     content: str | list[TextPart] | None = None
     name: str | None = Field(default=None, max_length=256)
     tool_calls: list[CallParam] | None = Field(default=None, max_length=MAX_CALLS)
