@@ -79,18 +79,19 @@ def test_streams_have_their_tokens_before_anybody_has_guesses(
 @pytest.mark.parametrize(
     ("budget", "after_prompts", "expected"),
     [
-        (9, False, {"a": (1, 3), "b": (5, 0)}),
-        (12, False, {"a": (1, 3), "b": (6, 0), "c": (2, 0)}),
-        (9, True, {"a": (1, 3), "b": (5, 0)}),
-        (11, True, {"a": (1, 3), "b": (6, 1)}),
-        (14, True, {"a": (1, 3), "b": (6, 3), "c": (1, 0)}),
+        (6, False, {"a": (1, 0), "b": (5, 0)}),
+        (9, False, {"a": (1, 0), "b": (6, 0), "c": (2, 0)}),
+        (12, False, {"a": (1, 1), "b": (6, 0), "c": (4, 0)}),
+        (19, False, {"a": (1, 3), "b": (6, 0), "c": (4, 0)}),
+        (14, True, {"a": (1, 3), "b": (6, 0), "c": (4, 0)}),
+        (16, True, {"a": (1, 3), "b": (6, 2), "c": (4, 0)}),
         (19, True, {"a": (1, 3), "b": (6, 3), "c": (4, 2)}),
     ],
 )
-def test_waiting_prompts_get_the_budget_that_drafts_leave(
+def test_drafts_get_the_budget_that_waiting_prompts_leave(
     budget: int, after_prompts: bool, expected: dict[str, tuple[int, int]]
 ) -> None:
-    """Drafts of a stream reduce the budget for two waiting prompts, of six and four tokens."""
+    """A stream's drafts come after two waiting prompts, of six and four tokens."""
     scheduler = make_scheduler(budget, after_prompts=after_prompts)
     add(scheduler, "a", 1)
     scheduler.complete(advance_alone(scheduler), {"a": Sampled((1,))}, 0.0)
@@ -98,6 +99,17 @@ def test_waiting_prompts_get_the_budget_that_drafts_leave(
     scheduler._sequences["b"].tokens[0] = 5  # nothing of it is found in the cache
     add(scheduler, "c", 4)
     assert shares(advance(scheduler)) == expected
+
+
+def test_a_prompt_is_admitted_however_many_streams_draft() -> None:
+    """Three streams with three drafts each would take a budget of twelve tokens in every step."""
+    scheduler = make_scheduler(12)
+    for name in "abc":
+        add(scheduler, name, 1)
+    advance(scheduler)
+    assert shares(advance(scheduler)) == {"a": (1, 3), "b": (1, 3), "c": (1, 3)}
+    add(scheduler, "d", 12)
+    assert shares(advance(scheduler)) == {"a": (1, 0), "b": (1, 0), "c": (1, 0), "d": (9, 0)}
 
 
 def advance_alone(scheduler: Scheduler) -> Step:

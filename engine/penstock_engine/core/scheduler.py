@@ -7,7 +7,7 @@ sequence one that starts over, and a draft a token that may be rejected.
 The budget goes to running sequences that decode, one token each, then to running prefills in their
 order, then to waiting sequences without overtaking. So a prefill delays no stream by more than the
 duration of a step, whatever its priority. Priority decides which prefill comes first, who is
-admitted first and who is preempted last.
+admitted first and who is preempted last. Drafts share what prompts leave of the budget.
 
 No sequence starves while none of higher priority comes. The first running one can take the blocks
 of all others, and alone it always fits: a prompt larger than the pool is refused, and a sequence
@@ -138,19 +138,17 @@ class Scheduler:
             return None
         chunks, budget = running
         max_drafts = self._drafts.grant(chunks, is_ahead=bool(ahead_of))
-        scheduled: list[ScheduledSequence] = []
-        for chunk in chunks:
-            scheduled.append(self._scheduled(chunk, min(budget, max_drafts) if max_drafts else 0))
-            if max_drafts:
-                budget -= scheduled[-1].num_all_drafts
         # A step that preempted is short of blocks: whoever it admitted would be the next victim.
         if self._counters.preemptions == num_preemptions:
             while budget > 0 and (admitted := self._admit_next(now)) is not None:
                 num_tokens = min(budget, admitted.num_tokens_behind)
                 budget -= num_tokens
-                chunk = (admitted, admitted.num_computed_tokens, num_tokens)
-                scheduled.append(self._scheduled(chunk, min(budget, max_drafts)))
-                budget -= scheduled[-1].num_all_drafts
+                chunks.append((admitted, admitted.num_computed_tokens, num_tokens))
+        # After admission: drafts of many streams could take the whole budget, step after step.
+        scheduled: list[ScheduledSequence] = []
+        for chunk in chunks:
+            scheduled.append(self._scheduled(chunk, min(budget, max_drafts)))
+            budget -= scheduled[-1].num_all_drafts
         if not scheduled:
             return None
         step = Step(tuple(scheduled), self._cache.take_moves())
