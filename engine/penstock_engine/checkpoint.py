@@ -19,9 +19,14 @@ from penstock_engine.weights import (
 
 
 def check_model(
-    model_dir: Path, quantization: Quantization | None = None, dtype: str = "float32"
+    model_dir: Path,
+    quantization: Quantization | None = None,
+    dtype: str = "float32",
+    tokenizer_dir: Path | None = None,
 ) -> tuple[ModelConfig, dict[str, int]]:
     """The model and the bytes of its tensors, held in dtype or as quantization says.
+
+    tokenizer_dir: of the tokenizer, if not model_dir.
 
     Raises ModelError when a file is missing, cut or of another model.
     """
@@ -32,7 +37,7 @@ def check_model(
     scheme = model.scheme(quantization, dtype)
     shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
     _check_shapes(shapes, model)
-    _check_tokenizer(model_dir / "tokenizer.json", model)
+    _check_tokenizer((tokenizer_dir or model_dir) / "tokenizer.json", model)
     return model, num_bytes
 
 

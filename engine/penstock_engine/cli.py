@@ -79,7 +79,9 @@ def serve(model: ModelDir, **flags: Any) -> None:
         options = replace(options, served_model_names=[model.resolve().name])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        check_model(model)  # before the seconds that the next import takes
+        check_model(
+            model, tokenizer_dir=config.tokenizer_dir
+        )  # before the seconds that the next import takes
         gc.disable()  # what is imported stays: to look for cycles in it takes a third of them
         from penstock_engine.server.serve import serve as run
 

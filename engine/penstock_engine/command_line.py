@@ -7,36 +7,24 @@ from typing import Any
 
 import yaml
 
+from penstock_engine.vllm_flags import (
+    ALIASES,
+    RENAMED,
+    SHORT,
+    SWITCHES,
+    VALUED,
+    check_switch,
+    check_value,
+)
+
 # Flags that take more than one value: `--api-key one two`.
 SEVERAL = ("--api-key", "--lora-modules", "--served-model-name")
-
-SHORT = {
-    "-ep": "--enable-expert-parallel",
-    "-pp": "--pipeline-parallel-size",
-    "-q": "--quantization",
-    "-sc": "--speculative-config",
-    "-tp": "--tensor-parallel-size",
-}
-
-# What vLLM can be told and this engine does anyway, and the values that say so; None: without one.
-# Other values are refused, as every flag is that would change nothing.
-ANYWAY: dict[str, tuple[str | None, ...]] = {
-    "--chat-template-content-format": ("auto", "string"),
-    "--data-parallel-size": ("1",),
-    "--disable-log-stats": (None,),
-    "--disable-uvicorn-access-log": (None,),
-    "--distributed-executor-backend": ("mp",),
-    "--enable-chunked-prefill": (None,),
-    "--load-format": ("auto", "safetensors"),
-    "--no-trust-remote-code": (None,),
-    "--tokenizer-mode": ("auto", "hf"),
-}
 
 
 def in_click_words(words: Sequence[str]) -> list[str]:
     """`--max_model_len`, `-tp 2`, several values after one flag, `--config FILE`, and what is so anyway.
 
-    Raises ValueError, which says what is wrong with the file.
+    Raises ValueError, which says what is wrong with the file, or with a flag that only vLLM has.
     """
     written: list[str] = []
     repeated = ""
@@ -47,16 +35,33 @@ def in_click_words(words: Sequence[str]) -> list[str]:
             continue
         name, equals, value = word.partition("=")
         name = SHORT.get(name, name if name[:2] != "--" else name.replace("_", "-"))
+        name = RENAMED.get(name, name)
         repeated = name if name in SEVERAL else ""
-        if name in ANYWAY:
-            said = value if equals else None
-            if said is None and None not in ANYWAY[name]:
-                said = next(rest, None)
-            if said not in ANYWAY[name]:
-                written += [name] if said is None else [name, said]
+        if name in SWITCHES:
+            check_switch(_switch(name, value) if equals else name)
+        elif name in VALUED:
+            check_value(name, value if equals else next(rest, None))
+        elif name == "--model":  # here it stands without a flag
+            written += [value] if equals else []
+        elif name in ALIASES and (said := value if equals else next(rest, None)) is not None:
+            said = ALIASES[name].get(said, said)
+            written += [f"{name}={said}"] if equals else [name, said]
         elif not repeated or equals:
             written.append(name + equals + value)
     return written
+
+
+def _switch(name: str, value: str) -> str:
+    """The switch that `name=value` means."""
+    if value not in ("true", "false"):
+        raise ValueError(f"{name} takes no value")
+    if value == "true":
+        return name
+    base = name.removeprefix("--")
+    opposite = f"--{base.removeprefix('no-')}" if base.startswith("no-") else f"--no-{base}"
+    if opposite not in SWITCHES:
+        raise ValueError(f"{name} takes no value")
+    return opposite
 
 
 def _with_file(words: Sequence[str]) -> Iterator[str]:
@@ -72,7 +77,9 @@ def _with_file(words: Sequence[str]) -> Iterator[str]:
         flags = _flags(Path(path))
         model = flags.pop("model", None)
         given = [text for name, value in flags.items() for text in _words(name, value)]
-        kept[1:1] = [*([] if model is None else [str(model)]), *given]
+        # Behind the command and its model: what follows a flag with several values is one of them.
+        at = 2 if len(kept) > 1 and not kept[1].startswith("-") else 1
+        kept[at:at] = [*([] if model is None else [str(model)]), *given]
     return iter(kept)
 
 
@@ -91,5 +98,6 @@ def _words(name: str, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [flag if value else f"--no-{name}"]
     if flag.replace("_", "-") in SEVERAL and isinstance(value, list):
-        return [flag, *map(str, value)]
+        texts = [entry if isinstance(entry, str) else json.dumps(entry) for entry in value]
+        return [flag, *texts]
     return [f"{flag}={value if isinstance(value, str) else json.dumps(value)}"]

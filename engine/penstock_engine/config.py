@@ -12,11 +12,14 @@ from typing import Annotated, Any, Literal
 from typer import BadParameter, Option
 
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.lora_modules import LoraModule, read_lora_modules
 from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization
 
 # A context length that is worked out: the longest for which the KV cache has room.
 FIT = -1
+
+ContentFormat = Literal["auto", "string", "openai"]
 
 SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
@@ -25,14 +28,29 @@ def context_length(text: str) -> int:
     """auto, -1, 4096, 4k (4000) or 4K (4096). Raises BadParameter."""
     if text in ("auto", "-1"):
         return FIT
-    number, scale = (text[:-1], SIZES[text[-1]]) if text[-1:] in SIZES else (text, 1)
     try:
-        length = int(float(number) * scale)
+        length = _scaled(text)
     except (ValueError, OverflowError):
         length = 0
     if length < 2:
         raise BadParameter(f"{text!r} is neither auto nor a number of tokens from 2")
     return length
+
+
+def count(given: str | int) -> int:
+    """4096, 4k (4000) or 4K (4096); a default is a number already. Raises BadParameter."""
+    try:
+        number = _scaled(given) if isinstance(given, str) else given
+    except (ValueError, OverflowError):
+        number = 0
+    if number < 1:
+        raise BadParameter(f"{given!r} is not a number from 1")
+    return number
+
+
+def _scaled(text: str) -> int:
+    number, scale = (text[:-1], SIZES[text[-1]]) if text[-1:] in SIZES else (text, 1)
+    return int(number) if scale == 1 else int(float(number) * scale)
 
 
 def json_object(given: str | dict[str, Any]) -> dict[str, Any]:
@@ -71,6 +89,10 @@ class EngineConfig:
     """The flags that shape the engine. None: worked out from the model and the memory there is."""
 
     model_dir: Path
+    tokenizer: Annotated[
+        Path | None,
+        Option(help="The folder of the tokenizer and the chat template. Default: the model's."),
+    ] = None
     max_model_len: Annotated[
         int | None,
         Option(
@@ -80,7 +102,9 @@ class EngineConfig:
         ),
     ] = None
     max_num_seqs: Annotated[int, Option(min=1, help="Requests that run at once.")] = 64
-    max_num_batched_tokens: Annotated[int, Option(min=1, help="Token budget of one step.")] = 512
+    max_num_batched_tokens: Annotated[
+        int, Option(parser=count, metavar="INTEGER", help="Token budget of one step.")
+    ] = 512
     max_num_queued_reqs: Annotated[
         int, Option(min=1, help="Requests that wait; beyond them the answer is 503.")
     ] = 1024
@@ -96,9 +120,9 @@ class EngineConfig:
     num_gpu_blocks_override: Annotated[
         int | None, Option(min=1, help="Number of blocks, instead of a size.")
     ] = None
-    kv_cache_memory_bytes: Annotated[int | None, Option(min=1, help="Bytes of the KV cache.")] = (
-        None
-    )
+    kv_cache_memory_bytes: Annotated[
+        int | None, Option(parser=count, metavar="INTEGER", help="Bytes of the KV cache.")
+    ] = None
     gpu_memory_utilization: Annotated[
         float, Option(min=0.01, max=1, help="Part of the memory to use.")
     ] = 0.9
@@ -161,6 +185,10 @@ class EngineConfig:
         bool,
         Option(help="Processes that share a layer have some of its experts, not a part of each."),
     ] = False
+
+    @property
+    def tokenizer_dir(self) -> Path:
+        return self.tokenizer or self.model_dir
 
     @property
     def layout(self) -> Layout:
@@ -266,6 +294,23 @@ class ServeOptions:
     chat_template: Annotated[
         str | None, Option(help="A Jinja template or its file, instead of the model's own.")
     ] = None
+    chat_template_content_format: Annotated[
+        ContentFormat,
+        Option(
+            help="How the template gets the content of messages: as one text (string), as a list of "
+            "parts (openai), or as a list where it has a loop over it (auto)."
+        ),
+    ] = "auto"
+    default_chat_template_kwargs: Annotated[
+        dict[str, Any],
+        Option(
+            parser=json_object, metavar="JSON",
+            help="Variables of the chat template for requests that do not set them.",
+        ),
+    ] = field(default_factory=dict)  # fmt: skip
+    enable_tokenizer_info_endpoint: Annotated[
+        bool, Option(help="The route /tokenizer_info, which shows the chat template.")
+    ] = False
     enable_request_id_headers: Annotated[
         bool, Option(help="Answer with the request's id in X-Request-Id.")
     ] = True
@@ -279,7 +324,12 @@ class ServeOptions:
         bool, Option(help="End every stream with its usage, asked for or not.")
     ] = False
     lora_modules: Annotated[
-        list[str], Option(metavar="NAME=FOLDER", help="An adapter to start with; may be repeated.")
+        list[str],
+        Option(
+            metavar="NAME=FOLDER|JSON",
+            help='Adapters to start with, also as {"name", "path", "base_model_name"}, or a list of '
+            "those; may be repeated.",
+        ),
     ] = field(default_factory=list)
     lora_dir: Annotated[
         Path | None,
@@ -317,9 +367,11 @@ class ServeOptions:
             raise BadParameter("--api-key must not be empty")
         if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
             raise BadParameter("--ssl-keyfile and --ssl-certfile go together")
-        if not all(name and folder for name, _, folder in self.named_adapters):
-            raise BadParameter("--lora-modules must be NAME=FOLDER")
+        try:
+            _ = self.adapters
+        except ValueError as error:
+            raise BadParameter(str(error)) from error
 
     @property
-    def named_adapters(self) -> list[tuple[str, str, str]]:
-        return [entry.partition("=") for entry in self.lora_modules]
+    def adapters(self) -> list[LoraModule]:
+        return [module for text in self.lora_modules for module in read_lora_modules(text)]

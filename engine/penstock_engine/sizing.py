@@ -62,7 +62,9 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     own memory counts, and memory_limit_bytes does not.
     """
     dtype = device.choose_dtype(config.dtype, device_name)
-    model, tensor_bytes = check_model(config.model_dir, config.quantization, dtype)
+    model, tensor_bytes = check_model(
+        config.model_dir, config.quantization, dtype, config.tokenizer_dir
+    )
     parts = shards(model, config.layout)
     item_bytes = device.DTYPE_BYTES[dtype]
     is_fitted = config.max_model_len == FIT

@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.parsers.overlap import overlap
+from penstock_engine.template import TemplateOptions, loops_over_content
 
 REPLACEMENT = "\ufffd"
 
@@ -22,6 +23,7 @@ CONTEXT_TOKENS = 2 * MAX_CHARACTER_TOKENS
 MAX_SILENT_TOKENS = 16
 
 NO_VARIABLES: Mapping[str, Any] = {}
+MODELS_OWN = TemplateOptions()
 
 # What rendering raises: a template is a program, and its input comes from a client.
 RENDER_ERRORS = (
@@ -42,16 +44,17 @@ class TemplateRefused(ValueError):
 class Tokenizer:
     """The tokenizer of one model folder. Methods are pure CPU work; call them off the event loop."""
 
-    def __init__(self, model_dir: Path, chat_template: str | None = None) -> None:
-        """chat_template: instead of the model's. Raises ModelError when files cannot be read."""
+    def __init__(self, model_dir: Path, template: TemplateOptions = MODELS_OWN) -> None:
+        """Raises ModelError when files cannot be read."""
         try:
             self._tokenizer = PreTrainedTokenizerFast.from_pretrained(
                 str(model_dir), local_files_only=True
             )
         except (OSError, ValueError, KeyError) as error:
             raise ModelError("NoTokenizer", "the tokenizer cannot be read") from error
-        if chat_template is not None:
-            self._tokenizer.chat_template = chat_template
+        self.template = template
+        if template.text is not None:
+            self._tokenizer.chat_template = template.text
         self._backend = self._tokenizer.backend_tokenizer
         # No text of n tokens has more characters than n times this.
         self.max_token_chars = max(map(len, self._backend.get_vocab()), default=1)
@@ -68,6 +71,26 @@ class Tokenizer:
     def template_reads(self, name: str) -> bool:
         """Whether the chat template mentions this variable."""
         return self.has_chat_template and name in str(self._tokenizer.chat_template)
+
+    @cached_property
+    def takes_parts(self) -> bool:
+        """Whether the chat template is given the content of messages as a list of parts."""
+        given = self.template.content_format
+        if given == "auto":
+            return self.has_chat_template and loops_over_content(str(self._tokenizer.chat_template))
+        return given == "openai"
+
+    def describe(self) -> dict[str, Any]:
+        """As tokenizer_config.json has it, with the chat template and the name of the class."""
+        settings = {
+            name: _written(value)
+            for name, value in self._tokenizer.init_kwargs.items()
+            if not name.endswith("_file") and name != "name_or_path"
+        }
+        described = settings | {"tokenizer_class": type(self._tokenizer).__name__}
+        if self.has_chat_template:
+            described["chat_template"] = self._tokenizer.chat_template
+        return described
 
     @cached_property
     def special_tokens(self) -> dict[str, int]:
@@ -130,6 +153,15 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
         return text
+
+
+def _written(value: Any) -> Any:
+    """A setting of a tokenizer as JSON; an added token is its text."""
+    if isinstance(value, dict):
+        return {str(key): _written(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_written(inner) for inner in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 class TextStream:

@@ -46,7 +46,8 @@ def adapted(launch: Any, root: Path) -> httpx.Client:
     client: httpx.Client
     client, _ = launch(
         "--max-model-len", "512", "--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2",
-        "--lora-dir", str(root), "--lora-modules", f"law={root / 'law'}", "--enable-sleep-mode",
+        "--lora-dir", str(root), "--enable-sleep-mode", "--lora-modules",
+        json.dumps({"name": "law", "path": str(root / "law"), "base_model_name": "base"}),
     )  # fmt: skip
     return client
 
@@ -68,14 +69,17 @@ def tiers(client: httpx.Client) -> dict[str, str]:
     return {entry["id"]: entry["tier"] for entry in client.get("/v1/adapters").json()["data"]}
 
 
-def test_the_life_of_adapters(adapted: httpx.Client) -> None:
+def test_the_life_of_adapters(adapted: httpx.Client, root: Path) -> None:
     """Loaded, listed, answering each in its way, pushed out, brought back, unloaded."""
     assert load(adapted, "medicine", "medicine").status_code == 200
     texts = {name: text(adapted, name) for name in ("soup", "law", "medicine")}
     assert len(set(texts.values())) == 3
     assert tiers(adapted) == {"law": "host", "medicine": "device"}
-    listed = {model["id"]: model["parent"] for model in adapted.get("/v1/models").json()["data"]}
-    assert listed == {"soup": None, "law": "soup", "medicine": "soup"}
+    cards = adapted.get("/v1/models").json()["data"]
+    assert {card["id"]: card["parent"] for card in cards} == {
+        "soup": None, "law": "base", "medicine": "soup",
+    }  # fmt: skip
+    assert [card["root"] for card in cards] == ["soup", str(root / "law"), "medicine"]
 
     # A third pushes out what was not used for longest; asked for, it comes back, and is the same.
     assert load(adapted, "poetry", "poetry").status_code == 200

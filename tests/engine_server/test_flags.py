@@ -39,8 +39,12 @@ SHORT = {"prompt": "The engine", "max_tokens": 2}
         ("m -tp 2 -q int8", "m --tensor-parallel-size 2 --quantization int8"),
         ("m --enable_chunked_prefill --port 1", "m --port 1"),
         ("m --load-format auto --tokenizer-mode=hf x", "m x"),
-        ("--load-format dummy --port 1", "--load-format dummy --port 1"),
-        ("--enable-chunked-prefill=no --load-format", "--enable-chunked-prefill no --load-format"),
+        ("serve --model m --port 1", "serve m --port 1"),
+        ("m --disable-log-requests", "m --no-enable-log-requests"),
+        (
+            "m --dtype half --tool-call-parser=granite4",
+            "m --dtype float16 --tool-call-parser=hermes",
+        ),
     ],
 )
 def test_flags_are_read_as_vllm_reads_them(written: str, meant: str) -> None:
@@ -150,14 +154,30 @@ def test_any_key_of_several(flagged: httpx.Client, headers: dict[str, str], stat
     assert flagged.get("/v1/models", headers=headers).status_code == status
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/version", "/metrics", "/ping"])
+@pytest.mark.parametrize(
+    "path", ["/health", "/ready", "/version", "/metrics", "/ping", "/engine/health"]
+)
 def test_open_paths_stay_open_behind_a_root_path(flagged: httpx.Client, path: str) -> None:
     assert httpx.get(flagged.base_url.join(path)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/openapi.json"])
+def test_paths_with_the_root_path_before_them_are_the_same(
+    flagged: httpx.Client, path: str
+) -> None:
+    without, prefixed = flagged.get(path), flagged.get(f"/engine{path}")
+    assert (without.status_code, prefixed.status_code) == (200, 200)
+    assert without.content == prefixed.content
 
 
 @pytest.mark.parametrize("path", ["/engine/v1/models", "/enginehealth", "/engine/engine/health"])
 def test_nothing_else_opens_behind_a_root_path(flagged: httpx.Client, path: str) -> None:
     assert httpx.get(flagged.base_url.join(path)).status_code == 401
+
+
+def test_a_root_path_counts_once(flagged: httpx.Client) -> None:
+    paths = ("/engine", "/enginehealth", "/engine/engine/health")
+    assert [flagged.get(path).status_code for path in paths] == [404] * 3
 
 
 def test_pages_of_an_allowed_origin_may_call(flagged: httpx.Client) -> None:

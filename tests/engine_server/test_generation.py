@@ -77,10 +77,10 @@ def test_usage_in_every_chunk(client: httpx.Client) -> None:
 def test_the_template_is_the_models(client: httpx.Client) -> None:
     """A chat is the completion of what the template writes."""
     written = (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is a penstock?<|im_end|>\n"
+        "<|im_start|>system\nBe\nbrief.<|im_end|>\n<|im_start|>user\nWhat is a penstock?<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-    parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]
+    parts = [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]
     body = DRAW | {"messages": [{"role": "system", "content": parts}, *CHAT]}
     chat = client.post("/v1/chat/completions", json=body).json()
     plain = complete(client, prompt=written)

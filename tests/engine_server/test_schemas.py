@@ -114,4 +114,4 @@ def test_unknown_fields_of_messages_and_parts_are_left_out() -> None:
     parts = [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]
     message = {"role": "user", "content": parts, "annotations": [1], "refusal": None}
     request = parse(ChatCompletionRequest, body(ChatCompletionRequest, messages=[message]))
-    assert request.messages[0].for_template() == {"role": "user", "content": "x"}
+    assert request.messages[0].for_template(as_parts=False) == {"role": "user", "content": "x"}

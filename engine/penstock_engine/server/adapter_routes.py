@@ -29,7 +29,7 @@ def adapter_routes(registry: AdapterRegistry) -> APIRouter:
         request = checked(LoadRequest, read_object(await read_body(http)))
         folder = registry.resolve(request.lora_path)
         try:
-            await registry.load(request.lora_name, folder)
+            await registry.load(request.lora_name, folder, path=request.lora_path)
         except ModelError as error:
             status = 404 if error.reason == "AdapterNotFound" else 400
             raise RequestError(status, str(error), param="lora_path") from error

@@ -31,13 +31,17 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class AdapterEntry:
-    """A registered adapter. identity: of the weights read last; "" before the first read.
+    """A registered adapter. path: of its folder, as it was given. parent: the model that it adapts.
+
+    identity: of the weights read last; "" before the first read.
 
     Unlike the name it is never reused, so that no cached block outlives its weights.
     """
 
     name: str
     folder: Path
+    path: str
+    parent: str
     identity: str = ""
     num_users: int = 0
     last_used_s: float = 0.0
@@ -82,8 +86,15 @@ class AdapterRegistry:
         """The adapter that a request's model name means; "" where it means the model itself."""
         return name if name is not None and name in self._known else ""
 
-    async def load(self, name: str, folder: Path) -> None:
-        """Raises RequestError, ModelError."""
+    def cards(self) -> list[Json]:
+        """Of /v1/models, as far as adapters differ from their model."""
+        return [
+            {"id": entry.name, "root": entry.path, "parent": entry.parent}
+            for entry in self._known.values()
+        ]
+
+    async def load(self, name: str, folder: Path, *, path: str, parent: str | None = None) -> None:
+        """parent: the name of the model; None: its first. Raises RequestError, ModelError."""
         async with self._turn:
             if NAME.match(name) is None or name in self._taken_names:
                 raise RequestError(400, "lora_name is no name for an adapter", param="lora_name")
@@ -91,7 +102,7 @@ class AdapterRegistry:
                 raise RequestError(400, f"adapter {name} is loaded already", param="lora_name")
             if len(self._known) >= MAX_KNOWN:
                 raise RequestError(400, f"there are {MAX_KNOWN} adapters already: unload some")
-            entry = AdapterEntry(name, folder)
+            entry = AdapterEntry(name, folder, path, parent or self._taken_names[0])
             await self._bring_in(entry)
             self._known[name] = entry
 

@@ -50,8 +50,7 @@ def build_app(served: Served) -> ASGIApp:
             "max_model_len": served.sizing.max_model_len,
         }
         own = [{"id": name} | common for name in served.model_names]
-        parent = {"parent": served.model_name}
-        adapted = [{"id": name} | common | parent for name in served.adapters.names]
+        adapted = [common | card for card in served.adapters.cards()]
         return {"object": "list", "data": own + adapted}
 
     @app.post("/v1/chat/completions")

@@ -57,9 +57,10 @@ class Message(BaseModel):
     @property
     def text(self) -> str:
         content = self.content or ""
-        return content if isinstance(content, str) else "".join(part.text for part in content)
+        return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
-    def for_template(self) -> dict[str, Any]:
+    def for_template(self, *, as_parts: bool) -> dict[str, Any]:
+        """as_parts: whether the content is a list of parts, rather than one text."""
         reasoning = self.reasoning or self.reasoning_content
         optional = {
             "name": self.name,
@@ -69,7 +70,14 @@ class Message(BaseModel):
             "reasoning_content": reasoning,  # what most templates call it
         }
         given = {name: value for name, value in optional.items() if value}
-        return {"role": self.role, "content": self.text} | given
+        content = self._parts() if as_parts else self.text
+        return {"role": self.role, "content": content} | given
+
+    def _parts(self) -> list[dict[str, Any]]:
+        content = self.content or []
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}]
+        return [{"type": "text", "text": part.text} for part in content]
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -149,4 +157,4 @@ def template_variables(request: ChatCompletionRequest, tokenizer: Tokenizer) -> 
         variables["reasoning_effort"] = effort
         if tokenizer.template_reads("enable_thinking"):
             variables.setdefault("enable_thinking", effort != "none")
-    return variables
+    return {**tokenizer.template.variables, **variables}

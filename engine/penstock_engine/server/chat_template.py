@@ -19,7 +19,8 @@ RESERVED = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_templa
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-def _check_variables(variables: dict[str, Any]) -> dict[str, Any]:
+def check_variables(variables: dict[str, Any]) -> dict[str, Any]:
+    """Raises ValueError for names and sizes that no request may have."""
     if len(variables) > MAX_VARIABLES:
         raise ValueError(f"must not have more than {MAX_VARIABLES} names")
     if len(json.dumps(variables, ensure_ascii=False)) > MAX_VARIABLES_CHARS:
@@ -32,7 +33,7 @@ def _check_variables(variables: dict[str, Any]) -> dict[str, Any]:
     return variables
 
 
-TemplateVariables = Annotated[dict[str, Any], AfterValidator(_check_variables)]
+TemplateVariables = Annotated[dict[str, Any], AfterValidator(check_variables)]
 
 UNTRUSTED_TEMPLATE = (
     "a chat template of a request is not trusted: start the engine with --chat-template instead"

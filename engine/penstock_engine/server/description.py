@@ -103,6 +103,10 @@ SLEEP_ROUTES = (
 )  # fmt: skip
 
 
+TOKENIZER_ROUTES = (
+    Described("get", "/tokenizer_info", "The tokenizer's settings", answer=("tokenizer_class",)),
+)
+
 ADAPTER_ROUTES = (
     Described(
         "post", "/v1/load_lora_adapter", "Makes an adapter known", LoadRequest, text=TEXT,
@@ -120,6 +124,7 @@ def description(options: ServeOptions, config: EngineConfig) -> Json:
     """An OpenAPI 3.1 document of the routes that an engine with these flags has."""
     routes = (
         *ROUTES,
+        *(TOKENIZER_ROUTES if options.enable_tokenizer_info_endpoint else ()),
         *(SLEEP_ROUTES if options.enable_sleep_mode else ()),
         *(ADAPTER_ROUTES if config.enable_lora else ()),
     )

@@ -29,6 +29,7 @@ class Door:
         self._app = app
         self._served = served
         self._shows_id = served.options.enable_request_id_headers
+        self._root = served.options.root_path.rstrip("/")
         self._digests = [_digest(key.encode()) for key in served.options.api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,8 +45,9 @@ class Door:
                 message["headers"] = [*message["headers"], (HEADER, request_id)]
             await send(message)
 
-        # The path that is routed, never one put together from headers.
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if self._root and scope["path"].startswith(f"{self._root}/"):
+            scope["path"] = scope["path"].removeprefix(self._root)
+        path = scope["path"]  # the one that is routed
         if path not in OPEN_PATHS and not self._has_key(headers):
             refusal = RequestError(401, "the API key is missing or wrong").response()
             await refusal(scope, receive, send_with_id)

@@ -128,7 +128,9 @@ def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
         raise RequestError(400, "this model has no chat template: use /v1/completions")
     if request.tools and not tokenizer.takes_tools:
         raise RequestError(400, "this model's chat template does not take tools", param="tools")
-    messages = [message.for_template() for message in request.messages]
+    messages = [
+        message.for_template(as_parts=tokenizer.takes_parts) for message in request.messages
+    ]
     tools = [tool.for_template() for tool in request.tools]
     _refuse_endless(served, _num_chars([messages, tools]), 1, "messages")
     try:

@@ -23,6 +23,7 @@ from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge, now_s
+from penstock_engine.server.chat_template import check_variables
 from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
@@ -30,6 +31,7 @@ from penstock_engine.server.served import Served
 from penstock_engine.server.startup import StartUp
 from penstock_engine.sizing import Sizing, size
 from penstock_engine.structured.compiler import GrammarCompiler
+from penstock_engine.template import TemplateOptions
 from penstock_engine.tokens import Tokenizer
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
     start_up.ended("import")
     device_name = device.choose_device(config.device)
     sizing = size(config, device_name=device_name, memory_limit_bytes=device.memory_limit_bytes())
-    tokenizer = Tokenizer(config.model_dir, _chat_template(options.chat_template))
+    tokenizer = Tokenizer(config.tokenizer_dir, _template(options))
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
     )
@@ -134,11 +136,13 @@ def _grammars(tokenizer: Tokenizer, sizing: Sizing) -> GrammarCompiler | None:
 
 async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> None:
     """Those of the command line. Raises ModelError."""
-    for name, _, folder in options.named_adapters:
+    for module in options.adapters:
         try:
-            await adapters.load(name, Path(folder))
+            await adapters.load(
+                module.name, Path(module.path), path=module.path, parent=module.base_model_name
+            )
         except (ModelError, RequestError) as error:
-            raise ModelError("BadAdapter", f"--lora-modules {name}: {error}") from error
+            raise ModelError("BadAdapter", f"--lora-modules {module.name}: {error}") from error
 
 
 def _tracer(endpoint: str | None) -> "Tracer | None":
@@ -149,14 +153,22 @@ def _tracer(endpoint: str | None) -> "Tracer | None":
     return Tracer(endpoint)
 
 
-def _chat_template(given: str | None) -> str | None:
-    """A template, or the file that holds it. Raises ModelError."""
-    if given is None or "{" in given:  # what has a brace is a template
-        return given
+def _template(options: ServeOptions) -> TemplateOptions:
+    """--chat-template is a template, or the file that holds it. Raises ModelError."""
+    text = options.chat_template
+    if text is not None and "{" not in text:  # what has a brace is a template
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            message = "--chat-template: the file cannot be read"
+            raise ModelError("NoChatTemplate", message) from error
     try:
-        return Path(given).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise ModelError("NoChatTemplate", "--chat-template: the file cannot be read") from error
+        variables = check_variables(options.default_chat_template_kwargs)
+    except ValueError as error:
+        raise ModelError(
+            "BadTemplateVariables", f"--default-chat-template-kwargs {error}"
+        ) from error
+    return TemplateOptions(text, options.chat_template_content_format, variables)
 
 
 def _scheduler_config(config: EngineConfig, sizing: Sizing) -> SchedulerConfig:
@@ -218,7 +230,6 @@ async def _listen(served: Served, start_up: StartUp) -> None:
             host=options.host,
             port=options.port,
             uds=None if options.uds is None else str(options.uds),
-            root_path=options.root_path.rstrip("/"),
             ssl_keyfile=options.ssl_keyfile,
             ssl_certfile=options.ssl_certfile,
             ssl_ca_certs=options.ssl_ca_certs,

@@ -45,6 +45,12 @@ def tokenization(served: Served) -> APIRouter:
     async def detokenize(http: Request) -> Json:
         return await asyncio.to_thread(_detokenize, served, await read_body(http))
 
+    if served.options.enable_tokenizer_info_endpoint:
+
+        @router.get("/tokenizer_info")
+        async def tokenizer_info() -> Json:
+            return await asyncio.to_thread(served.tokenizer.describe)
+
     return router
 
 

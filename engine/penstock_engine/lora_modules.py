@@ -1,0 +1,43 @@
+"""The adapters that `--lora-modules` names."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+FIELDS = {"name", "path", "base_model_name"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoraModule:
+    """path: the adapter's folder. base_model_name: the parent that /v1/models shows."""
+
+    name: str
+    path: str
+    base_model_name: str | None = None
+
+
+def read_lora_modules(text: str) -> list[LoraModule]:
+    """NAME=FOLDER, a JSON object, or a JSON list of objects. Raises ValueError."""
+    if text[:1] not in ("{", "["):
+        name, _, path = text.partition("=")
+        return [_checked({"name": name, "path": path})]
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"--lora-modules: {text!r} is not JSON") from error
+    return [_checked(entry) for entry in (entries if isinstance(entries, list) else [entries])]
+
+
+def _checked(entry: Any) -> LoraModule:
+    is_whole = (
+        isinstance(entry, dict)
+        and entry.keys() <= FIELDS
+        and all(isinstance(value, str) and value for value in entry.values())
+        and {"name", "path"} <= entry.keys()
+    )
+    if not is_whole:
+        raise ValueError(
+            '--lora-modules must be NAME=FOLDER, or {"name": …, "path": …} with or without a '
+            '"base_model_name"'
+        )
+    return LoraModule(**entry)

@@ -1,0 +1,164 @@
+"""Flags of `vllm serve` that this engine has no need of: passed over where they ask for what it does
+anyway, else refused with what to do instead."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+SHORT = {
+    "-dp": "--data-parallel-size",
+    "-ep": "--enable-expert-parallel",
+    "-pp": "--pipeline-parallel-size",
+    "-q": "--quantization",
+    "-sc": "--speculative-config",
+    "-tp": "--tensor-parallel-size",
+}
+
+# Switches under an older name.
+RENAMED = {"--disable-log-requests": "--no-enable-log-requests"}
+
+# Other names of values. vLLM reads both with the same code.
+ALIASES: dict[str, dict[str, str]] = {
+    "--dtype": {"float": "float32", "half": "float16"},
+    "--reasoning-parser": {"mimo": "qwen3"},
+    "--tool-call-parser": {"granite4": "hermes", "llama4_json": "llama3_json"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Valued:
+    """A flag with a value. accepts: whether a value asks for what is done anyway."""
+
+    accepts: Callable[[str], bool]
+    otherwise: str
+
+
+def _one_of(*values: str) -> Callable[[str], bool]:
+    return lambda said: said in values
+
+
+def _never(_: str) -> bool:
+    return False
+
+
+def _is_empty(said: str) -> bool:
+    """Whether it is JSON for nothing."""
+    try:
+        return json.loads(said) in (None, {}, [])
+    except ValueError:
+        return False
+
+
+def _allows_no_media(said: str) -> bool:
+    """A limit for each modality: a number, or an object with a count."""
+    try:
+        limits = json.loads(said)
+    except ValueError:
+        return False
+    if not isinstance(limits, dict):
+        return False
+    counts = [limit.get("count") if isinstance(limit, dict) else limit for limit in limits.values()]
+    return all(count == 0 for count in counts)
+
+
+GRAMMARS = ("auto", "guidance", "xgrammar")
+
+
+def _is_known_grammar(said: str) -> bool:
+    try:
+        config = json.loads(said)
+    except ValueError:
+        return False
+    return (
+        isinstance(config, dict)
+        and config.keys() <= {"backend"}
+        and config.get("backend", "auto") in GRAMMARS
+    )
+
+
+_A_FOLDER = (
+    "the model is a folder that is there already: name the folder of the version that you want"
+)
+_ONE_ENGINE = "one engine is one replica: start more of them, behind a gateway"
+_GRAMMAR = f"use one of {', '.join(GRAMMARS)}: the answers fit their grammar with any of them"
+_TEXT_ONLY = 'this engine reads text alone: leave the flag out, or allow none, as in {"image": 0}'
+_HOST_MEMORY = "host memory for the KV cache is --kv-offloading-size, in GiB"
+
+VALUED: dict[str, Valued] = {
+    "--code-revision": Valued(_never, _A_FOLDER),
+    "--config-format": Valued(_one_of("auto", "hf"), "the model's config.json is what is read"),
+    "--convert": Valued(
+        _one_of("auto", "none", "embed"), "the model can generate and embed, and nothing else"
+    ),
+    "--cpu-offload-gb": Valued(
+        _one_of("0", "0.0"), "weights stay on the device: use --quantization or more devices"
+    ),
+    "--data-parallel-size": Valued(_one_of("1"), _ONE_ENGINE),
+    "--disable-access-log-for-endpoints": Valued(lambda _: True, ""),  # there is no such log
+    "--distributed-executor-backend": Valued(
+        _one_of("mp"), "the processes of an engine share one machine: use mp or leave it out"
+    ),
+    "--download-dir": Valued(_never, _A_FOLDER),
+    "--guided-decoding-backend": Valued(_one_of(*GRAMMARS), _GRAMMAR),
+    "--hf-overrides": Valued(_is_empty, "change the config.json in the model's folder"),
+    "--kv-transfer-config": Valued(
+        _is_empty, f"an engine keeps its KV cache to itself; {_HOST_MEMORY}"
+    ),
+    "--limit-mm-per-prompt": Valued(_allows_no_media, _TEXT_ONLY),
+    "--load-format": Valued(
+        _one_of("auto", "safetensors"), "weights are read from safetensors: convert the model"
+    ),
+    "--model-impl": Valued(
+        _one_of("auto", "vllm"), "the engine has its own code for each architecture"
+    ),
+    "--nnodes": Valued(_one_of("1"), "the processes of an engine share one machine"),
+    "--response-role": Valued(
+        _one_of("assistant"), "a request with add_generation_prompt: false sets the role"
+    ),
+    "--revision": Valued(_never, _A_FOLDER),
+    "--runner": Valued(
+        _one_of("auto", "generate", "pooling"), "the model can generate and embed: use auto"
+    ),
+    "--stream-interval": Valued(_one_of("1"), "every token is sent as soon as its text is certain"),
+    "--structured-outputs-config": Valued(_is_known_grammar, f"backend: {_GRAMMAR}"),
+    "--structured-outputs-config.backend": Valued(_one_of(*GRAMMARS), _GRAMMAR),
+    "--swap-space": Valued(_one_of("0"), f"preempted requests are computed again; {_HOST_MEMORY}"),
+    "--task": Valued(
+        _one_of("auto", "generate", "embed", "embedding"),
+        "the model can generate and embed: leave it out",
+    ),
+    "--tokenizer-mode": Valued(_one_of("auto", "hf"), "the tokenizer.json is what is read"),
+    "--tokenizer-revision": Valued(_never, _A_FOLDER),
+}  # fmt: skip
+
+# None: passed over.
+SWITCHES: dict[str, str | None] = {
+    "--disable-custom-all-reduce": None,
+    "--disable-log-stats": None,
+    "--disable-uvicorn-access-log": None,
+    "--enable-chunked-prefill": None,
+    "--enable-server-load-tracking": None,
+    "--language-model-only": None,
+    "--no-enable-chunked-prefill": "prompts are computed in chunks of at most "
+    "--max-num-batched-tokens: raise that for fewer of them",
+    "--no-enable-server-load-tracking": "GET /load always counts: leave it out",
+    "--no-trust-remote-code": None,
+    "--trust-remote-code": "code in a model's folder is never run: leave it out; a model of a "
+    "supported architecture needs none",
+}
+
+
+def check_value(name: str, said: str | None) -> None:
+    """Raises ValueError unless the value of a flag in VALUED asks for what is done anyway."""
+    flag = VALUED[name]
+    if said is None:
+        raise ValueError(f"{name} needs a value")
+    if not flag.accepts(said):
+        raise ValueError(f"{name} {said}: {flag.otherwise}")
+
+
+def check_switch(name: str) -> None:
+    """Raises ValueError unless a switch in SWITCHES asks for what is done anyway."""
+    reason = SWITCHES[name]
+    if reason is not None:
+        raise ValueError(f"{name}: {reason}")

@@ -1,0 +1,181 @@
+"""Flags of deployments that were made for `vllm serve`: passed over, in effect, or refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer import BadParameter
+
+from penstock_engine.command_line import in_click_words
+from penstock_engine.config import ServeOptions, count
+from penstock_engine.lora_modules import LoraModule, read_lora_modules
+from penstock_engine.template import loops_over_content
+
+PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+LOOP = "{% for m in messages %}{% for part in m.content %}<{{ part.text }}>{% endfor %}{% endfor %}"
+WHOLE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "--runner generate", "--runner=pooling", "--task embed", "--convert auto",
+        "--no-trust-remote-code", "--trust-remote-code=false", "--trust_remote_code=false",
+        '--limit-mm-per-prompt {"image":0,"video":{"count":0}}', "--limit-mm-per-prompt={}",
+        "--enable-server-load-tracking", "--structured-outputs-config.backend xgrammar",
+        '--structured-outputs-config={"backend":"auto"}', "--guided-decoding-backend guidance",
+        "--load-format safetensors", "-dp 1", "--enable-chunked-prefill=true",
+        "--disable-access-log-for-endpoints /health,/metrics", "--kv-transfer-config {}",
+        "--swap-space 0", "--response-role assistant", "--language-model-only",
+    ],
+)  # fmt: skip
+def test_what_is_done_anyway_is_passed_over(written: str) -> None:
+    assert in_click_words(["serve", "m", *written.split(), "--port", "1"]) == [
+        "serve", "m", "--port", "1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("--runner draft", "--runner draft: .* use auto"),
+        ("--trust-remote-code", "--trust-remote-code: code .* is never run"),
+        ("--trust-remote-code=true", "--trust-remote-code: code .* is never run"),
+        ('--limit-mm-per-prompt {"image":2}', "reads text alone"),
+        ("--limit-mm-per-prompt image=0", "reads text alone"),
+        ("--structured-outputs-config.backend outlines", "use one of auto, guidance, xgrammar"),
+        ('--structured-outputs-config {"disable_any_whitespace":true}', "use one of auto"),
+        ("--no-enable-chunked-prefill", "raise that for fewer of them"),
+        ("--enable-chunked-prefill=2", "takes no value"),
+        ("--language-model-only=false", "takes no value"),
+        ("--load-format dummy", "convert the model"),
+        ("--load-format", "needs a value"),
+        ("--data-parallel-size 2", "behind a gateway"),
+        ('--kv-transfer-config {"kv_connector":"X"}', "--kv-offloading-size"),
+        ("--revision main", "the model is a folder"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_with_its_reason(written: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        in_click_words(["serve", "m", *written.split()])
+
+
+@pytest.mark.parametrize(("text", "number"), [("512", 512), ("8k", 8000), ("1.5K", 1536), (3, 3)])
+def test_numbers_with_a_unit(text: str | int, number: int) -> None:
+    assert count(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "k", "infk", "4q"])
+def test_what_is_no_number(text: str) -> None:
+    with pytest.raises(BadParameter):
+        count(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [
+        ("a=/x=y", [LoraModule("a", "/x=y")]),
+        ('{"name": "a", "path": "/x"}', [LoraModule("a", "/x")]),
+        ('[{"name": "a", "path": "/x", "base_model_name": "m"}]', [LoraModule("a", "/x", "m")]),
+    ],
+)
+def test_adapters_of_the_command_line(text: str, modules: list[LoraModule]) -> None:
+    assert read_lora_modules(text) == modules
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "a=", "=b", "{", "[1]", '{"name": "a"}', '{"name": 1, "path": "b"}']
+)
+def test_what_names_no_adapter(text: str) -> None:
+    with pytest.raises(BadParameter, match="--lora-modules"):
+        ServeOptions(lora_modules=[text])
+
+
+def test_lists_and_objects_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "engine.yaml"
+    module = {"name": "a", "path": "/x"}
+    file.write_text(json.dumps({"lora-modules": [module], "trust-remote-code": False}))
+    words = in_click_words(["serve", "m", "--config", str(file)])
+    assert words == ["serve", "m", "--lora-modules", json.dumps(module)]
+
+
+@pytest.mark.parametrize(
+    ("template", "loops"),
+    [
+        (LOOP, True),
+        ("{% for m in messages %}{% for part in m['content'] %}{% endfor %}{% endfor %}", True),
+        ("{% set c = messages[0].content %}{% for part in c %}{% endfor %}", True),
+        (WHOLE, False),
+        ("{% for m in messages %}{{ m.content.split('x')[0] }}{% endfor %}", False),
+        ("{% for", False),
+    ],
+)
+def test_a_template_tells_how_it_reads_content(template: str, loops: bool) -> None:
+    assert loops_over_content(template) is loops
+
+
+@pytest.fixture(scope="module")
+def deployed(
+    launch: Any, model_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> httpx.Client:
+    """An engine whose tokenizer lies in another folder, with another chat template."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(model_dir / name, folder / name)
+    (folder / "chat_template.jinja").write_text(LOOP + "{{ tone }}")
+    client: httpx.Client
+    client, _ = launch(
+        "--max-model-len", "512", "--tokenizer", str(folder), "--enable-tokenizer-info-endpoint",
+        "--default-chat-template-kwargs", '{"tone": "dry"}', "--max-num-batched-tokens", "1k",
+        "--runner", "generate", "--structured-outputs-config.backend", "auto",
+    )  # fmt: skip
+    return client
+
+
+def prompt(client: httpx.Client, content: Any, **body: Any) -> str:
+    """The text that a chat of one message becomes."""
+    chat = {"messages": [{"role": "user", "content": content}]} | body
+    answer = client.post("/tokenize", json=chat)
+    assert answer.status_code == 200, answer.text
+    text: str = client.post("/detokenize", json={"tokens": answer.json()["tokens"]}).json()[
+        "prompt"
+    ]
+    return text
+
+
+def test_a_template_with_a_loop_gets_parts(deployed: httpx.Client) -> None:
+    assert prompt(deployed, PARTS) == "<one><two>dry"
+    assert prompt(deployed, "one") == "<one>dry"
+    assert deployed.post("/v1/chat/completions", json={
+        "messages": [{"role": "user", "content": PARTS}], "max_tokens": 1,
+    }).status_code == 200  # fmt: skip
+
+
+def test_requests_set_variables_over_the_defaults(deployed: httpx.Client) -> None:
+    assert prompt(deployed, "one", chat_template_kwargs={"tone": "wet"}) == "<one>wet"
+
+
+def test_the_tokenizer_is_described(deployed: httpx.Client, client: httpx.Client) -> None:
+    told = deployed.get("/tokenizer_info")
+    assert told.status_code == 200
+    assert told.json()["tokenizer_class"]
+    assert told.json()["chat_template"] == LOOP + "{{ tone }}"
+    assert not [name for name in told.json() if name.endswith("_file")]
+    assert "/tokenizer_info" in deployed.get("/openapi.json").json()["paths"]
+    assert client.get("/tokenizer_info").status_code == 404
+
+
+def test_a_template_is_given_what_the_flag_says(launch: Any) -> None:
+    client, _ = launch(
+        "--chat-template", WHOLE, "--chat-template-content-format", "openai",
+        "--max-model-len", "512",
+    )  # fmt: skip
+    assert "'text': 'one'" in prompt(client, "one")
+
+
+def test_parts_are_lines_of_one_text(launch: Any) -> None:
+    client, _ = launch("--chat-template", WHOLE, "--max-model-len", "512")
+    assert prompt(client, PARTS) == "one\ntwo"
