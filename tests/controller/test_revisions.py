@@ -106,7 +106,7 @@ async def test_a_restart_takes_the_image_and_undo_gives_it_back(stand, upgrade, 
     first = {"Recreate": "Stopping", "Rolling": "Replacing"}.get(strategy, "Starting")
     await stand.step()
     assert (await stand.status())["rollout"]["phase"] == first
-    with pytest.raises(rollout_revisions.Refused, match="is rolled out. Wait for its end"):
+    with pytest.raises(rollout_revisions.Refused, match=r"is rolled out\. Wait for its end"):
         await rollout_revisions.restart(stand.kube, stand.namespace, "chat", watch=False)
     if strategy == "Canary":
         await stand.until_phase("Judging")
