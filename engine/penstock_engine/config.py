@@ -318,8 +318,12 @@ class ServeOptions:
         bool, Option(help="One JSON line on standard output for each answer, without its text.")
     ] = True
     enable_prompt_tokens_details: Annotated[
-        bool, Option(help="Say in `usage` how many prompt tokens were cached.")
-    ] = True
+        bool,
+        Option(
+            help="Say in `usage` how many prompt tokens were cached. The Responses and the Messages "
+            "API always say it."
+        ),
+    ] = False
     enable_force_include_usage: Annotated[
         bool, Option(help="End every stream with its usage, asked for or not.")
     ] = False

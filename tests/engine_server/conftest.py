@@ -110,7 +110,9 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="session")
 def client(launch: Launch) -> httpx.Client:
     """An engine that all tests may use, with a context of 2048 tokens."""
-    client, _ = launch("--max-model-len", "2048", "--max-num-seqs", "8")
+    client, _ = launch(
+        "--max-model-len", "2048", "--max-num-seqs", "8", "--enable-prompt-tokens-details"
+    )
     return client
 
 

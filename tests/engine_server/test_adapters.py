@@ -48,6 +48,7 @@ def adapted(launch: Any, root: Path) -> httpx.Client:
         "--max-model-len", "512", "--enable-lora", "--max-loras", "1", "--max-cpu-loras", "2",
         "--lora-dir", str(root), "--enable-sleep-mode", "--lora-modules",
         json.dumps({"name": "law", "path": str(root / "law"), "base_model_name": "base"}),
+        "--enable-prompt-tokens-details",
     )  # fmt: skip
     return client
 

@@ -123,8 +123,8 @@ def flagged(launch: Any, tmp_path_factory: pytest.TempPathFactory) -> httpx.Clie
     client, _ = launch(
         "--max-model-len", "2K", "--served-model-name", "broth", "stock",
         "--api-key", "one", "two", "--root-path", "/engine/", "--allowed-origins", '["http://page"]',
-        "--no-enable-request-id-headers", "--no-enable-prompt-tokens-details",
-        "--enable-force-include-usage", "--chat_template", str(template),
+        "--no-enable-request-id-headers", "--enable-force-include-usage",
+        "--chat_template", str(template),
         "--override-generation-config", '{"temperature": 0, "max_new_tokens": 7}',
     )  # fmt: skip
     client.headers["authorization"] = "Bearer two"
@@ -197,7 +197,20 @@ def test_sampling_parameters_that_a_request_leaves_out(flagged: httpx.Client) ->
     hot = flagged.post("/v1/completions", json=body | {"temperature": 100, "seed": 1}).json()
     assert first["choices"] == second["choices"] != hot["choices"]
     assert first["usage"]["completion_tokens"] == 7
-    assert first["usage"]["prompt_tokens_details"] is None
+
+
+def test_cached_tokens_are_in_usage_only_where_the_api_always_has_them(
+    flagged: httpx.Client,
+) -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 2}
+    plain = flagged.post("/v1/completions", json=SHORT).json()["usage"]
+    message = flagged.post("/v1/messages", json=chat).json()["usage"]
+    response = flagged.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
+    again = flagged.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
+    assert plain["prompt_tokens_details"] is None
+    assert message["cache_read_input_tokens"] == 0
+    assert response["input_tokens_details"] == {"cached_tokens": 0}
+    assert again["input_tokens_details"]["cached_tokens"] > 0
 
 
 def test_usage_ends_every_stream(flagged: httpx.Client) -> None:

@@ -74,6 +74,33 @@ def test_usage_in_every_chunk(client: httpx.Client) -> None:
     assert counts == sorted(counts)
 
 
+def test_token_ids_are_null_unless_requested(client: httpx.Client) -> None:
+    answers = [
+        complete(client, prompt="The"),
+        client.post("/v1/chat/completions", json=DRAW | {"messages": CHAT}).json(),
+    ]
+    for answer in answers:
+        assert answer["choices"][0]["token_ids"] is None
+    assert answers[0]["choices"][0]["prompt_token_ids"] is None
+    assert answers[1]["prompt_token_ids"] is None
+    for chunk in events(client, "/v1/completions", DRAW | {"prompt": "The"}):
+        (choice,) = chunk["choices"]
+        assert (choice["token_ids"], choice["prompt_token_ids"]) == (None, None)
+
+
+def test_a_stream_begins_with_the_tokens_of_its_prompt(client: httpx.Client) -> None:
+    body = DRAW | {"return_token_ids": True}
+    tokens = complete(client, prompt="The gateway", return_token_ids=True)["choices"][0]
+    chunks = events(client, "/v1/completions", body | {"prompt": "The gateway"})
+    told = [chunk["choices"][0] for chunk in chunks]
+    assert [choice["prompt_token_ids"] for choice in told[:2]] == [tokens["prompt_token_ids"], None]
+    assert [id_ for choice in told for id_ in choice["token_ids"]] == tokens["token_ids"]
+    chat = client.post("/v1/chat/completions", json=body | {"messages": CHAT}).json()
+    chunks = events(client, "/v1/chat/completions", body | {"messages": CHAT})
+    assert chunks[0]["prompt_token_ids"] == chat["prompt_token_ids"]
+    assert all("prompt_token_ids" not in chunk for chunk in chunks[1:])
+
+
 def test_the_template_is_the_models(client: httpx.Client) -> None:
     """A chat is the completion of what the template writes."""
     written = (

@@ -130,6 +130,9 @@ def test_an_echo_with_logprobs_tells_of_the_prompt(client: httpx.Client) -> None
     assert "".join(told["tokens"]) == choice["text"]
     for token, offset in zip(told["tokens"], told["text_offset"], strict=True):
         assert choice["text"].startswith(token, offset)
+    for token, top in zip(told["tokens"][1:], told["top_logprobs"][1:], strict=True):
+        assert next(iter(top)) == token
+        assert len(top) <= 2
 
 
 def test_prompt_logprobs_do_not_depend_on_the_cache(client: httpx.Client) -> None:

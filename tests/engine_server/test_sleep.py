@@ -27,7 +27,10 @@ def states(client: httpx.Client) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def sleepy(launch: Any) -> httpx.Client:
     client: httpx.Client
-    client, _ = launch("--max-model-len", "2048", "--enable-sleep-mode", "--api-key", "k")
+    client, _ = launch(
+        "--max-model-len", "2048", "--enable-sleep-mode", "--api-key", "k",
+        "--enable-prompt-tokens-details",
+    )  # fmt: skip
     client.headers["authorization"] = "Bearer k"
     return client
 

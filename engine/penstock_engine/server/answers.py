@@ -60,8 +60,7 @@ class Answer:
         body = self._head(name) | {"choices": bodies, "usage": self._usage(self.choices)}
         if self.kind == "chat":
             body["prompt_logprobs"] = self._prompt_logprobs(self.choices[0])
-            if self.generator.request.return_token_ids:
-                body["prompt_token_ids"] = self.choices[0].prompt
+            body["prompt_token_ids"] = self._prompt_token_ids(self.choices[0])
         return body
 
     def _whole(self, choice: Choice, whole: Piece) -> Json:
@@ -73,16 +72,24 @@ class Answer:
         }
         if choice.sampling.wants_embedding and choice.last_event is not None:
             body["embedding"] = choice.last_event.embedding
-        if self.generator.request.return_token_ids:
-            body["token_ids"] = list(whole.token_ids)
+        body["token_ids"] = self._token_ids(whole)
         if self.kind == "chat":
             view = ChatView(self.form)
             message = view.message(whole)
             return body | {"message": message, "finish_reason": view.finish_reason(whole)}
-        if self.generator.request.return_token_ids:
-            body["prompt_token_ids"] = choice.prompt
-        text = self._echoed(choice) + whole.text
-        return body | {"text": text, "prompt_logprobs": self._prompt_logprobs(choice)}
+        return body | {
+            "text": self._echoed(choice) + whole.text,
+            "prompt_logprobs": self._prompt_logprobs(choice),
+            "prompt_token_ids": self._prompt_token_ids(choice),
+        }
+
+    def _token_ids(self, piece: Piece) -> list[int] | None:
+        """The tokens of a piece; None if not requested."""
+        return list(piece.token_ids) if self.generator.request.return_token_ids else None
+
+    def _prompt_token_ids(self, choice: Choice) -> list[int] | None:
+        """The tokens of the prompt; None if not requested."""
+        return choice.prompt if self.generator.request.return_token_ids else None
 
     def _echoed(self, choice: Choice) -> str:
         request = self.generator.request
@@ -146,8 +153,8 @@ class Answer:
                     if is_first and view is not None:
                         for event in self._openings(choice):
                             items.put_nowait(event)
+                    event = self._delta(choice, piece, offset, view, is_first=is_first)
                     is_first = False
-                    event = self._delta(choice, piece, offset, view)
                     if event:
                         items.put_nowait(event)
                     if self.generator.request.num_logprobs is not None:
@@ -166,9 +173,11 @@ class Answer:
             deltas.append({"content": self.form.echoed})
         for delta in deltas:
             body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
-            yield self._event(choice, body)
+            yield self._event(choice, body, shows_prompt="role" in delta)
 
-    def _delta(self, choice: Choice, piece: Piece, offset: int, view: ChatView | None) -> bytes:
+    def _delta(
+        self, choice: Choice, piece: Piece, offset: int, view: ChatView | None, *, is_first: bool
+    ) -> bytes:
         """Empty when nothing in the piece is certain yet."""
         body: Json = {
             "index": choice.index,
@@ -177,10 +186,12 @@ class Answer:
         }
         if piece.finish_reason is not None:
             body["stop_reason"] = piece.stop_reason
+        if view is None:
+            body["token_ids"] = self._token_ids(piece)
+            body["prompt_token_ids"] = self._prompt_token_ids(choice) if is_first else None
+            return self._event(choice, body | {"text": piece.text})
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(piece.token_ids)
-        if view is None:
-            return self._event(choice, body | {"text": piece.text})
         delta = view.delta(piece)
         if not delta and piece.finish_reason is None and not self._tells_tokens:
             return b""
@@ -193,9 +204,12 @@ class Answer:
         request = self.generator.request
         return request.num_logprobs is not None or request.return_token_ids
 
-    def _event(self, choice: Choice, body: Json) -> bytes:
+    def _event(self, choice: Choice, body: Json, *, shows_prompt: bool = False) -> bytes:
         is_counted = self.generator.request.usage_in_every_chunk
-        return frame(self._chunk([body], self._usage([choice]) if is_counted else None))
+        chunk = self._chunk([body], self._usage([choice]) if is_counted else None)
+        if shows_prompt and self.generator.request.return_token_ids:
+            chunk["prompt_token_ids"] = choice.prompt
+        return frame(chunk)
 
     def _chunk(self, choices: list[Json], usage_so_far: Json | None) -> Json:
         name = "chat.completion.chunk" if self.kind == "chat" else "text_completion"

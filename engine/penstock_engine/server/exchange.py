@@ -12,7 +12,7 @@ from penstock_engine.server.answers import Answer
 from penstock_engine.server.bridge import now_s
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deadlines import deadline_s, tpot_s
-from penstock_engine.server.dialects import Dialect
+from penstock_engine.server.dialects import Dialect, OpenAIDialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator
 from penstock_engine.server.intake import read_body, take_in
@@ -68,7 +68,9 @@ async def _respond(
         form,
         choices,
         int(time.time()),
-        has_prompt_details=served.options.enable_prompt_tokens_details,
+        # Usage always has the cached tokens in the APIs that answers are translated to.
+        has_prompt_details=served.options.enable_prompt_tokens_details
+        or not isinstance(dialect, OpenAIDialect),
     )
     if not request.stream:
         collected = await answer.collect()

@@ -63,10 +63,11 @@ def completion_logprobs(
 
 
 def _by_text(one: TokenLogprobs, spell: Spell) -> dict[str, float]:
-    """The best tokens and the drawn one; of two with the same text, the more probable counts."""
+    """The drawn token, then the best ones; of two with the same text, the more probable counts."""
     values: dict[str, float] = {}
-    for token, value in (*one.top, (one.token_id, one.logprob)):
-        values.setdefault(spell(token), max(value, LEAST))
+    for token, value in ((one.token_id, one.logprob), *one.top):
+        text = spell(token)
+        values[text] = max(value, values.get(text, LEAST))
     return values
 
 

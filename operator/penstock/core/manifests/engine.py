@@ -185,6 +185,7 @@ def _serve_pod(spec: ServiceSpec, image: str) -> Object:
         "--host=$(POD_IP)",
         f"--port={ENGINE_PORT}",
         f"--shutdown-timeout={spec.drain_s}",
+        "--enable-prompt-tokens-details",  # canaries compare the prefix-hit rates of revisions
     ]
     container |= {
         "ports": [{"name": ENGINE_PORT_NAME, "containerPort": ENGINE_PORT, "protocol": "TCP"}],
