@@ -325,7 +325,7 @@ class ServeOptions:
         ),
     ] = False
     enable_force_include_usage: Annotated[
-        bool, Option(help="End every stream with its usage, asked for or not.")
+        bool, Option(help="Put usage into every chunk of every stream, asked for or not.")
     ] = False
     lora_modules: Annotated[
         list[str],

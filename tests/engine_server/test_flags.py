@@ -213,10 +213,13 @@ def test_cached_tokens_are_in_usage_only_where_the_api_always_has_them(
     assert again["input_tokens_details"]["cached_tokens"] > 0
 
 
-def test_usage_ends_every_stream(flagged: httpx.Client) -> None:
+def test_usage_is_in_every_chunk_of_every_stream(flagged: httpx.Client) -> None:
     answer = flagged.post("/v1/completions", json=SHORT | {"stream": True})
-    last = answer.text.strip().split("\n\n")[-2]
-    assert json.loads(last.removeprefix("data: "))["usage"]["completion_tokens"] == 2
+    *chunks, done = answer.text.strip().split("\n\n")
+    usages = [json.loads(chunk.removeprefix("data: "))["usage"] for chunk in chunks]
+    assert done == "data: [DONE]"
+    assert usages[-1]["completion_tokens"] == 2
+    assert all(usage["prompt_tokens"] == usages[-1]["prompt_tokens"] for usage in usages)
     assert "x-request-id" not in answer.headers
 
 

@@ -72,6 +72,13 @@ def test_usage_in_every_chunk(client: httpx.Client) -> None:
     counts = [c["usage"]["completion_tokens"] for c in events(client, "/v1/completions", body)]
     assert counts[-1] == 3
     assert counts == sorted(counts)
+    body = DRAW | {"messages": CHAT, "max_tokens": 3, "stream_options": options}
+    first, *_, last = events(client, "/v1/chat/completions", body)
+    assert (first["choices"][0]["delta"], first["usage"]["completion_tokens"]) == (
+        {"role": "assistant", "content": ""}, 0,
+    )  # fmt: skip
+    assert first["usage"]["prompt_tokens"] == first["usage"]["total_tokens"] > 0
+    assert last["usage"]["completion_tokens"] == 3
 
 
 def test_token_ids_are_null_unless_requested(client: httpx.Client) -> None:

@@ -59,6 +59,7 @@ def test_a_streamed_message_is_the_whole_one(client: httpx.Client) -> None:
     assert begun["input_tokens"] + begun["cache_read_input_tokens"] == sum(
         whole["usage"][name] for name in ("input_tokens", "cache_read_input_tokens")
     )
+    assert begun["output_tokens"] == 0
     text = "".join(event["delta"]["text"] for event in events[2:-3])
     assert [{"type": "text", "text": text}] == whole["content"]
     assert events[-2]["delta"]["stop_reason"] == whole["stop_reason"]

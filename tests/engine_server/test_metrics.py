@@ -104,7 +104,7 @@ def test_a_request_counts_once_everywhere(client: httpx.Client, model_dir: Path)
         "vllm:request_generation_tokens_sum": 4,
         "vllm:request_params_max_tokens_sum": 4,
         "vllm:request_params_n_sum": 1,
-        "vllm:iteration_tokens_total_sum": 6,
+        "vllm:iteration_tokens_total_sum": 7,
         "vllm:iteration_tokens_total_count": 4,
         "vllm:estimated_write_bytes_per_gpu_total": 6 * kv_bytes_per_token,
         "vllm:prefix_cache_queries_total": 3,
@@ -152,12 +152,14 @@ def test_a_cached_prompt_raises_the_hits_by_exactly_its_blocks(client: httpx.Cli
         "vllm:prompt_tokens_cached_by_source_total": {"source": "device"},
     }
     before = {name: total(client, name, **labels) for name, labels in names.items()}
+    tokens_before = total(client, "vllm:iteration_tokens_total_sum")
     second = client.post("/v1/completions", json=body).json()
     gained = {name: total(client, name, **names[name]) - before[name] for name in names}
 
     assert first["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
     assert second["usage"]["prompt_tokens_details"] == {"cached_tokens": 64}
     assert list(gained.values()) == [70, 64, 64, 6, 64]
+    assert total(client, "vllm:iteration_tokens_total_sum") - tokens_before == 72
     assert total(client, "vllm:external_prefix_cache_hits_total") == 0
 
 

@@ -268,6 +268,39 @@ def test_reasoning_comes_before_a_form(client: httpx.Client) -> None:
     assert without_ids(stream(client, **forced)) == without_ids(choice)
 
 
+def usage_of_stream(client: httpx.Client, path: str, body: dict[str, Any]) -> Any:
+    """The last usage of a stream."""
+    text = client.post(path, json=body | {"stream": True}).text
+    bodies = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    told = [event.get("response", event).get("usage") for event in bodies]
+    return [usage for usage in told if usage is not None][-1]
+
+
+def test_usage_tells_the_tokens_of_reasoning(client: httpx.Client) -> None:
+    """Of a message that goes on within its reasoning: all are."""
+    text = "<think>The water"
+    path, body = "/v1/chat/completions", CHAT | {"max_tokens": 12, "ignore_eos": True}
+    body["messages"] = [*CHAT["messages"], {"role": "assistant", "content": text}]
+    body["continue_final_message"] = True
+    whole = client.post(path, json=body).json()["usage"]
+    streamed = usage_of_stream(client, path, body | {"stream_options": {"include_usage": True}})
+    assert whole["completion_tokens_details"] == {"reasoning_tokens": 12}
+    assert streamed["completion_tokens_details"] == {"reasoning_tokens": 12}
+    unthinking = {"chat_template_kwargs": {"enable_thinking": False}}
+    plain = client.post(path, json=body | unthinking).json()["usage"]
+    assert plain["completion_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_a_response_tells_the_tokens_of_reasoning(client: httpx.Client) -> None:
+    begun = {"role": "assistant", "content": "<think>The water", "status": "in_progress"}
+    body = {"input": [{"role": "user", "content": "Say."}, begun], "max_output_tokens": 12}
+    body |= {"ignore_eos": True, "seed": 3}
+    whole = client.post("/v1/responses", json=body).json()["usage"]
+    streamed = usage_of_stream(client, "/v1/responses", body)
+    assert whole["output_tokens_details"] == {"reasoning_tokens": 12}
+    assert streamed["output_tokens_details"] == {"reasoning_tokens": 12}
+
+
 def test_calls_and_their_results_go_back_in(client: httpx.Client) -> None:
     """The template writes them as the model would have."""
     call = {

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock_engine.parsers.answer_stream import AnswerStream
 from penstock_engine.parsers.json_scan import JsonScan
 from penstock_engine.parsers.parts import Call, Content, Part, Reasoning
+from penstock_engine.parsers.reasoning_count import ReasoningCount
 from penstock_engine.parsers.think_stream import ThinkStream
 from penstock_engine.parsers.tool_format import (
     HERMES,
@@ -158,6 +159,29 @@ def test_what_is_malformed_is_text(form: ToolFormat, json_text: str) -> None:
 def test_reasoning(is_open: bool, text: str, parts: list[Part]) -> None:
     for pieces in ([text], list(text)):
         assert read(AnswerStream(ThinkStream(is_open=is_open), None), pieces) == parts
+
+
+@pytest.mark.parametrize(
+    ("is_open", "tokens", "num_tokens"),
+    [
+        (False, ["<think>", "h", "m", "</think>", "yes"], 2),
+        (False, ["\n", "<th", "ink>", "h", "", "m", "</th", "ink>", "y", "es"], 3),
+        (False, ["<think>", "h", "</th", "is"], 3),
+        (False, ["<think>", "h", "</th"], 2),
+        (False, ["yes", "<think>", "no", "</think>"], 0),
+        (False, ["<think>a", "b</think>"], 2),
+        (True, ["h", "m", "</think>", "yes"], 2),
+        (True, ["<think>", "h", "m"], 2),
+        (True, ["</think>", "yes"], 0),
+        (True, [], 0),
+    ],
+)
+def test_tokens_of_reasoning(is_open: bool, tokens: list[str], num_tokens: int) -> None:
+    count = ReasoningCount(is_open=is_open)
+    for text in tokens:
+        count.push(text)
+    count.finish("")
+    assert count.num_tokens == num_tokens
 
 
 def test_calls_within_reasoning_are_thoughts() -> None:

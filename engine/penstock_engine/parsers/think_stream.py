@@ -16,12 +16,17 @@ class _State(Enum):
 
 
 class ThinkStream:
-    """is_open: whether the answer begins within reasoning, without an opening tag of its own."""
+    """Takes the reasoning out of a text.
+
+    is_open: whether the answer begins within reasoning, without an opening tag of its own.
+    is_tagged: whether an opening tag has been read.
+    """
 
     def __init__(self, *, is_open: bool) -> None:
         self._is_open = is_open
         self._state = _State.START
         self._rest = ""
+        self.is_tagged = False
 
     def push(self, text: str) -> list[Part]:
         """What this piece makes certain."""
@@ -59,6 +64,7 @@ class ThinkStream:
             return False
         if text.startswith(THINK):
             self._rest = text[len(THINK) :]
+            self.is_tagged = True
             self._state = _State.REASONING
         else:
             self._state = _State.REASONING if self._is_open else _State.CONTENT

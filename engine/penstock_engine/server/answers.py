@@ -30,7 +30,11 @@ Item = bytes | RequestError | None
 
 @dataclass(slots=True)
 class Answer:
-    """One request's answer, streamed or whole. created: seconds since the epoch."""
+    """One request's answer, streamed or whole. created: seconds since the epoch.
+
+    has_prompt_details, has_reasoning_details: whether `usage` tells the cached tokens of the prompt,
+    and the tokens of reasoning.
+    """
 
     kind: Kind
     generator: Generator
@@ -38,6 +42,7 @@ class Answer:
     choices: list[Choice]
     created: int
     has_prompt_details: bool = True
+    has_reasoning_details: bool = False
     _spell: Spell = field(init=False)
 
     def __post_init__(self) -> None:
@@ -173,7 +178,7 @@ class Answer:
             deltas.append({"content": self.form.echoed})
         for delta in deltas:
             body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
-            yield self._event(choice, body, shows_prompt="role" in delta)
+            yield self._opening(choice, body, shows_prompt="role" in delta)
 
     def _delta(
         self, choice: Choice, piece: Piece, offset: int, view: ChatView | None, *, is_first: bool
@@ -204,9 +209,15 @@ class Answer:
         request = self.generator.request
         return request.num_logprobs is not None or request.return_token_ids
 
-    def _event(self, choice: Choice, body: Json, *, shows_prompt: bool = False) -> bytes:
+    def _event(self, choice: Choice, body: Json) -> bytes:
         is_counted = self.generator.request.usage_in_every_chunk
-        chunk = self._chunk([body], self._usage([choice]) if is_counted else None)
+        return frame(self._chunk([body], self._usage([choice]) if is_counted else None))
+
+    def _opening(self, choice: Choice, body: Json, *, shows_prompt: bool) -> bytes:
+        """An event before the first token, though the engine may have sent some already."""
+        is_counted = self.generator.request.usage_in_every_chunk
+        counts = self._usage([choice], has_begun=False) if is_counted else None
+        chunk = self._chunk([body], counts)
         if shows_prompt and self.generator.request.return_token_ids:
             chunk["prompt_token_ids"] = choice.prompt
         return frame(chunk)
@@ -218,9 +229,16 @@ class Answer:
             body["usage"] = usage_so_far
         return body
 
-    def _usage(self, choices: list[Choice]) -> Json:
-        counts = usage(choices)
-        return counts if self.has_prompt_details else counts | {"prompt_tokens_details": None}
+    def _usage(self, choices: list[Choice], *, has_begun: bool = True) -> Json:
+        """has_begun: False counts no tokens of the answer yet."""
+        counts = usage(choices, has_begun=has_begun)
+        if not self.has_prompt_details:
+            counts["prompt_tokens_details"] = None
+        if self.has_reasoning_details:
+            thoughts = [choice.reasoning for choice in choices if choice.reasoning and has_begun]
+            num_tokens = sum(thought.num_tokens for thought in thoughts)
+            counts["completion_tokens_details"] = {"reasoning_tokens": num_tokens}
+        return counts
 
     def _head(self, name: str) -> Json:
         prefix = "chatcmpl" if self.kind == "chat" else "cmpl"
@@ -247,11 +265,14 @@ def frame(body: Json) -> bytes:
     return SSE_PREFIX + encode_line(body) + SSE_END
 
 
-def usage(choices: list[Choice]) -> Json:
-    """Token usage of all choices; a prompt with several choices counts once."""
+def usage(choices: list[Choice], *, has_begun: bool = True) -> Json:
+    """Token usage of all choices; a prompt with several choices counts once.
+
+    has_begun: False counts no tokens of the answer.
+    """
     firsts = [choice for choice in choices if choice.number == 0] or choices[:1]
     num_prompt_tokens = sum(len(choice.prompt) for choice in firsts)
-    num_completion_tokens = sum(choice.completion_tokens for choice in choices)
+    num_completion_tokens = sum(choice.completion_tokens for choice in choices if has_begun)
     return {
         "prompt_tokens": num_prompt_tokens,
         "completion_tokens": num_completion_tokens,

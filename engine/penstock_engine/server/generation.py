@@ -9,6 +9,7 @@ from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
+from penstock_engine.parsers.reasoning_count import ReasoningCount
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.deadlines import too_late
@@ -48,7 +49,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Choice:
-    """What one choice is made from, and how far it is.
+    """What one choice is made from, and how far it is. reasoning: None where no reasoning is looked for.
 
     number: among the n of its prompt. fork_of: the sequence of the first of them, whose prompt
     this one need not compute again, or "".
@@ -62,6 +63,7 @@ class Choice:
     fork_of: str = ""
     sequence_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
     constraint: Constraint | None = field(default=None, init=False)
+    reasoning: ReasoningCount | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)
@@ -147,12 +149,18 @@ class Generator:
         for token_id in event.token_ids:
             num_read += 1
             if token_id != silent or num_read < len(event.token_ids):
-                new += text.push(token_id)
+                certain = text.push(token_id)
+                new += certain
+                if choice.reasoning is not None:
+                    choice.reasoning.push(certain)
             if text.stop is not None:
                 break
         choice.completion_tokens += num_read
         if event.finish_reason is not None:
-            new += text.finish()
+            rest = text.finish()
+            new += rest
+            if choice.reasoning is not None:
+                choice.reasoning.finish(rest)
         return Piece(
             new,
             event.token_ids[:num_read],

@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from penstock_engine.parsers.reasoning_count import ReasoningCount
 from penstock_engine.server.answer_form import AnswerForm, answer_form
 from penstock_engine.server.chat_request import ChatCompletionRequest, template_variables
 from penstock_engine.server.dialects import Dialect
@@ -60,6 +61,7 @@ def take_in(
     if served.options.enable_force_include_usage and request.stream:
         request.stream_options = request.stream_options or StreamOptions()
         request.stream_options.include_usage = True
+        request.stream_options.continuous_usage_stats = True
     if request.priority and served.config.scheduling_policy != "priority":
         raise RequestError(
             400, "priority needs an engine with --scheduling-policy priority", param="priority"
@@ -98,6 +100,9 @@ def take_in(
             first = first or ("" if sampling.prompt_logprobs is not None else choice.sequence_id)
             choices.append(choice)
     form = answer_form(request, prompts[0], served.tokenizer, served.options)
+    if form.is_thinking is not None:
+        for choice in choices:
+            choice.reasoning = ReasoningCount(is_open=form.is_thinking)
     return request, choices, form
 
 

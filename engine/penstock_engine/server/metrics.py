@@ -152,7 +152,7 @@ class EngineMetrics:
         self._of(wire.KV_USAGE).set(stats.kv_usage)
         self._of(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
-            self._of(wire.ITERATION_TOKENS).observe(report.num_scheduled_tokens)
+            self._of(wire.ITERATION_TOKENS).observe(_iteration_tokens(stats, before))
             work = self._work.of(report.sequences)
             self._of(wire.FLOPS).inc(work.flops)
             self._of(wire.READ_BYTES).inc(work.read_bytes)
@@ -286,6 +286,13 @@ class EngineMetrics:
         }
         labels = {name: str(known.get(name)) for name in wire.CACHE_CONFIG.labels}
         self._metrics[wire.CACHE_CONFIG.name].labels(**labels).set(1)
+
+
+def _iteration_tokens(stats: SchedulerStats, before: SchedulerStats | None) -> int:
+    """Tokens of a step by vLLM's count: whole prompts, cached tokens included, when their answer
+    begins, and what was generated."""
+    fields = ("prompt_tokens_cached", "prompt_tokens_computed", "generation_tokens")
+    return sum(getattr(stats, name) - getattr(before, name, 0) for name in fields)
 
 
 def _name_of(identity: str) -> str:
