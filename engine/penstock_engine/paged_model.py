@@ -199,7 +199,7 @@ class PagedModel:
         return self.decoder.normed(hidden)
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns float32 [rows, hidden_size], of length 1."""
+        """hidden: [rows, hidden_size]. Returns float32 of the same shape, after the final norm."""
         return self.decoder.embeddings(hidden)
 
     def _stage(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, PreTrainedTokenizerFast
@@ -71,9 +72,144 @@ def test_only_prompt_tokens_are_charged(client: httpx.Client) -> None:
         ({"encoding_format": "hex"}, "encoding_format"),
         ({"model": "other"}, "model"),
         ({"priority": 1}, "priority"),
+        ({"embed_dtype": "float64", "encoding_format": "base64"}, "embed_dtype"),
+        ({"endianness": "middle", "encoding_format": "base64"}, "endianness"),
+        ({"padding": "max_length"}, "padding"),
+        ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
+        ({"truncate_prompt_tokens": 2049}, "truncate_prompt_tokens"),
+        ({"truncate_prompt_tokens": 0}, "input"),
+        ({"truncate_prompt_tokens": 1, "truncation_side": "middle"}, "truncation_side"),
+        ({"use_activation": "maybe"}, "use_activation"),
+        ({"task": "embed"}, "task"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "input"),
+        ({"chat_template": "{{ 1 }}"}, "chat_template"),
+        ({"mm_processor_kwargs": {"a": 1}}, "mm_processor_kwargs"),
     ],
 )
 def test_refused(client: httpx.Client, change: dict[str, Any], param: str) -> None:
     answer = client.post("/v1/embeddings", json={"input": "x", **change})
     assert answer.status_code in (400, 404)
     assert answer.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"embed_dtype": "float16"}, "embed_dtype needs encoding_format: base64"),
+        ({"endianness": "big"}, "endianness needs encoding_format: base64"),
+        ({"truncation_side": "left"}, "truncation_side needs truncate_prompt_tokens"),
+        ({"add_generation_prompt": True}, "add_generation_prompt needs messages"),
+        ({"normalize": False, "use_activation": False}, "leave one out"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(
+    client: httpx.Client, change: dict[str, Any], message: str
+) -> None:
+    answer = client.post("/v1/embeddings", json={"input": "x", **change})
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("flag", ["use_activation", "normalize"])
+def test_vectors_are_scaled_unless_asked_not_to(client: httpx.Client, flag: str) -> None:
+    plain, scaled, raw = (
+        torch.tensor(embed(client, TEXTS[0], **more)["data"][0]["embedding"])
+        for more in ({}, {flag: True}, {flag: False})
+    )
+    assert torch.equal(plain, scaled)
+    assert raw.norm() > 1.5
+    torch.testing.assert_close(raw / raw.norm(), plain, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "same_size"),
+    [
+        ("float32", torch.float32, "i4"), ("float16", torch.float16, "i2"),
+        ("bfloat16", torch.bfloat16, "i2"), ("fp8_e4m3", torch.float8_e4m3fn, "u1"),
+        ("fp8_e5m2", torch.float8_e5m2, "u1"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("endianness", "order"), [("little", "<"), ("big", ">"), ("native", "=")])
+def test_numbers_in_any_form(
+    client: httpx.Client, name: str, dtype: torch.dtype, same_size: str, endianness: str, order: str
+) -> None:
+    plain = torch.tensor(embed(client, TEXTS[0])["data"][0]["embedding"]).to(dtype)
+    form = {"encoding_format": "base64", "embed_dtype": name, "endianness": endianness}
+    raw = base64.b64decode(embed(client, TEXTS[0], **form)["data"][0]["embedding"])
+    bits = np.frombuffer(raw, order + same_size).astype(same_size)
+    assert torch.equal(torch.from_numpy(bits).view(dtype).float(), plain.float())
+
+
+@pytest.mark.parametrize(
+    ("cut", "kept"),
+    [
+        ({"truncate_prompt_tokens": 3}, [300, 301, 302]),
+        ({"truncate_prompt_tokens": 3, "truncation_side": "right"}, [300, 301, 302]),
+        ({"truncate_prompt_tokens": 3, "truncation_side": "left"}, [307, 308, 309]),
+        ({"truncate_prompt_tokens": 10}, list(range(300, 310))),
+        ({"truncate_prompt_tokens": -1}, list(range(300, 310))),
+    ],
+)
+def test_prompts_are_cut(client: httpx.Client, cut: dict[str, Any], kept: list[int]) -> None:
+    answer = embed(client, list(range(300, 310)), **cut)
+    assert answer["usage"]["prompt_tokens"] == len(kept)
+    expected = embed(client, kept)["data"][0]["embedding"]
+    assert answer["data"][0]["embedding"] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_prompt_is_cut_to_the_context(client: httpx.Client) -> None:
+    long = [300] * 2100
+    assert client.post("/v1/embeddings", json={"input": long}).status_code == 400
+    assert embed(client, long, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"] == 2047
+
+
+def test_chats_have_embeddings(client: httpx.Client) -> None:
+    messages = [{"role": "user", "content": "The engine"}]
+    for more in ({}, {"add_generation_prompt": True}, {"continue_final_message": True}):
+        ending = {"add_generation_prompt": False} | more
+        tokens = client.post("/tokenize", json={"messages": messages} | ending).json()["tokens"]
+        answer = client.post("/v1/embeddings", json={"messages": messages} | more)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["usage"]["prompt_tokens"] == len(tokens)
+        expected = embed(client, tokens)["data"][0]["embedding"]
+        assert answer.json()["data"][0]["embedding"] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("task", [{}, {"task": "embed"}])
+def test_pooling_has_the_same_vectors(client: httpx.Client, task: dict[str, str]) -> None:
+    answer = client.post("/pooling", json={"input": TEXTS} | task)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["id"].startswith("pool-")
+    vectors = embed(client, TEXTS)["data"]
+    for data, vector in zip(answer.json()["data"], vectors, strict=True):
+        assert (data["object"], data["index"]) == ("pooling", vector["index"])
+        assert data["data"] == pytest.approx(vector["embedding"], abs=1e-5)
+    refused = client.post("/pooling", json={"input": "x", "task": "classify"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "task")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/completions", {"prompt": "The engine"}),
+        ("/v1/embeddings", {"input": "The engine"}),
+    ],
+)
+def test_invocations_are_what_their_body_says(
+    client: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    body |= {} if path == "/v1/embeddings" else {"max_tokens": 4, "temperature": 0}
+    own, invoked = (client.post(to, json=body) for to in (path, "/invocations"))
+    assert (own.status_code, invoked.status_code) == (200, 200)
+    assert own.json()["object"] == invoked.json()["object"]
+    for name in ("prompt_tokens", "total_tokens"):
+        assert own.json()["usage"][name] == invoked.json()["usage"][name]
+
+
+def test_invocations_stream_and_refuse(client: httpx.Client) -> None:
+    body = {"prompt": "The engine", "max_tokens": 4, "stream": True}
+    assert client.post("/invocations", json=body).text.endswith("data: [DONE]\n\n")
+    assert client.post("/invocations", json={"text": "x"}).status_code == 400
+    refused = client.post("/invocations", json={"input": "x", "padding": "max_length"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "padding")

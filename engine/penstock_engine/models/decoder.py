@@ -261,8 +261,8 @@ class DecoderForCausalLM(nn.Module):
         return x if self._embedding_scale is None else x * self._embedding_scale
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns float32 of the same shape, rows of length 1."""
-        return F.normalize(self.normed(hidden).float(), dim=-1)
+        """hidden: [rows, hidden_size]. Returns float32 of the same shape, after the final norm."""
+        return self.normed(hidden).float()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size], of the last stage; only of those rows that are needed.

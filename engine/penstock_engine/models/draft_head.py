@@ -11,7 +11,6 @@ checkpoints: fc.weight, fc.bias where there is one, layers.0.*.
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from penstock_engine.layers.attention import StepAttention
@@ -80,8 +79,8 @@ class DraftHeadDecoder(nn.Module):
         return hidden
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns float32 of the same shape, rows of length 1."""
-        return F.normalize(hidden.float(), dim=-1)
+        """hidden: [rows, hidden_size]. Returns float32 of the same shape."""
+        return hidden.float()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""

@@ -18,10 +18,11 @@ from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.description import description
 from penstock_engine.server.dialects import OpenAIDialect
 from penstock_engine.server.door import Door
-from penstock_engine.server.embeddings import EmbeddingsDialect
+from penstock_engine.server.embeddings import EmbeddingsDialect, PoolingDialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.exchange import exchange
 from penstock_engine.server.intake import ClientGone
+from penstock_engine.server.invocations import InvocationsDialect
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.count import counted
 from penstock_engine.server.responses.answer import ResponsesDialect
@@ -64,6 +65,14 @@ def build_app(served: Served) -> ASGIApp:
     @app.post("/v1/embeddings")
     async def embeddings(http: Request) -> Response:
         return await exchange(served, http, EmbeddingsDialect())
+
+    @app.post("/pooling")
+    async def pooling(http: Request) -> Response:
+        return await exchange(served, http, PoolingDialect())
+
+    @app.post("/invocations")
+    async def invocations(http: Request) -> Response:
+        return await exchange(served, http, InvocationsDialect())
 
     @app.post("/v1/messages")
     async def messages(http: Request) -> Response:

@@ -82,7 +82,7 @@ def request_of(
     schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
 ) -> Request:
     """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
-    return checked(schema, {**defaults, **_known(body, schema)})
+    return checked(schema, {**defaults, **known(body, schema)})
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
         raise from_validation(error) from error
 
 
-def _known(body: Mapping[str, Any], schema: type[GenerationRequest]) -> dict[str, Any]:
+def known(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
     """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
     known: dict[str, Any] = {}
     unknown: list[str] = []

@@ -13,6 +13,7 @@ from penstock_engine.server.adapter_routes import LoadRequest, UnloadRequest
 from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.embeddings import EmbeddingsRequest
+from penstock_engine.server.invocations import InvocationsRequest
 from penstock_engine.server.messages.request import CountTokensRequest, MessagesRequest
 from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.server.schemas import CompletionRequest
@@ -72,6 +73,14 @@ ROUTES = (
     Described(
         "post", "/v1/embeddings", "Texts as vectors", EmbeddingsRequest,
         ("object", "data", "model", "usage"), errors=GENERATION_ERRORS,
+    ),
+    Described(
+        "post", "/pooling", "Texts as vectors, in vLLM's words", EmbeddingsRequest,
+        ("object", "data", "model", "usage"), errors=GENERATION_ERRORS,
+    ),
+    Described(
+        "post", "/invocations", "A chat, a completion or embeddings, by the body", InvocationsRequest,
+        ("object", "model", "usage"), EVENTS, GENERATION_ERRORS,
     ),
     Described(
         "post", "/v1/messages", "An answer by Anthropic's API", MessagesRequest, MESSAGE_ANSWER,

@@ -13,7 +13,15 @@ from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})
 GENERATION_PATHS = frozenset(
-    {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/responses"}
+    {
+        "/invocations",
+        "/pooling",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/messages",
+        "/v1/responses",
+    }
 )
 
 HEADER = REQUEST_ID_HEADER.encode()

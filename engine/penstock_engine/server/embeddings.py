@@ -1,75 +1,150 @@
-"""/v1/embeddings: a text as the direction of the model's last hidden state.
+"""/v1/embeddings and /pooling: a text or a chat as the model's last hidden state.
 
 As vLLM makes embeddings of a model that was made to generate: the state at the last token, after the
 final norm, scaled to length 1.
 """
 
-import base64
-import struct
 from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi.responses import Response
-from pydantic import BaseModel, PlainValidator
+from pydantic import BaseModel, Field, PlainValidator, model_validator
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.bodies import checked, known, read_object, request_of
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.schemas import (
     CompletionRequest,
     GenerationRequest,
     Prompt,
     TokenId,
+    Truncation,
     prompts,
 )
+from penstock_engine.server.vectors import EmbedDtype, Endianness, as_base64, normalized
+
+Side = Literal["left", "right"]
+
+# Fields that mean the same in a request for text, and those of them that only chats have.
+SHARED = (
+    "model",
+    "cache_salt",
+    "priority",
+    "request_id",
+    "truncate_prompt_tokens",
+    "truncation_side",
+)
+OF_CHATS = ("add_generation_prompt", "chat_template_kwargs", "continue_final_message")
 
 
 class EmbeddingsRequest(BaseModel):
-    """dimensions: other than the model's own would cut what it was not trained to have cut."""
+    """Either a text as `input`, or a chat as `messages`.
+
+    dimensions: other than the model's own would cut what it was not trained to have cut.
+    use_activation, or normalize by its older name: whether vectors are scaled to length 1.
+    """
 
     model: str | None = None
     input: Annotated[
-        list[Prompt],
+        list[Prompt] | None,
         PlainValidator(
             prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
         ),
-    ]
+    ] = None
+    messages: list[Json] | None = None
+    task: Literal["embed"] | None = None
     encoding_format: Literal["float", "base64"] = "float"
+    embed_dtype: EmbedDtype = "float32"
+    endianness: Endianness = "native"
     dimensions: None = None
-    add_special_tokens: bool = True
+    use_activation: bool | None = None
+    normalize: bool | None = None
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)
+    truncation_side: Side | None = None
+    padding: Literal["do_not_pad"] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool = False
+    continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
     priority: int = 0
     cache_salt: str | None = None
+    request_id: str | None = None
+
+    @model_validator(mode="after")
+    def _check_effects(self) -> "EmbeddingsRequest":
+        """A parameter that would change nothing is refused."""
+        given = self.model_fields_set
+        if self.truncation_side is not None and self.truncate_prompt_tokens is None:
+            raise ValueError("truncation_side needs truncate_prompt_tokens")
+        if self.encoding_format == "float":
+            for name, plain in (("embed_dtype", "float32"), ("endianness", "native")):
+                if getattr(self, name) != plain:
+                    raise ValueError(f"{name} needs encoding_format: base64")
+        if self.messages is None and (useless := [name for name in OF_CHATS if name in given]):
+            raise ValueError(f"{useless[0]} needs messages")
+        if None not in (self.use_activation, self.normalize):
+            raise ValueError("use_activation and normalize are the same: leave one out")
+        return self
+
+    @property
+    def is_normalized(self) -> bool:
+        return self.use_activation is not False and self.normalize is not False
 
 
-class EmbeddingPrompt(CompletionRequest):
-    """Its one drawn token is thrown away."""
+class _Embedded(BaseModel):
+    """What requests for embeddings have beside those for text. Its one drawn token is thrown away."""
 
     wants_embedding: ClassVar[bool] = True
 
+    truncate_prompt_tokens: int | None = None
+    truncation_side: Side | None = None
+
+    @property
+    def truncation(self) -> Truncation | None:
+        length = self.truncate_prompt_tokens
+        return None if length is None else Truncation(length, self.truncation_side or "right")
+
+
+class EmbeddingPrompt(_Embedded, CompletionRequest):
+    """The embedding of a text."""
+
+
+class EmbeddingChat(_Embedded, ChatCompletionRequest):
+    """The embedding of a chat."""
+
 
 class EmbeddingsDialect:
+    """name: of a vector in the answer; kind: of what holds it; prefix: of the answer's id."""
+
+    name, kind, prefix = "embedding", "embedding", "embd"
+
     def __init__(self) -> None:
-        self._is_base64 = False
+        self._asked = EmbeddingsRequest()
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
-        asked = checked(EmbeddingsRequest, read_object(raw))
-        self._is_base64 = asked.encoding_format == "base64"
-        passed = asked.model_dump(include={"model", "add_special_tokens", "priority", "cache_salt"})
-        drawn = {"prompt": asked.input, "max_tokens": 1, "temperature": 0}
-        return request_of(EmbeddingPrompt, passed | drawn)
+        body = read_object(raw)
+        asked = self._asked = checked(EmbeddingsRequest, known(body, EmbeddingsRequest))
+        self._check(asked)
+        passed: dict[str, Any] = asked.model_dump(include={*SHARED, "add_special_tokens"})
+        passed |= {"max_tokens": 1, "temperature": 0}
+        if asked.messages is None:
+            return request_of(EmbeddingPrompt, passed | {"prompt": asked.input})
+        chat = asked.model_dump(include={*OF_CHATS, "messages"})
+        return request_of(EmbeddingChat, passed | chat)
 
     def whole(self, body: Json) -> Json:
         num_tokens = body["usage"]["prompt_tokens"]
         return {
-            "id": body["id"].replace("cmpl-", "embd-", 1),
+            "id": f"{self.prefix}-{body['id'].partition('-')[2]}",
             "object": "list",
             "created": body["created"],
             "model": body["model"],
             "data": [
                 {
-                    "object": "embedding",
+                    "object": self.kind,
                     "index": choice["index"],
-                    "embedding": self._written(choice["embedding"]),
+                    self.name: self._written(choice["embedding"]),
                 }
                 for choice in body["choices"]
             ],
@@ -83,7 +158,25 @@ class EmbeddingsDialect:
         param = "input" if error.param == "prompt" else error.param
         return RequestError(error.status, error.message, param=param).response()
 
-    def _written(self, embedding: tuple[float, ...]) -> str | tuple[float, ...]:
-        if not self._is_base64:
-            return embedding
-        return base64.b64encode(struct.pack(f"<{len(embedding)}f", *embedding)).decode()
+    def _check(self, asked: EmbeddingsRequest) -> None:
+        """Raises RequestError."""
+        if (asked.input is None) == (asked.messages is None):
+            raise RequestError(400, "the body must have either input or messages", param="input")
+        if asked.task is not None:
+            raise RequestError(400, "task is only allowed at /pooling", param="task")
+
+    def _written(self, vector: tuple[float, ...]) -> str | tuple[float, ...]:
+        asked = self._asked
+        scaled = normalized(vector) if asked.is_normalized else vector
+        if asked.encoding_format == "float":
+            return scaled
+        return as_base64(scaled, asked.embed_dtype, asked.endianness)
+
+
+class PoolingDialect(EmbeddingsDialect):
+    """vLLM's other words for an embedding."""
+
+    name, kind, prefix = "data", "pooling", "pool"
+
+    def _check(self, asked: EmbeddingsRequest) -> None:
+        super()._check(asked.model_copy(update={"task": None}))

@@ -113,10 +113,25 @@ def check_model_name(served: Served, name: str | None) -> None:
 
 def encode(served: Served, request: GenerationRequest) -> list[list[int]]:
     """The tokens of each prompt. Raises RequestError."""
-    tokenizer = served.tokenizer
     if isinstance(request, ChatCompletionRequest):
-        return [_encode_chat(served, request)]
-    assert isinstance(request, CompletionRequest)
+        prompts = [_encode_chat(served, request)]
+    else:
+        assert isinstance(request, CompletionRequest)
+        prompts = _encode_texts(served, request)
+    truncation, length = request.truncation, served.sizing.max_model_len
+    if truncation is None:
+        return prompts
+    if truncation.num_tokens > length:
+        raise RequestError(
+            400,
+            f"truncate_prompt_tokens must not be more than {length}, the maximum context length",
+            param="truncate_prompt_tokens",
+        )
+    return [truncation.cut(prompt, length - 1) for prompt in prompts]
+
+
+def _encode_texts(served: Served, request: CompletionRequest) -> list[list[int]]:
+    tokenizer = served.tokenizer
     texts = [prompt for prompt in request.prompt if isinstance(prompt, str)]
     _refuse_endless(served, sum(map(len, texts)), len(request.prompt), "prompt")
     return [

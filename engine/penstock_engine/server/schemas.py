@@ -1,6 +1,7 @@
 """What may be asked of completions, checked and capped before any work is done."""
 
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -63,6 +64,21 @@ class StreamOptions(BaseModel):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Cuts a prompt to num_tokens; -1: to what the context has room for. side: where it is cut."""
+
+    num_tokens: int
+    side: Literal["left", "right"]
+
+    def cut(self, ids: list[int], most: int) -> list[int]:
+        """most: tokens that there is room for."""
+        length = most if self.num_tokens == -1 else self.num_tokens
+        if length >= len(ids):
+            return ids
+        return ids[len(ids) - length :] if self.side == "left" else ids[:length]
 
 
 class GenerationRequest(BaseModel):
@@ -133,6 +149,11 @@ class GenerationRequest(BaseModel):
     def continues_prompt(self) -> bool:
         """Whether the answer goes on in the prompt's last text, rather than in a new one."""
         return True
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """How prompts are cut; None: they are not."""
+        return None
 
     @property
     def asked_max_tokens(self) -> int | None:

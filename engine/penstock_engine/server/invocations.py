@@ -1,0 +1,55 @@
+"""/invocations: the route that SageMaker calls, for each kind of request."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.bodies import read_object
+from penstock_engine.server.chat_request import ChatCompletionRequest
+from penstock_engine.server.dialects import Dialect, OpenAIDialect
+from penstock_engine.server.embeddings import EmbeddingsDialect
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
+
+
+class InvocationsRequest(BaseModel):
+    """One of the three, with all that its own route takes beside it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+    messages: list[Json] | None = None
+    prompt: Any = None
+    input: Any = None
+
+
+class InvocationsDialect:
+    """As vLLM: messages make a chat, a prompt makes a completion, an input makes embeddings."""
+
+    def __init__(self) -> None:
+        self._inner: Dialect = OpenAIDialect(ChatCompletionRequest)
+
+    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
+        body = read_object(raw)
+        kinds: dict[str, Dialect] = {
+            "messages": self._inner,
+            "prompt": OpenAIDialect(CompletionRequest),
+            "input": EmbeddingsDialect(),
+        }
+        for name, dialect in kinds.items():
+            if name in body:
+                self._inner = dialect
+                return dialect.read(raw, defaults)
+        raise RequestError(400, f"the body must have one of {', '.join(kinds)}")
+
+    def whole(self, body: Json) -> Json:
+        return self._inner.whole(body)
+
+    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        return self._inner.events(events)
+
+    def refusal(self, error: RequestError) -> Response:
+        return self._inner.refusal(error)
