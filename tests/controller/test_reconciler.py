@@ -11,6 +11,7 @@ from penstock.adapters.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
+    KINDS,
     PODS,
 )
 from penstock.api.convert import to_core
@@ -67,15 +68,17 @@ async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
 
 async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube: Kube) -> None:
     """`kubectl replace --force` recreates a service before its children are garbage-collected."""
-    await stand.create()
+    old = await stand.create()
     await stand.until_phase("Stable")
     await stand.step()
     (first,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
-    deployment = (DEPLOYMENTS, stand.namespace, first["metadata"]["name"])
+    name = first["metadata"]["name"]
+    held = [(kind, stand.namespace, name) for kind in (CONTROLLER_REVISIONS, DEPLOYMENTS)]
     served = {pod["metadata"]["uid"] for pod in await stand.pods()}
     # Held, or the garbage collector may be faster than the first step.
     hold = {"op": "add", "path": "/metadata/finalizers", "value": ["penstock.dev/test"]}
-    await kube.patch(*deployment, [hold], manager="test")
+    for child in held:
+        await kube.patch(*child, [hold], manager="test")
     await kube.delete(INFERENCE_SERVICES, *stand.key)
     await stand.create()
 
@@ -84,10 +87,10 @@ async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube:
         assert not (await stand.status()).get("readyReplicas")
         await asyncio.sleep(0.1)
     assert await stand.deployment_uids() == {first["metadata"]["uid"]}
-    await kube.patch(
-        *deployment, [{"op": "remove", "path": "/metadata/finalizers"}], manager="test"
-    )
-    # The garbage collector looks every half minute for kinds that it does not know yet.
+    release = {"op": "remove", "path": "/metadata/finalizers"}
+    for child in held:
+        await kube.patch(*child, [release], manager="test")
+    await _collect_garbage(kube, stand.namespace, old["metadata"]["uid"])
     while first["metadata"]["uid"] in await stand.deployment_uids():
         await stand.step()
         assert not (await stand.status()).get("readyReplicas")
@@ -97,6 +100,19 @@ async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube:
     ready = {pod["metadata"]["uid"] for pod in await stand.pods() if pod["status"].get("podIP")}
     assert ready - served
     assert (await stand.status())["readyReplicas"] == len(ready - served)
+
+
+async def _collect_garbage(kube: Kube, namespace: str, owner_uid: str) -> None:
+    """Delete an owner's children. Kubernetes' collector may take minutes for a kind new to it."""
+    for resource in set(KINDS.values()):
+        if not resource.namespaced:
+            continue
+        for child in (await kube.list(resource, namespace))[0]:
+            owners = child["metadata"].get("ownerReferences", [])
+            if any(owner["uid"] == owner_uid for owner in owners):
+                await kube.delete(
+                    resource, namespace, child["metadata"]["name"], uid=child["metadata"]["uid"]
+                )
 
 
 async def _is_there(kube: Kube, key: tuple[str, str]) -> bool:
