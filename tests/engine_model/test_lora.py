@@ -124,6 +124,9 @@ def test_each_sequence_gets_its_own_model(
         ({"bias": "all"}, "BadAdapter", "bias"),
         ({"modules_to_save": ["lm_head"]}, "BadAdapter", "modules_to_save"),
         ({"peft_type": "IA3"}, "BadAdapter", "peft_type"),
+        ({"init_lora_weights": "olora"}, "BadAdapter", "path_initial_model_for_weight_conversion"),
+        ({"init_lora_weights": "loftq"}, "BadAdapter", "has changed the model's own weights"),
+        ({"init_lora_weights": "new"}, "BadAdapter", "init_lora_weights 'new' is not supported"),
     ],
     ids=str,
 )

@@ -1,5 +1,6 @@
 """LoRA adapters over HTTP: loading, residency, answers, counts, and what is refused."""
 
+import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -14,9 +15,9 @@ from safetensors.torch import load_file, save_file
 PROMPT = {"prompt": "A penstock is", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 
 
-def make_adapter(folder: Path, model_dir: Path, seed: int, rank: int = 4) -> Path:
+def make_adapter(folder: Path, model_dir: Path, seed: int, rank: int = 4, **settings: Any) -> Path:
     folder.mkdir(parents=True)
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 16, "bias": "none"}
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 16, "bias": "none"} | settings
     (folder / "adapter_config.json").write_text(json.dumps(config))
     generator = torch.Generator().manual_seed(seed)
     factors = {}
@@ -36,6 +37,7 @@ def root(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, name in enumerate(("law", "medicine", "poetry")):
         make_adapter(root / name, model_dir, seed)
     make_adapter(root / "wide", model_dir, 9, rank=32)
+    make_adapter(root / "pissa", model_dir, 9, init_lora_weights="pissa_niter_4")
     (root / "escape").symlink_to("/etc")
     return root
 
@@ -167,9 +169,11 @@ def test_adapters_are_counted(adapted: httpx.Client) -> None:
         ("../x", "law", 400, "no name"),
         ("x", "nowhere", 404, "adapter_config.json"),
         ("x", "wide", 400, "max-lora-rank"),
-        ("x", "../../etc", 400, "--lora-dir"),
-        ("x", "/etc", 400, "--lora-dir"),
-        ("x", "escape", 400, "--lora-dir"),
+        ("x", "../../etc", 404, "--lora-dir"),
+        ("x", "/etc", 404, "--lora-dir"),
+        ("x", "/nowhere/at/all", 404, "--lora-dir"),
+        ("x", "escape", 404, "--lora-dir"),
+        ("x", "pissa", 400, "has changed the model's own weights"),
     ],
 )
 def test_what_cannot_be_loaded(
@@ -178,6 +182,49 @@ def test_what_cannot_be_loaded(
     answer = load(adapted, name, path)
     assert (answer.status_code, word in answer.json()["error"]["message"]) == (status, True)
     assert "x" not in tiers(adapted)
+
+
+def unload(client: httpx.Client, *names: str) -> None:
+    for name in names:
+        assert client.post("/v1/unload_lora_adapter", json={"lora_name": name}).status_code == 200
+
+
+async def complete(client: httpx.AsyncClient, model: str, **body: Any) -> httpx.Response:
+    return await client.post("/v1/completions", json=PROMPT | {"model": model} | body)
+
+
+async def test_more_adapters_than_there_is_room_for_take_turns(adapted: httpx.Client) -> None:
+    names = [f"turn{number}" for number in range(6)]
+    assert [load(adapted, name, "law").status_code for name in names] == [200] * 6
+    async with httpx.AsyncClient(base_url=adapted.base_url, timeout=60) as client:
+        answers = await asyncio.gather(
+            *(complete(client, name, max_tokens=40) for name in names * 3)
+        )
+    unload(adapted, *names)
+    assert [answer.status_code for answer in answers] == [200] * 18
+    assert len({answer.json()["choices"][0]["text"] for answer in answers}) == 1
+
+
+async def test_a_request_waits_for_a_place_no_longer_than_it_may(adapted: httpx.Client) -> None:
+    """Two adapters are in use for longer than the third request has."""
+    names = ("first", "second", "third")
+    assert [load(adapted, name, "law").status_code for name in names] == [200] * 3
+    async with httpx.AsyncClient(base_url=adapted.base_url, timeout=60) as client:
+        running = [
+            asyncio.create_task(complete(client, name, max_tokens=400))
+            for name in ("first", "second")
+        ]
+        num_used = 0
+        while num_used < 2:
+            entries = (await client.get("/v1/adapters")).json()["data"]
+            num_used = sum(entry["requests"] for entry in entries)
+        client.headers["X-Request-Timeout-S"] = "0.2"
+        answer = await complete(client, "third")
+        served = [done.status_code for done in await asyncio.gather(*running)]
+        del client.headers["X-Request-Timeout-S"]
+        again = await complete(client, "third")
+    unload(adapted, *names)
+    assert (answer.status_code, served, again.status_code) == (504, [200, 200], 200)
 
 
 def test_a_stranger_cannot_be_unloaded(adapted: httpx.Client) -> None:

@@ -76,13 +76,32 @@ def test_the_cache_does_not_survive_a_sleep(sleepy: httpx.Client) -> None:
         ("/sleep", {"level": "3"}),
         ("/sleep", {"level": "x"}),
         ("/sleep", {"mode": "keep"}),
-        ("/wake_up", {"tags": "weights"}),
+        ("/wake_up", {"tags": "scheduling"}),
     ],
 )
 def test_what_it_cannot_do_is_refused(
     sleepy: httpx.Client, path: str, params: dict[str, str]
 ) -> None:
     assert sleepy.post(path, params=params).status_code == 400
+    assert sleepy.get("/is_sleeping").json() == {"is_sleeping": False}
+
+
+@pytest.mark.parametrize("order", [("weights", "kv_cache"), ("kv_cache", "weights")])
+def test_it_sleeps_until_all_of_it_is_woken(sleepy: httpx.Client, order: tuple[str, str]) -> None:
+    told = []
+    assert sleepy.post("/sleep").status_code == 200
+    for tag in (order[0], order[0], order[1]):
+        assert sleepy.post("/wake_up", params={"tags": tag}).status_code == 200
+        told.append(sleepy.get("/is_sleeping").json()["is_sleeping"])
+    assert told == [True, True, False]
+    assert sleepy.post("/v1/completions", json=GREEDY).status_code == 200
+
+
+def test_what_was_woken_before_a_sleep_counts_no_more(sleepy: httpx.Client) -> None:
+    for path in ("/sleep", "/wake_up?tags=weights", "/sleep", "/wake_up?tags=kv_cache"):
+        assert sleepy.post(path).status_code == 200
+    assert sleepy.get("/is_sleeping").json() == {"is_sleeping": True}
+    assert sleepy.post("/wake_up").status_code == 200
     assert sleepy.get("/is_sleeping").json() == {"is_sleeping": False}
 
 

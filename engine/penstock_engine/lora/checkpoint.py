@@ -35,7 +35,12 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "layer_replication": (None, []),
     "trainable_token_indices": (None, []),
     "lora_bias": (False, None),
+    "init_lora_weights": (True, False, None, "eva", "gaussian", "orthogonal"),
 }
+
+# How PEFT begins adapters that change the weights of the model, which keeps what they leave of it.
+# PEFT makes plain adapters of the trained ones, whose init_lora_weights is true.
+CHANGED_BASES = ("corda", "loftq", "lora_ga", "olora", "pissa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,18 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise ModelError("BadAdapter", f"{CONFIG_NAME} must be a JSON object")
     for name, plain in PLAIN.items():
         if name in config and config[name] not in plain:
-            raise ModelError("BadAdapter", f"{name} {config[name]!r} is not supported")
+            raise ModelError("BadAdapter", _refusal(name, config[name]))
     return config
+
+
+def _refusal(name: str, value: Any) -> str:
+    told = f"{name} {str(value)[:64]!r}"
+    if name == "init_lora_weights" and str(value).startswith(CHANGED_BASES):
+        return (
+            f"{told} has changed the model's own weights, and this model has them unchanged: save the "
+            "adapter with PEFT's path_initial_model_for_weight_conversion, or serve the changed model"
+        )
+    return f"{told} is not supported"
 
 
 def _rank(config: Mapping[str, Any], max_rank: int) -> int:

@@ -19,21 +19,30 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.lora.checkpoint import Adapter, read_adapter
 from penstock_engine.runner import Runner
-from penstock_engine.server.bridge import Bridge
+from penstock_engine.server.bridge import Bridge, now_s
+from penstock_engine.server.deadlines import too_late
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 
 NAME = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
 MAX_KNOWN = 1024
+# How long a request waits for a place in the host's memory: longer than most answers take, and not so
+# long that clients have given up.
+MAX_WAIT_S = 60.0
 
 Json = dict[str, Any]
+
+
+class NoRoom(RequestError):
+    """All adapters in memory were in use for too long."""
 
 
 @dataclass(slots=True)
 class AdapterEntry:
     """A registered adapter. path: of its folder, as it was given. parent: the model that it adapts.
 
-    identity: of the weights read last; "" before the first read.
+    identity: of the weights read last; "" before the first read. is_leaving: whether another adapter
+    takes its place once nobody uses it.
 
     Unlike the name it is never reused, so that no cached block outlives its weights.
     """
@@ -44,6 +53,8 @@ class AdapterEntry:
     parent: str
     identity: str = ""
     num_users: int = 0
+    num_waiting: int = 0
+    is_leaving: bool = False
     last_used_s: float = 0.0
     loaded_at_s: float = field(default_factory=time.time)
 
@@ -77,6 +88,7 @@ class AdapterRegistry:
         self._known: dict[str, AdapterEntry] = {}
         self._num_read = 0
         self._turn = asyncio.Lock()
+        self._is_released = asyncio.Event()
 
     @property
     def names(self) -> list[str]:
@@ -103,7 +115,8 @@ class AdapterRegistry:
             if len(self._known) >= MAX_KNOWN:
                 raise RequestError(400, f"there are {MAX_KNOWN} adapters already: unload some")
             entry = AdapterEntry(name, folder, path, parent or self._taken_names[0])
-            await self._bring_in(entry)
+            async with _patience(MAX_WAIT_S):
+                await self._bring_in(entry)
             self._known[name] = entry
 
     async def unload(self, name: str) -> None:
@@ -121,27 +134,34 @@ class AdapterRegistry:
         root = self._root.resolve()
         folder = (root / given).resolve()
         if not folder.is_relative_to(root) or "\x00" in given:
-            raise RequestError(400, "lora_path must lie in --lora-dir", param="lora_path")
+            # Whether there is one elsewhere is nobody's business.
+            raise RequestError(404, "there is no such lora_path in --lora-dir", param="lora_path")
         return folder
 
     @asynccontextmanager
-    async def hold(self, name: str | None) -> AsyncIterator[str]:
+    async def hold(self, name: str | None, record: RequestRecord) -> AsyncIterator[str]:
         """The identity under which the engine knows the adapter; "" for the model itself.
 
-        While it is held, the weights stay. Raises RequestError when there is no place for them.
+        While it is held, the weights stay. Waits for a place for them, at most for MAX_WAIT_S and to
+        the record's deadline. Raises RequestError when there is none by then.
         """
         entry = self._known.get(name or "")
         if entry is None:
             yield ""
             return
-        entry.num_users += 1
+        if not self._is_there(entry):
+            entry.num_waiting += 1
+            try:
+                await self._wait_for(entry, record)
+            finally:
+                entry.num_waiting -= 1
+        entry.num_users += 1  # nothing else has run since it came
         try:
-            if entry.identity not in self._in_memory:
-                await self._return(entry)
             yield entry.identity
         finally:
             entry.num_users -= 1
             entry.last_used_s = time.monotonic()
+            self._is_released.set()
             if entry.num_users == 0 and self._known.get(entry.name) is not entry:
                 await self._take_out(entry)
 
@@ -154,33 +174,64 @@ class AdapterRegistry:
                 "tier": self._tier(entry, active),
                 "rank": None if adapter is None else adapter.rank,
                 "bytes": 0 if adapter is None else adapter.num_bytes,
-                "requests": entry.num_users,
+                "requests": entry.num_users + entry.num_waiting,
                 "loaded_at": int(entry.loaded_at_s),
             }
             for entry in self._known.values()
             for adapter in (self._in_memory.get(entry.identity),)
         ]
 
+    async def _wait_for(self, entry: AdapterEntry, record: RequestRecord) -> None:
+        remaining_s = record.remaining_s(now_s())
+        try:
+            async with _patience(MAX_WAIT_S if remaining_s is None else remaining_s):
+                await self._return(entry)
+        except NoRoom as error:
+            if remaining_s is None or remaining_s > MAX_WAIT_S:
+                raise
+            self._metrics.timed_out(record, "queued")
+            raise too_late("queued") from error
+
     async def _return(self, entry: AdapterEntry) -> None:
         async with self._turn:
-            if entry.identity in self._in_memory:
+            if self._is_there(entry):
                 return
             try:
                 await self._bring_in(entry)
             except ModelError as error:
                 raise RequestError(503, f"adapter {entry.name} cannot be read again") from error
 
+    def _is_there(self, entry: AdapterEntry) -> bool:
+        """Whether it can be used at once."""
+        return entry.identity in self._in_memory and not entry.is_leaving
+
+    async def _make_room(self) -> None:
+        """Takes out the adapter that was not used for longest, once nobody uses it.
+
+        If all are in use, the one with the fewest users takes no new ones, so that the wait ends with
+        the requests that run.
+        """
+        while len(self._in_memory) >= self._config.max_host_loras:
+            resident = [k for k in self._known.values() if k.identity in self._in_memory]
+            idle = [k for k in resident if k.num_users == 0]
+            if idle:
+                await self._take_out(min(idle, key=lambda k: k.last_used_s))
+                continue
+            if resident and not any(k.is_leaving for k in resident):
+                min(resident, key=lambda k: (k.num_users, k.last_used_s)).is_leaving = True
+            self._is_released.clear()
+            await self._is_released.wait()
+
     async def _bring_in(self, entry: AdapterEntry) -> None:
-        """Read the weights, evicting the least recently used ones if necessary.
+        """Read the weights, in the place of others if necessary.
 
         They get a new identity, as the files may have changed since the last read.
         """
-        if len(self._in_memory) >= self._config.max_host_loras:
-            resident = [k for k in self._known.values() if k.identity in self._in_memory]
-            idle = [k for k in resident if k.num_users == 0]
-            if not idle:
-                raise RequestError(503, "all adapters in memory are in use: try again")
-            await self._take_out(min(idle, key=lambda k: k.last_used_s))
+        try:
+            await self._make_room()
+        finally:
+            for known in self._known.values():
+                known.is_leaving = False
         adapter = await asyncio.to_thread(
             read_adapter,
             entry.folder,
@@ -199,6 +250,7 @@ class AdapterRegistry:
     async def _take_out(self, entry: AdapterEntry) -> None:
         identity = entry.identity
         self._in_memory.pop(identity, None)
+        self._is_released.set()
         self._metrics.set_adapter(entry.name, in_memory=False)
         await self._ask(lambda runner: runner.adapters.remove(identity))
 
@@ -217,3 +269,13 @@ class AdapterRegistry:
         if entry.identity in active:
             return "device"
         return "host" if entry.identity in self._in_memory else "disk"
+
+
+@asynccontextmanager
+async def _patience(timeout_s: float) -> AsyncIterator[None]:
+    """Raises RequestError when what is within takes longer than timeout_s or MAX_WAIT_S."""
+    try:
+        async with asyncio.timeout(min(timeout_s, MAX_WAIT_S)):
+            yield
+    except TimeoutError as error:
+        raise NoRoom(503, "all adapters in memory are in use: try again") from error

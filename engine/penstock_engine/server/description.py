@@ -107,7 +107,10 @@ SLEEP_ROUTES = (
         query=(("level", {"enum": ["1", "2"]}), ("mode", {"enum": ["abort", "wait"]})),
         errors=(400,),
     ),
-    Described("post", "/wake_up", "Takes the memory again", errors=(400, 503)),
+    Described(
+        "post", "/wake_up", "Takes the memory again",
+        query=(("tags", {"enum": ["weights", "kv_cache"]}),), errors=(400, 503),
+    ),
     Described("get", "/is_sleeping", "Whether it sleeps", answer=("is_sleeping",)),
 )  # fmt: skip
 

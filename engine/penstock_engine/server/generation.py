@@ -104,7 +104,7 @@ class Generator:
         held: list[Piece] = []  # tokens that have added no text yet
         try:
             async with (
-                self.adapters.hold(request.model) as adapter,
+                self.adapters.hold(request.model, record) as adapter,
                 aclosing(
                     self.bridge.generate(
                         choice.sequence_id,

@@ -75,6 +75,10 @@ class RequestRecord:
     is_stopped: bool = False
     late_phase: Phase | None = None
 
+    def remaining_s(self, now_s: float) -> float | None:
+        """Until the deadline; None without one."""
+        return None if self.deadline_s is None else max(0.0, self.deadline_s - now_s)
+
     def is_late(self, now_s: float) -> bool:
         return self.deadline_s is not None and now_s >= self.deadline_s
 

@@ -25,7 +25,7 @@ Level = Literal[1, 2]
 
 LEVELS: dict[str, Level] = {"1": 1, "2": 2}
 MODES = ("abort", "wait")
-TAGS = {"weights", "kv_cache"}
+TAGS = frozenset({"weights", "kv_cache"})
 
 
 class Sleeper:
@@ -34,9 +34,11 @@ class Sleeper:
     def __init__(self, served: Served) -> None:
         self._served = served
         self._turn = asyncio.Lock()
+        self._woken: frozenset[str] = frozenset()
 
     async def sleep(self, level: Level, *, waits: bool) -> None:
         async with self._turn:
+            self._woken = frozenset()
             await self._served.bridge.sleep(waits=waits)
             await asyncio.to_thread(release_memory, self._served.sizing.device)
             if level == 2:
@@ -44,9 +46,13 @@ class Sleeper:
             self._served.metrics.set_sleep(level)
             logger.info("asleep at level %d", level)
 
-    async def wake_up(self) -> None:
+    async def wake_up(self, tags: frozenset[str]) -> None:
+        """With the last of the tags the memory is taken again; until then the engine sleeps on."""
         async with self._turn:
             if self._served.bridge.is_asleep:
+                self._woken |= tags
+                if self._woken < TAGS:
+                    return
                 try:
                     await self._served.bridge.wake_up()
                 except ModelError as error:
@@ -72,9 +78,10 @@ def sleeping(served: Served) -> APIRouter:
 
     @router.post("/wake_up")
     async def wake_up(http: Request) -> Response:
-        if set(http.query_params.getlist("tags")) not in (set(), TAGS):
-            raise RequestError(400, "weights and kv_cache wake together", param="tags")
-        await sleeper.wake_up()
+        tags = frozenset(http.query_params.getlist("tags"))
+        if not tags <= TAGS:
+            raise RequestError(400, f"tags must be of {', '.join(sorted(TAGS))}", param="tags")
+        await sleeper.wake_up(tags or TAGS)
         return Response()
 
     @router.get("/is_sleeping")
