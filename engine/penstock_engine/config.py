@@ -152,6 +152,14 @@ class EngineConfig:
             help='{"method": "ngram" | "suffix" | "draft_model" | "eagle", "num_speculative_tokens": 4, ...}',
         ),
     ] = None
+    max_logprobs: Annotated[
+        int,
+        Option(
+            min=-1,
+            help="Most likely tokens that a request may have told of each position; -1: as many as the "
+            "vocabulary has.",
+        ),
+    ] = 20
     kv_offloading_size: Annotated[
         float | None, Option(min=0, help="GiB of host memory for blocks evicted from the KV cache.")
     ] = None
@@ -195,6 +203,10 @@ class EngineConfig:
         return Layout(
             self.tensor_parallel_size, self.pipeline_parallel_size, self.enable_expert_parallel
         )
+
+    def max_told_tokens(self, vocab_size: int) -> int:
+        """Most likely tokens that a request may have told of each position."""
+        return vocab_size if self.max_logprobs < 0 else min(self.max_logprobs, vocab_size)
 
     @property
     def max_host_loras(self) -> int:
@@ -324,6 +336,15 @@ class ServeOptions:
             "API always say it."
         ),
     ] = False
+    return_tokens_as_token_ids: Annotated[
+        bool,
+        Option(
+            help="Write tokens in log-probabilities as `token_id:N`, unless a request decides it."
+        ),
+    ] = False
+    max_n_sequences: Annotated[
+        int, Option(min=1, max=16_384, help="Choices of one request: its prompts times `n`.")
+    ] = 128
     enable_force_include_usage: Annotated[
         bool, Option(help="Put usage into every chunk of every stream, asked for or not.")
     ] = False

@@ -22,6 +22,10 @@ KV_SCALE_BYTES = 4
 
 # Logits that are sampled at once, by device: 8 and 64 MiB of float32. Bounds the sampler's memory.
 LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
+# Memory of one log-probability that is told, by device: a number and its token in the step's buffer,
+# and in what selecting the best returns. On a CPU also the Python objects that they become.
+TOLD_LOGPROB_BYTES = {"cpu": 24 + 136, "cuda": 24}
+
 # Peak memory of the sampler for each of these logits; measured by benchmarks/drawing_cost.py.
 BYTES_OF_DRAWN_LOGIT = 44
 
@@ -124,18 +128,28 @@ def gathered_bytes(*, max_num_seqs: int, num_visible_tokens: int, token_bytes: i
 
 
 def drawing_bytes(
-    *, max_num_seqs: int, rows_per_sequence: int, vocab_size: int, item_bytes: int, device: str
+    *,
+    max_num_seqs: int,
+    rows_per_sequence: int,
+    vocab_size: int,
+    item_bytes: int,
+    device: str,
+    max_logprobs: int = 0,
+    max_num_batched_tokens: int = 0,
 ) -> int:
     """Upper estimate of the sampler's memory in one step, with any sampling parameters.
 
     Counts the model's logits of all rows, of item_bytes each; float32 copies and sort orders of those
-    that are sampled at once; and one byte per sequence and token of the vocabulary for state that is
-    kept between steps.
+    that are sampled at once; one byte per sequence and token of the vocabulary for state that is
+    kept between steps; and the log-probabilities that are told, max_logprobs of each row and of each
+    prompt token of a step.
     """
     num_rows = max_num_seqs * rows_per_sequence
     at_once = min(num_rows, rows_at_once(vocab_size, device))
     kept_bytes = max_num_seqs * vocab_size
-    return vocab_size * (num_rows * item_bytes + at_once * BYTES_OF_DRAWN_LOGIT) + kept_bytes
+    told_bytes = (num_rows + max_num_batched_tokens) * max_logprobs * TOLD_LOGPROB_BYTES[device]
+    drawn_bytes = vocab_size * (num_rows * item_bytes + at_once * BYTES_OF_DRAWN_LOGIT)
+    return drawn_bytes + kept_bytes + told_bytes
 
 
 def rows_at_once(vocab_size: int, device: str) -> int:

@@ -239,6 +239,8 @@ def _free_bytes(
         vocab_size=model.vocab_size,
         item_bytes=item_bytes,
         device=device_name,
+        max_logprobs=config.max_told_tokens(model.vocab_size),
+        max_num_batched_tokens=config.max_num_batched_tokens,
     )
     num_ranks = config.layout.num_ranks
     if device_name == "cuda" and num_ranks == 1 and not config.enforce_eager:

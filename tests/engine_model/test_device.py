@@ -129,6 +129,14 @@ def test_drawing_grows_with_vocabulary_and_drafts() -> None:
     assert drafted == large + 4 * 64 * 150_000 * 4
 
 
+@pytest.mark.parametrize(("device", "num_bytes"), [("cpu", 160), ("cuda", 24)])
+def test_log_probabilities_that_are_told_are_counted(device: str, num_bytes: int) -> None:
+    sizes = {"max_num_seqs": 64, "rows_per_sequence": 2, "vocab_size": 8192, "item_bytes": 4}
+    none = drawing_bytes(**sizes, device=device)
+    told = drawing_bytes(**sizes, device=device, max_logprobs=8192, max_num_batched_tokens=512)
+    assert told - none == (128 + 512) * 8192 * num_bytes
+
+
 def measured_bytes(code: str) -> int:
     """Bytes printed by `code` in a new process, as this one could reuse memory of earlier tests."""
     result = subprocess.run(
@@ -151,6 +159,21 @@ def test_drawing_takes_no_more_than_is_counted() -> None:
         max_num_seqs=12, rows_per_sequence=5, vocab_size=152_000, item_bytes=4, device="cpu"
     )
     assert counted / 3 < measured_bytes(DRAW) < counted
+
+
+TELL = """
+import drawing_cost as cost, torch
+sequences = cost.sequences_of([{"logprobs": 152_000}], 12, 0, 100, 152_000)
+print(cost.measure(sequences, 152_000, torch.float32, 1)[1])
+"""
+
+
+def test_telling_of_the_whole_vocabulary_takes_no_more_than_is_counted() -> None:
+    counted = drawing_bytes(
+        max_num_seqs=12, rows_per_sequence=1, vocab_size=152_000, item_bytes=4, device="cpu",
+        max_logprobs=152_000,
+    )  # fmt: skip
+    assert counted / 3 < measured_bytes(TELL) < counted
 
 
 ATTEND = """

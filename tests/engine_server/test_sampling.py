@@ -1,6 +1,7 @@
 """How a request wants its tokens drawn, and what it is told about them."""
 
 import json
+import math
 from typing import Any
 
 import httpx
@@ -177,7 +178,22 @@ def test_what_stopped_an_answer_is_told(client: httpx.Client) -> None:
         ({"frequency_penalty": -3}, "frequency_penalty"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": -1}, "logprobs"),
+        ({"logprobs": -2}, "logprobs"),
+        ({"prompt_logprobs": 21}, "prompt_logprobs"),
         ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"logprobs": 1, "logprob_token_ids": []}, "logprob_token_ids"),
+        ({"logprobs": 1, "logprob_token_ids": [999_999]}, "logprob_token_ids"),
+        ({"logprobs": 1, "logprob_token_ids": list(range(129))}, "logprob_token_ids"),
+        ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
+        ({"truncate_prompt_tokens": 0}, "prompt"),
+        ({"truncate_prompt_tokens": 2048}, "truncate_prompt_tokens"),
+        ({"truncate_prompt_tokens": 1, "truncation_side": "top"}, "truncation_side"),
+        ({"use_beam_search": True}, "use_beam_search"),
+        *(
+            ({"cache_salt": salt}, "cache_salt")
+            for salt in ("a/b", "a@b", "a\\b", "a\0", "a" * 129, "")
+        ),
         ({"bad_words": [""]}, "bad_words"),
         ({"bad_words": ["a"] * 1000}, "bad_words"),
     ],
@@ -186,6 +202,125 @@ def test_what_stopped_an_answer_is_told(client: httpx.Client) -> None:
 def test_caps(client: httpx.Client, body: Json, param: str) -> None:
     answer = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1} | body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"logprob_token_ids": [5]}, "only allowed with logprobs"),
+        ({"truncation_side": "left"}, "only allowed with truncate_prompt_tokens"),
+        ({"use_beam_search": True}, "no beam search"),
+        ({"logprobs": 21}, "--max-logprobs"),
+        ({"n": 129}, "--max-n-sequences"),
+    ],
+)
+def test_refusals_say_what_to_change(client: httpx.Client, body: Json, words: str) -> None:
+    answer = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 1} | body)
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("drawn", [42, 500])
+def test_log_probabilities_of_named_tokens(client: httpx.Client, drawn: int, stream: bool) -> None:
+    """The drawn token first, then the named ones, each once, with what the whole list says of them."""
+    named = [500, 100, 300]
+    body = {
+        "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, "logprobs": True,
+        "allowed_token_ids": [drawn], "return_tokens_as_token_ids": True, "stream": stream,
+    }  # fmt: skip
+    answer = client.post(
+        "/v1/chat/completions", json=body | {"logprob_token_ids": named, "top_logprobs": 5}
+    )
+    lines = answer.text.split("\n\n") if stream else [answer.text]
+    bodies = [json.loads(line.removeprefix("data: ")) for line in lines if "logprobs" in line]
+    told = [c["logprobs"] for b in bodies for c in b["choices"] if c.get("logprobs")]
+    entries = [entry for one in told for entry in one["content"]]
+    assert len(entries) == 2
+    ids = [drawn, *(token for token in named if token != drawn)]
+    for entry in entries:
+        top = entry["top_logprobs"]
+        assert [one["token"] for one in top] == [f"token_id:{token}" for token in ids]
+        assert top[0]["logprob"] == entry["logprob"]
+        assert all(-9999 <= one["logprob"] <= 0 for one in top)
+
+
+@pytest.fixture(scope="module")
+def telling(launch: Any) -> httpx.Client:
+    """Tells of the whole vocabulary, writes tokens as ids, and makes four choices at most."""
+    client: httpx.Client
+    client, _ = launch(
+        "--max-model-len", "512", "--max-logprobs", "-1", "--return-tokens-as-token-ids",
+        "--max-n-sequences", "4",
+    )  # fmt: skip
+    return client
+
+
+def test_minus_one_tells_of_the_whole_vocabulary(telling: httpx.Client, model_dir: Any) -> None:
+    size = json.loads((model_dir / "config.json").read_text())["vocab_size"]
+    body = {"prompt": [9, 8, 7], "max_tokens": 1, "logprobs": -1, "prompt_logprobs": -1}
+    choice = telling.post("/v1/completions", json=body).json()["choices"][0]
+    (top,) = choice["logprobs"]["top_logprobs"]
+    assert len(top) == size
+    assert sum(math.exp(value) for value in top.values()) == pytest.approx(1, abs=1e-3)
+    assert [entry and len(entry) for entry in choice["prompt_logprobs"]] == [None, size, size]
+    ranks = [entry["rank"] for entry in choice["prompt_logprobs"][1].values()]
+    assert sorted(ranks) == list(range(1, size + 1))
+    chat = {"messages": [{"role": "user", "content": "Hi."}], "max_tokens": 1, "logprobs": True}
+    answer = telling.post("/v1/chat/completions", json=chat | {"top_logprobs": -1}).json()
+    assert len(answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == size
+    named = body | {"prompt_logprobs": None, "logprobs": 1, "logprob_token_ids": [5, 6]}
+    few = telling.post("/v1/completions", json=named | {"allowed_token_ids": [5]}).json()
+    given = few["choices"][0]["logprobs"]["top_logprobs"][0]
+    assert given == {name: pytest.approx(top[name]) for name in ("token_id:5", "token_id:6")}
+
+
+def test_tokens_are_ids_unless_the_request_decides_it(telling: httpx.Client) -> None:
+    body = {"prompt": "The engine", "max_tokens": 1, "logprobs": 1, "seed": 1}
+    names = []
+    for extra in ({}, {"return_tokens_as_token_ids": False}, {"return_tokens_as_token_ids": None}):
+        answer = telling.post("/v1/completions", json=body | extra).json()
+        names += answer["choices"][0]["logprobs"]["tokens"]
+    assert [name.startswith("token_id:") for name in names] == [True, False, True]
+
+
+def test_the_number_of_choices_is_capped_by_a_flag(telling: httpx.Client) -> None:
+    body = {"prompt": "a", "max_tokens": 1}
+    assert len(telling.post("/v1/completions", json=body | {"n": 4}).json()["choices"]) == 4
+    error = telling.post("/v1/completions", json=body | {"n": 5}).json()["error"]
+    assert (error["param"], "4 (--max-n-sequences)" in error["message"]) == ("n", True)
+
+
+@pytest.mark.parametrize(
+    ("extra", "kept"),
+    [
+        ({"truncate_prompt_tokens": 3}, slice(-3, None)),
+        ({"truncate_prompt_tokens": 3, "truncation_side": "left"}, slice(-3, None)),
+        ({"truncate_prompt_tokens": 3, "truncation_side": "right"}, slice(0, 3)),
+        ({"truncate_prompt_tokens": 500}, slice(0, None)),
+    ],
+    ids=str,
+)
+def test_a_prompt_is_truncated(client: httpx.Client, extra: Json, kept: slice) -> None:
+    prompt = list(range(300, 340))
+    body = {"prompt": prompt, "max_tokens": 1, "return_token_ids": True}
+    choice = client.post("/v1/completions", json=body | extra).json()["choices"][0]
+    assert choice["prompt_token_ids"] == prompt[kept]
+
+
+def test_minus_one_truncates_to_the_context(client: httpx.Client) -> None:
+    words = "word " * 9000
+    body: Json = {"truncate_prompt_tokens": -1}
+    messages = [{"role": "user", "content": words}]
+    for path, prompt, limit in (
+        ("/v1/completions", {"prompt": words}, "max_tokens"),
+        ("/v1/chat/completions", {"messages": messages}, "max_completion_tokens"),
+        ("/v1/responses", {"input": words}, "max_output_tokens"),
+    ):
+        usage = client.post(path, json=body | prompt | {limit: 8}).json()["usage"]
+        assert usage.get("prompt_tokens", usage.get("input_tokens")) == 2040
+    last = client.post("/v1/chat/completions", json=body | {"messages": messages}).json()
+    assert last["usage"]["prompt_tokens"] == 2047
 
 
 def test_wishes_that_leave_nothing_are_a_400(client: httpx.Client) -> None:

@@ -11,9 +11,10 @@ class SamplingParams:
     temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 are off, as are penalties of 0 and a
     repetition_penalty of 1. allowed_token_ids None: all. bad_words: token sequences that never
     appear. logprobs: how many of the best tokens are told beside the drawn one; None: nothing is
-    told. wants_embedding: the state of the last token, after the final norm, is told with the first
-    one drawn. The same seed draws the same tokens whatever else is in the batch. The token that ends
-    a sequence is part of its output.
+    told. logprob_token_ids: tokens that are told instead of the best; logprobs is 0 then.
+    wants_embedding: the state of the last token, after the final norm, is told with the first one
+    drawn. The same seed draws the same tokens whatever else is in the batch. The token that ends a
+    sequence is part of its output.
     """
 
     max_tokens: int
@@ -32,6 +33,7 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int = 0
     logprobs: int | None = None
+    logprob_token_ids: tuple[int, ...] = ()
     prompt_logprobs: int | None = None
     wants_embedding: bool = False
 

@@ -117,7 +117,8 @@ class Step:
 class TokenLogprobs:
     """Natural logarithms of the model's own probabilities, before any setting of the request.
 
-    rank: 1 for the most probable. top: (token, logprob) of the best, best first.
+    rank: 1 for the most probable. top: (token, logprob) of the best, best first; where the request
+    names tokens, of this one and then of those.
     """
 
     token_id: int

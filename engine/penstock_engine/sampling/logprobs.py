@@ -1,5 +1,8 @@
 """Log-probabilities of drawn tokens and of the prompt's."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 
 from penstock_engine.core.step import TokenLogprobs
@@ -13,18 +16,25 @@ class LogprobBuffer:
     the parts need temporarily.
     """
 
-    def __init__(self, num_tokens: int, top: int, device: torch.device | str) -> None:
-        """top: number of most likely tokens to report, at most the vocabulary's size."""
+    def __init__(
+        self, num_tokens: int, top: int, device: torch.device | str, *, num_given: int = 0
+    ) -> None:
+        """top: number of most likely tokens to report, at most the vocabulary's size. num_given: most
+        tokens that a request names."""
         self._ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         self._logprobs = torch.zeros(num_tokens, device=device)
         self._ranks = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         self._best_ids = torch.zeros(num_tokens, top, dtype=torch.int64, device=device)
         self._best_logprobs = torch.zeros(num_tokens, top, device=device)
+        self._given_logprobs = torch.zeros(num_tokens, num_given, device=device)
+        self.num_given = num_given
         self._num_filled = 0
 
-    def fill(self, logits: torch.Tensor, token_ids: torch.Tensor) -> None:
+    def fill(
+        self, logits: torch.Tensor, token_ids: torch.Tensor, given: torch.Tensor | None = None
+    ) -> None:
         """Add the next tokens. logits: [tokens, vocabulary], unmodified. token_ids: int64 [tokens], on
-        the same device."""
+        the same device. given: int64 [tokens, num_given], named tokens; any where there are fewer."""
         rows = slice(self._num_filled, self._num_filled + len(token_ids))
         self._num_filled = rows.stop
         logprobs = logits.log_softmax(-1, dtype=torch.float32)
@@ -35,6 +45,8 @@ class LogprobBuffer:
         self._ranks[rows] = (logprobs > of_chosen).sum(1) + 1
         self._best_ids[rows] = best.indices
         self._best_logprobs[rows] = best.values
+        if given is not None:
+            self._given_logprobs[rows] = logprobs.gather(1, given)
 
     def fetch(self) -> None:
         """Start the copy to the host. They may be read once a Mark that is set afterwards is reached."""
@@ -43,6 +55,7 @@ class LogprobBuffer:
         self._ranks = fetch(self._ranks)
         self._best_ids = fetch(self._best_ids)
         self._best_logprobs = fetch(self._best_logprobs)
+        self._given_logprobs = fetch(self._given_logprobs)
 
     @property
     def are_numbers(self) -> bool:
@@ -51,6 +64,16 @@ class LogprobBuffer:
 
     def all(self) -> tuple[TokenLogprobs, ...]:
         return self.rows(0, len(self._ids), self._best_ids.shape[1])
+
+    def rows_of_given(
+        self, first: int, end: int, given: tuple[int, ...]
+    ) -> tuple[TokenLogprobs, ...]:
+        """Entries of some tokens, with the named ones instead of the most likely."""
+        values = self._given_logprobs[first:end, : len(given)].tolist()
+        return tuple(
+            replace(one, top=_with_given(one, given, own))
+            for one, own in zip(self.rows(first, end, 0), values, strict=True)
+        )
 
     def rows(self, first: int, end: int, top: int) -> tuple[TokenLogprobs, ...]:
         """Entries of some tokens. top: number of most likely tokens, at most the buffer's."""
@@ -63,3 +86,12 @@ class LogprobBuffer:
                 self._best_logprobs[rows, :top].tolist(), strict=True,
             )
         )  # fmt: skip
+
+
+def _with_given(
+    one: TokenLogprobs, given: Sequence[int], values: Sequence[float]
+) -> tuple[tuple[int, float], ...]:
+    """The drawn token, then the named ones, each once."""
+    named = dict(zip(given, values, strict=True))
+    named.pop(one.token_id, None)
+    return ((one.token_id, one.logprob), *named.items())

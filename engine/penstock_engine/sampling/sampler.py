@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import Sampled, ScheduledSequence
 from penstock_engine.device import rows_at_once
 from penstock_engine.kernels.operations import operations
@@ -61,7 +62,10 @@ class Draws:
                 results.append(Sampled(kept, sequence.num_drafts, is_corrupt=is_corrupt))
                 continue
             end_told = first_told + len(kept)
-            logprobs = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
+            if given := sequence.sampling.logprob_token_ids:
+                logprobs = self._told.rows_of_given(first_told, end_told, given)
+            else:
+                logprobs = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
             results.append(Sampled(kept, sequence.num_drafts, logprobs, is_corrupt=is_corrupt))
             first_told += sequence.num_rows
         return results
@@ -86,10 +90,7 @@ def sample(
     ]
     allowed = allowed_by_grammar(sequences, vocab_size)
     drawn = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
-    asked = [row.sampling.logprobs for row in rows if row.sampling.logprobs is not None]
-    logprobs = (
-        LogprobBuffer(len(asked), min(max(asked), vocab_size), logits.device) if asked else None
-    )
+    logprobs = _logprob_buffer(rows, vocab_size, logits.device)
     num_rows = rows_at_once(vocab_size, logits.device.type)
     for first in range(0, len(rows), num_rows):
         part = slice(first, first + num_rows)
@@ -122,8 +123,31 @@ def _draw(
             raw, token_ids = raw[places], tokens[places]
         else:
             token_ids = tokens
-        logprobs.fill(raw, token_ids.clamp(min=0))
+        given = _given_tokens([rows[index].sampling for index in asked], logprobs.num_given)
+        logprobs.fill(
+            raw, token_ids.clamp(min=0), None if given is None else send(given, raw.device)
+        )
     return tokens
+
+
+def _logprob_buffer(
+    rows: Sequence[Row], vocab_size: int, device: torch.device
+) -> LogprobBuffer | None:
+    """Room for the rows whose requests want log-probabilities; None where none does."""
+    params = [row.sampling for row in rows if row.sampling.logprobs is not None]
+    if not params:
+        return None
+    top = min(max(p.logprobs or 0 for p in params), vocab_size)
+    num_given = max(len(p.logprob_token_ids) for p in params)
+    return LogprobBuffer(len(params), top, device, num_given=num_given)
+
+
+def _given_tokens(params: Sequence[SamplingParams], num_given: int) -> torch.Tensor | None:
+    """Tokens that requests name, int64 [rows, num_given], filled up with 0; None without any."""
+    if not num_given:
+        return None
+    rows = [[*p.logprob_token_ids, *[0] * (num_given - len(p.logprob_token_ids))] for p in params]
+    return torch.tensor(rows)
 
 
 def _kept(drafts: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ class Answer:
     _spell: Spell = field(init=False)
 
     def __post_init__(self) -> None:
-        as_ids = self.generator.request.return_tokens_as_token_ids
+        as_ids = bool(self.generator.request.return_tokens_as_token_ids)
         self._spell = speller(self.generator.tokenizer, as_ids=as_ids)
 
     async def collect(self) -> list[list[Piece]]:
@@ -104,8 +104,9 @@ class Answer:
         return self.generator.tokenizer.decode(choice.prompt, skip_special_tokens=skip)
 
     def _prompt_logprobs(self, choice: Choice) -> list[JsonText | None] | None:
-        top = self.generator.request.prompt_logprobs
-        return None if top is None else prompt_logprobs(choice.prompt_logprobs, top, self._spell)
+        if self.generator.request.prompt_logprobs is None:
+            return None
+        return prompt_logprobs(choice.prompt_logprobs, self._spell)
 
     def _logprobs(self, choice: Choice, piece: Piece, offset: int) -> Json | None:
         """Log-probabilities of a piece; None if not requested. offset: characters before the piece."""

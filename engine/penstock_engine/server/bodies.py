@@ -31,7 +31,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "guided_regex": (),
     "kv_transfer_params": ({},),
     "length_penalty": (1, 1.0),
-    "logprob_token_ids": ([],),
     "media_io_kwargs": ({},),
     "mm_payload": ({},),
     "mm_processor_kwargs": ({},),
@@ -46,8 +45,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "stream_interval": (1,),
     "suffix": ("",),
     "thinking_token_budget": (),
-    "truncate_prompt_tokens": (),
-    "truncation_side": (),
     "use_beam_search": (False,),
     "verbosity": ("medium",),
     "vllm_xargs": ({},),
@@ -56,7 +53,10 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 # Why one of them is refused, where there is more to say than that the engine does not have it.
-REASONS = {"chat_template": UNTRUSTED_TEMPLATE}
+REASONS = {
+    "chat_template": UNTRUSTED_TEMPLATE,
+    "use_beam_search": "use_beam_search: this engine has no beam search, it samples: leave it out",
+}
 
 # Parameters that have no bearing on the answer of an engine without users and accounts.
 WITHOUT_EFFECT = frozenset(

@@ -1,11 +1,11 @@
 """The request of chat completions, and the messages in it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from penstock_engine.server.chat_template import ReasoningEffort, TemplateVariables
-from penstock_engine.server.schemas import MAX_LOGPROBS, MAX_MESSAGES, GenerationRequest
+from penstock_engine.server.schemas import MAX_MESSAGES, GenerationRequest
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 from penstock_engine.tokens import Tokenizer
 
@@ -84,11 +84,13 @@ class ChatCompletionRequest(GenerationRequest):
     """add_special_tokens: beside those that the template writes. add_generation_prompt None: unless
     the last message is continued."""
 
+    logprobs_param: ClassVar[str] = "top_logprobs"
+
     add_special_tokens: bool = False
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
-    top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
+    top_logprobs: int = Field(default=0, ge=-1)
     tools: Tools = Field(default=[])
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool = True

@@ -15,7 +15,6 @@ from penstock_engine.server.generation import Choice
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.sampling import MAX_SEED, sampling_params
 from penstock_engine.server.schemas import (
-    MAX_CHOICES,
     CompletionRequest,
     GenerationRequest,
     StreamOptions,
@@ -62,6 +61,8 @@ def take_in(
         request.stream_options = request.stream_options or StreamOptions()
         request.stream_options.include_usage = True
         request.stream_options.continuous_usage_stats = True
+    if request.return_tokens_as_token_ids is None:
+        request.return_tokens_as_token_ids = served.options.return_tokens_as_token_ids
     if request.priority and served.config.scheduling_policy != "priority":
         raise RequestError(
             400, "priority needs an engine with --scheduling-policy priority", param="priority"
@@ -69,8 +70,13 @@ def take_in(
     vocab_size = served.sizing.model.vocab_size
     param = "messages" if isinstance(request, ChatCompletionRequest) else "prompt"
     prompts = encode(served, request)
-    if len(prompts) * request.n > MAX_CHOICES:
-        raise RequestError(400, f"prompts times n must not be more than {MAX_CHOICES}", param="n")
+    if len(prompts) * request.n > served.options.max_n_sequences:
+        raise RequestError(
+            400,
+            f"prompts times n must not be more than {served.options.max_n_sequences} "
+            "(--max-n-sequences)",
+            param="n",
+        )
     if len(prompts) * request.n > served.max_open_choices:
         raise RequestError(
             400,
@@ -92,6 +98,7 @@ def take_in(
             sampling = sampling_params(
                 request, served.tokenizer,
                 max_tokens=max_tokens, seed=(seed + number) % MAX_SEED, vocab_size=vocab_size,
+                max_logprobs=served.config.max_told_tokens(vocab_size),
             )  # fmt: skip
             adapter = served.adapters.label(request.model)
             record = RequestRecord(arrival_s, max_tokens, request.n, deadline_s, adapter, tpot_s)
@@ -112,28 +119,38 @@ def check_model_name(served: Served, name: str | None) -> None:
 
 
 def encode(served: Served, request: GenerationRequest) -> list[list[int]]:
-    """The tokens of each prompt. Raises RequestError."""
+    """The tokens of each prompt, truncated as the request says. Raises RequestError."""
     if isinstance(request, ChatCompletionRequest):
         prompts = [_encode_chat(served, request)]
     else:
         assert isinstance(request, CompletionRequest)
         prompts = _encode_texts(served, request)
+    return _truncated(served, request, prompts)
+
+
+def _truncated(
+    served: Served, request: GenerationRequest, prompts: list[list[int]]
+) -> list[list[int]]:
     truncation, length = request.truncation, served.sizing.max_model_len
-    if truncation is None:
+    answer = 0 if request.wants_embedding else request.asked_max_tokens or 0
+    room = length - answer
+    if truncation is None or room < 1:  # max_tokens alone fill the context, and are refused for it
         return prompts
-    if truncation.num_tokens > length:
+    if truncation.num_tokens > room:
+        beside = f" without the {answer} tokens of the answer" if answer else ""
         raise RequestError(
             400,
-            f"truncate_prompt_tokens must not be more than {length}, the maximum context length",
+            f"truncate_prompt_tokens must not be more than {room}, the maximum context length{beside}",
             param="truncate_prompt_tokens",
         )
-    return [truncation.cut(prompt, length - 1) for prompt in prompts]
+    return [truncation.cut(prompt, min(room, length - 1)) for prompt in prompts]
 
 
 def _encode_texts(served: Served, request: CompletionRequest) -> list[list[int]]:
     tokenizer = served.tokenizer
-    texts = [prompt for prompt in request.prompt if isinstance(prompt, str)]
-    _refuse_endless(served, sum(map(len, texts)), len(request.prompt), "prompt")
+    if request.truncation is None:
+        texts = [prompt for prompt in request.prompt if isinstance(prompt, str)]
+        _refuse_endless(served, sum(map(len, texts)), len(request.prompt), "prompt")
     return [
         tokenizer.encode(prompt, add_special_tokens=request.add_special_tokens)
         if isinstance(prompt, str)
@@ -152,7 +169,9 @@ def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
         message.for_template(as_parts=tokenizer.takes_parts) for message in request.messages
     ]
     tools = [tool.for_template() for tool in request.tools]
-    _refuse_endless(served, _num_chars([messages, tools]), 1, "messages")
+    is_truncated = request.truncation is not None
+    if not is_truncated:
+        _refuse_endless(served, _num_chars([messages, tools]), 1, "messages")
     try:
         text = tokenizer.render_chat(
             messages,
@@ -163,7 +182,8 @@ def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
         )
     except TemplateRefused as error:
         raise RequestError(400, str(error), param="messages") from error
-    _refuse_endless(served, len(text), 1, "messages")
+    if not is_truncated:
+        _refuse_endless(served, len(text), 1, "messages")
     return tokenizer.encode(text, add_special_tokens=request.add_special_tokens)
 
 

@@ -71,7 +71,7 @@ def _by_text(one: TokenLogprobs, spell: Spell) -> dict[str, float]:
     return values
 
 
-def prompt_logprobs(told: Sequence[TokenLogprobs], top: int, spell: Spell) -> list[JsonText | None]:
+def prompt_logprobs(told: Sequence[TokenLogprobs], spell: Spell) -> list[JsonText | None]:
     """prompt_logprobs in vLLM's format: null for the first token, then objects by token id."""
 
     def entry(token: int, value: float, rank: int) -> Json:
@@ -84,7 +84,7 @@ def prompt_logprobs(told: Sequence[TokenLogprobs], top: int, spell: Spell) -> li
                 {str(one.token_id): entry(one.token_id, one.logprob, one.rank)}
                 | {
                     str(token): entry(token, value, rank)
-                    for rank, (token, value) in enumerate(one.top[:top], start=1)
+                    for rank, (token, value) in enumerate(one.top, start=1)
                 }
             )
             for one in told

@@ -9,17 +9,34 @@ MAX_SEED = 2**63
 
 
 def sampling_params(
-    request: GenerationRequest, tokenizer: Tokenizer, *, max_tokens: int, seed: int, vocab_size: int
+    request: GenerationRequest,
+    tokenizer: Tokenizer,
+    *,
+    max_tokens: int,
+    seed: int,
+    vocab_size: int,
+    max_logprobs: int,
 ) -> SamplingParams:
-    """With OpenAI's defaults for what was not asked. seed: of this choice. Raises RequestError."""
+    """With OpenAI's defaults for what was not asked. Raises RequestError.
+
+    seed: of this choice. max_logprobs: tokens that may be told of each position.
+    """
     _refuse_unknown_tokens(request, vocab_size)
+    given = tuple(request.logprob_token_ids or ())
+
+    def bounded(name: str, asked: int | None) -> int | None:
+        return None if asked is None else _bounded(name, asked, vocab_size, max_logprobs)
+
+    num_logprobs = 0 if given else bounded(request.logprobs_param, request.num_logprobs)
+    prompt_logprobs = bounded("prompt_logprobs", request.prompt_logprobs)
     min_tokens = request.min_tokens or 0
     if min_tokens > max_tokens:
         raise RequestError(
             400, f"min_tokens must not be more than max_tokens ({max_tokens})", param="min_tokens"
         )
     has_echo = request.echo and isinstance(request, CompletionRequest)
-    echoed = request.num_logprobs if has_echo else None
+    if has_echo and prompt_logprobs is None and request.num_logprobs is not None:
+        prompt_logprobs = num_logprobs
     allowed = request.allowed_token_ids
     return SamplingParams(
         max_tokens=max_tokens,
@@ -38,9 +55,21 @@ def sampling_params(
         ignore_eos=request.ignore_eos,
         seed=seed,
         wants_embedding=request.wants_embedding,
-        logprobs=request.num_logprobs,
-        prompt_logprobs=echoed if request.prompt_logprobs is None else request.prompt_logprobs,
+        logprobs=None if request.num_logprobs is None else num_logprobs,
+        logprob_token_ids=given,
+        prompt_logprobs=prompt_logprobs,
     )
+
+
+def _bounded(name: str, asked: int, vocab_size: int, max_logprobs: int) -> int:
+    """A number of tokens to tell; -1 means all. Raises RequestError."""
+    number = vocab_size if asked == -1 else asked
+    if number > max_logprobs:
+        told = f"-1, which is all {vocab_size}, is" if asked == -1 else f"{asked} is"
+        raise RequestError(
+            400, f"{name}: {told} more than {max_logprobs} (--max-logprobs)", param=name
+        )
+    return number
 
 
 def _refuse_unknown_tokens(request: GenerationRequest, vocab_size: int) -> None:
@@ -48,6 +77,7 @@ def _refuse_unknown_tokens(request: GenerationRequest, vocab_size: int) -> None:
         ("stop_token_ids", request.stop_token_ids),
         ("allowed_token_ids", request.allowed_token_ids),
         ("logit_bias", request.logit_bias),
+        ("logprob_token_ids", request.logprob_token_ids),
     ):
         if any(token >= vocab_size for token in tokens or ()):
             raise RequestError(400, f"the model has no such token in {name}", param=name)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -19,8 +20,8 @@ MAX_STOP_CHARS = 256
 MAX_STOP_TOKENS = 256
 MAX_MESSAGES = 2048
 MAX_BATCH = 64
-MAX_CHOICES = 128
-MAX_LOGPROBS = 20
+MAX_LOGPROB_TOKENS = 128
+MAX_SALT_CHARS = 128
 MAX_BIASES = 1024
 MAX_BAD_WORDS = 128
 MAX_ALLOWED_TOKENS = 1_000_000
@@ -59,6 +60,17 @@ LogitBias = Annotated[
 ]
 
 
+def _check_salt(salt: str) -> str:
+    if any(char in salt for char in "/\\@\0"):
+        raise ValueError("must not have any of / \\ @ and the character NUL")
+    return salt
+
+
+CacheSalt = Annotated[
+    str, Field(min_length=1, max_length=MAX_SALT_CHARS), AfterValidator(_check_salt)
+]
+
+
 class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
@@ -90,6 +102,7 @@ class GenerationRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     wants_embedding: ClassVar[bool] = False
+    logprobs_param: ClassVar[str] = "logprobs"
 
     model: str | None = None
     request_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,128}$")
@@ -99,7 +112,7 @@ class GenerationRequest(BaseModel):
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, le=1_000_000)
     min_p: float | None = Field(default=None, ge=0, le=1)
-    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
+    n: int = Field(default=1, ge=1)
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
     repetition_penalty: float = Field(default=1.0, ge=0.01, le=100)
@@ -108,10 +121,15 @@ class GenerationRequest(BaseModel):
     allowed_token_ids: list[TokenId] | None = Field(
         default=None, min_length=1, max_length=MAX_ALLOWED_TOKENS
     )
-    prompt_logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    prompt_logprobs: int | None = Field(default=None, ge=-1)
+    logprob_token_ids: list[TokenId] | None = Field(
+        default=None, min_length=1, max_length=MAX_LOGPROB_TOKENS
+    )
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1)
+    truncation_side: Literal["left", "right"] | None = None
     echo: bool = False
     return_token_ids: bool = False
-    return_tokens_as_token_ids: bool = False
+    return_tokens_as_token_ids: bool | None = None
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
     stop: StopStrings = []
     stop_token_ids: list[TokenId] | None = Field(default=None, max_length=MAX_STOP_TOKENS)
@@ -121,7 +139,7 @@ class GenerationRequest(BaseModel):
     stream: bool = False
     stream_options: StreamOptions | None = None
     priority: int = Field(default=0, ge=-(2**31), lt=2**31)
-    cache_salt: str | None = Field(default=None, min_length=1, max_length=256)
+    cache_salt: CacheSalt | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
 
@@ -133,6 +151,10 @@ class GenerationRequest(BaseModel):
             raise ValueError("response_format and structured_outputs exclude each other")
         if self.stream and self.prompt_logprobs is not None:
             raise ValueError("prompt_logprobs is only allowed with stream: false")
+        if self.logprob_token_ids is not None and self.num_logprobs is None:
+            raise ValueError("logprob_token_ids is only allowed with logprobs")
+        if self.truncation_side is not None and self.truncate_prompt_tokens is None:
+            raise ValueError("truncation_side is only allowed with truncate_prompt_tokens")
         return self
 
     @property
@@ -153,7 +175,8 @@ class GenerationRequest(BaseModel):
     @property
     def truncation(self) -> Truncation | None:
         """How prompts are cut; None: they are not."""
-        return None
+        length = self.truncate_prompt_tokens
+        return None if length is None else Truncation(length, self.truncation_side or "left")
 
     @property
     def asked_max_tokens(self) -> int | None:
@@ -161,9 +184,9 @@ class GenerationRequest(BaseModel):
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many of the best tokens are told beside each drawn one; None: nothing is told.
+        """How many of the best tokens are told beside each drawn one; -1: all; None: nothing is told.
 
-        Each route has a field of its own for it.
+        Each route has a field of its own for it, whose name is logprobs_param.
         """
         return None
 
@@ -196,7 +219,7 @@ class CompletionRequest(GenerationRequest):
             prompts, json_schema_input_type=str | list[TokenId] | list[str | list[TokenId]]
         ),
     ]
-    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    logprobs: int | None = Field(default=None, ge=-1)
 
     @model_validator(mode="after")
     def _check_echo(self) -> "CompletionRequest":

@@ -17,7 +17,8 @@ PASSED = (
     "frequency_penalty", "ignore_eos", "include_stop_str_in_output", "logit_bias", "min_p",
     "min_tokens", "model", "parallel_tool_calls", "presence_penalty", "priority",
     "repetition_penalty", "request_id", "seed", "skip_special_tokens", "stop", "stop_token_ids",
-    "stream", "structured_outputs", "temperature", "top_k", "top_p",
+    "stream", "structured_outputs", "temperature", "top_k", "top_p", "truncate_prompt_tokens",
+    "truncation_side",
 )  # fmt: skip
 
 # What only a server with a memory can do.
@@ -114,7 +115,7 @@ class ResponsesRequest(BaseModel):
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
     include: list[str] = []
-    top_logprobs: int = Field(default=0, ge=0)
+    top_logprobs: int = Field(default=0, ge=-1)
     truncation: Literal["disabled"] = "disabled"
     metadata: dict[str, Any] = {}
     temperature: float | None = None
@@ -179,7 +180,7 @@ class ResponsesRequest(BaseModel):
 
     @property
     def has_logprobs(self) -> bool:
-        return LOGPROBS in self.include or self.top_logprobs > 0
+        return LOGPROBS in self.include or self.top_logprobs != 0
 
     def _messages(self) -> Iterator[Json]:
         """What the assistant thought, said and called in a row is one message of a chat."""
