@@ -21,6 +21,9 @@ FIT = -1
 
 ContentFormat = Literal["auto", "string", "openai"]
 
+# Part of the memory that an engine may use, unless it is told.
+MEMORY_UTILIZATION = 0.9
+
 SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
 
@@ -124,8 +127,14 @@ class EngineConfig:
         int | None, Option(parser=count, metavar="INTEGER", help="Bytes of the KV cache.")
     ] = None
     gpu_memory_utilization: Annotated[
-        float, Option(min=0.01, max=1, help="Part of the memory to use.")
-    ] = 0.9
+        float | None,
+        Option(
+            min=0.01,
+            max=1,
+            help=f"Part of the memory to use. Default: {MEMORY_UTILIZATION}; on the CPU, the KV cache "
+            "then gets no more than 4 GiB or a quarter of the memory.",
+        ),
+    ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         Option(help="Of weights, activations and KV cache."),
@@ -207,6 +216,12 @@ class EngineConfig:
     def max_told_tokens(self, vocab_size: int) -> int:
         """Most likely tokens that a request may have told of each position."""
         return vocab_size if self.max_logprobs < 0 else min(self.max_logprobs, vocab_size)
+
+    @property
+    def memory_utilization(self) -> float:
+        """Part of the memory to use, 0 to 1."""
+        given = self.gpu_memory_utilization
+        return MEMORY_UTILIZATION if given is None else given
 
     @property
     def max_host_loras(self) -> int:

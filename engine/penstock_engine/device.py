@@ -38,6 +38,10 @@ MASK_NUMBERS = 1 << 21
 # Without one of these a CPU emulates bfloat16 products, slower than it computes in float32.
 NATIVE_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
+# Upper bounds on the KV cache in memory that is shared with other programs, if the user sets none.
+MAX_SHARED_KV_BYTES = 4 * 2**30
+SHARED_KV_FRACTION = 0.25  # of memory_limit_bytes
+
 # cgroup v1 writes "no limit" as the largest page-aligned 64-bit number.
 CGROUP_V1_UNLIMITED_BYTES = 1 << 60
 
@@ -185,6 +189,11 @@ def kv_memory_bytes(
     else:
         usable_bytes = int(memory_limit_bytes * utilization)
     return usable_bytes - weights_bytes - base_bytes
+
+
+def shared_kv_bytes(memory_limit_bytes: int) -> int:
+    """Maximum size of the KV cache in memory that is shared with other programs."""
+    return min(MAX_SHARED_KV_BYTES, int(memory_limit_bytes * SHARED_KV_FRACTION))
 
 
 def num_kv_blocks(

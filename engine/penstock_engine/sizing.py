@@ -117,12 +117,22 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
         fitting = fitting // config.block_size * config.block_size
         max_model_len = min(max_model_len, max(fitting, config.block_size))
     free_bytes = free_bytes_of(max_model_len)
+    if _shares_memory(config, device_name):
+        cap_bytes = device.shared_kv_bytes(memory_limit_bytes)
+        longest_blocks = -(-max_model_len // config.block_size)
+        free_bytes = min(free_bytes, max(cap_bytes, longest_blocks * config.block_size * per_token))
     num_blocks = _num_blocks(config, max_model_len, per_token, free_bytes, wanted_bytes)
     return Sizing(
         model, device_name, dtype, max_model_len, num_blocks, config.block_size, weights_bytes,
         per_token, num_host_blocks, kv_dtype,
         None if None in windows else max(filter(None, windows)),
     )  # fmt: skip
+
+
+def _shares_memory(config: EngineConfig, device_name: str) -> bool:
+    """Whether others use the same memory and the user has not said how much of it to take."""
+    is_told = config.gpu_memory_utilization is not None
+    return device_name == "cpu" and config.device != "cuda" and not is_told
 
 
 def _gathered_token_bytes(model: ModelConfig, item_bytes: int) -> int:
@@ -208,7 +218,7 @@ def _num_blocks(
     if wanted_bytes is not None:
         advice = f"set spec.engine.kvCache.memory to at least {-(-kv_bytes // MIB)}Mi"
     else:
-        missing_bytes = int((kv_bytes - free_bytes) / config.gpu_memory_utilization)
+        missing_bytes = int((kv_bytes - free_bytes) / config.memory_utilization)
         advice = f"give spec.resources.memory at least {-(-missing_bytes // MIB)}Mi more"
     raise ModelError(
         "KVCacheTooSmall",
@@ -256,7 +266,7 @@ def _free_bytes(
     free_bytes = device.kv_memory_bytes(
         device_name,
         memory_limit_bytes=memory_limit_bytes,
-        utilization=config.gpu_memory_utilization,
+        utilization=config.memory_utilization,
         weights_bytes=weights_bytes,
         base_bytes=base_bytes,
         num_devices=num_ranks,
@@ -264,11 +274,11 @@ def _free_bytes(
     if free_bytes >= (wanted_bytes or MIN_KV_BYTES):
         return free_bytes
     kv_bytes = wanted_bytes or MIN_KV_BYTES
-    needed_bytes = int((weights_bytes + base_bytes + kv_bytes) / config.gpu_memory_utilization)
+    needed_bytes = int((weights_bytes + base_bytes + kv_bytes) / config.memory_utilization)
     raise ModelError(
         "MemoryTooSmall",
         f"{-(-weights_bytes // MIB)} MiB of weights, {base_bytes // MIB} MiB for the program and "
-        f"{-(-kv_bytes // MIB)} MiB of KV cache do not fit into {config.gpu_memory_utilization:.0%} "
+        f"{-(-kv_bytes // MIB)} MiB of KV cache do not fit into {config.memory_utilization:.0%} "
         f"of {memory_limit_bytes // MIB} MiB: set spec.resources.memory to at least "
         f"{-(-needed_bytes // MIB)}Mi",
     )

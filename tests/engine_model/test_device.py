@@ -211,3 +211,27 @@ def test_attention_takes_no_more_than_is_counted(ends: list[int], num_new: int) 
     counted = gathered_bytes(max_num_seqs=16, num_visible_tokens=8192, token_bytes=2 * 2 * 64 * 4)
     measured = measured_bytes(ATTEND.format(ends=ends, num_new=num_new))
     assert counted / 4 < measured < counted + 4 * MIB
+
+
+ALLOCATE = """
+import torch
+from penstock_engine.device import resident_bytes
+from penstock_engine.layers.host_blocks import HostBlocks
+from penstock_engine.layers.kv_cache import KVCache
+before = resident_bytes()
+cache = KVCache.zeros((2, 16384, 16, 2, 64), torch.{dtype}, is_scaled={is_scaled}, device="cpu")
+blocks = HostBlocks(cache.parts, 4096)
+cache.numbers[:, 5].fill_(1)
+blocks.save(5, 7)
+blocks.restore(7, 8)
+assert (cache.numbers[:, 8].float() == 1).all() and not cache.numbers[:, 9:200].float().any()
+print(resident_bytes() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_scaled"), [("float32", False), ("bfloat16", False), ("float8_e4m3fn", True)]
+)
+def test_blocks_take_memory_when_they_are_used(dtype: str, is_scaled: bool) -> None:
+    """All of them are from 68 to 320 MiB; the code of the operations takes some MiB itself."""
+    assert measured_bytes(ALLOCATE.format(dtype=dtype, is_scaled=is_scaled)) < 40 * MIB

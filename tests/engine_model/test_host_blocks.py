@@ -1,5 +1,6 @@
 """How blocks lie in the host's memory. What is copied there and back, test_moves.py checks."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -13,19 +14,16 @@ NUM_LAYERS, NUM_BLOCKS = 3, 5
 
 
 class Copies(TorchDispatchMode):
-    """Targets and sources of all copies inside, and the bytes of what is allocated."""
+    """Targets and sources of all copies inside."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tensors: list[torch.Tensor] = []
-        self.allocated_bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         if func is torch.ops.aten.copy_.default:
             self.tensors += args[:2]
-        elif func is torch.ops.aten.zeros.default:
-            self.allocated_bytes += result.nbytes
         return result
 
 
@@ -71,6 +69,13 @@ def test_no_more_memory_is_taken_than_the_blocks_have(num_slots: int, dtype: tor
     """In particular none up to the next power of two."""
     parts = caches(dtype, (16, 2, 64))
     block_bytes = sum(2 * part[0, 0].nbytes for part in parts)
-    with Copies() as copies:
-        HostBlocks(parts, num_slots)
-    assert copies.allocated_bytes == num_slots * block_bytes
+    tracemalloc.start()  # numpy reports to it, and its memory is what blocks lie in
+    try:
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        blocks = HostBlocks(parts, num_slots)
+        allocated_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+    finally:
+        tracemalloc.stop()
+    assert blocks is not None
+    slots_bytes = num_slots * block_bytes
+    assert slots_bytes <= allocated_bytes < slots_bytes + 32 * 1024

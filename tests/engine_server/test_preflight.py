@@ -232,7 +232,9 @@ def test_the_numbers_are_those_of_the_weights(model_dir: Path) -> None:
 
 
 def test_blocks_fill_what_is_left_and_no_more(model_dir: Path) -> None:
-    config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=1000)
+    config = EngineConfig(
+        model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
+    )
     small, large = (
         size(config, device_name="cpu", memory_limit_bytes=memory) for memory in (2 * GIB, 3 * GIB)
     )
@@ -240,6 +242,49 @@ def test_blocks_fill_what_is_left_and_no_more(model_dir: Path) -> None:
     assert abs(grown_bytes - 0.9 * GIB) < MIB
     half = size(replace(config, dtype="bfloat16"), device_name="cpu", memory_limit_bytes=2 * GIB)
     assert half.kv_bytes_per_token * 2 == small.kv_bytes_per_token
+
+
+KV_TOKEN_BYTES = 2 * 4 * 4 * 32 * 4
+
+
+@pytest.mark.parametrize(
+    ("flags", "memory", "expected_bytes"),
+    [
+        ({}, 4 * GIB, GIB),
+        ({}, 64 * GIB, 4 * GIB),
+        ({"max_num_seqs": 2}, 64 * GIB, 2 * 4096 * KV_TOKEN_BYTES),
+        ({"kv_cache_memory_bytes": 2 * GIB}, 4 * GIB, 2 * GIB),
+        ({"num_gpu_blocks_override": 2**15}, 4 * GIB, 2**15 * 16 * KV_TOKEN_BYTES),
+    ],
+    ids=["quarter", "4-gib", "all-requests", "bytes", "blocks"],
+)
+def test_the_cache_leaves_memory_to_other_programs(
+    model_dir: Path, flags: dict[str, Any], memory: int, expected_bytes: int
+) -> None:
+    """No more than a quarter of the memory, 4 GiB, or what requests can use, unless told."""
+    config = EngineConfig(model_dir=model_dir, dtype="float32", **{"max_num_seqs": 1000, **flags})
+    sizing = size(config, device_name="cpu", memory_limit_bytes=memory)
+    assert sizing.kv_capacity_tokens * sizing.kv_bytes_per_token == expected_bytes
+
+
+def test_one_longest_request_has_room_beside_other_programs(folder: Path) -> None:
+    """Its 320 MiB are more than a quarter of the memory."""
+    config_with(max_position_embeddings=81920)(folder)
+    config = EngineConfig(model_dir=folder, dtype="float32")
+    sizing = size(config, device_name="cpu", memory_limit_bytes=int(1.2 * GIB))
+    assert sizing.kv_capacity_tokens == 81920
+
+
+@pytest.mark.parametrize("utilization", [0.5, 0.9])
+def test_a_cache_of_the_memory_that_was_asked_for(model_dir: Path, utilization: float) -> None:
+    config = EngineConfig(
+        model_dir=model_dir,
+        dtype="float32",
+        max_num_seqs=10_000,
+        gpu_memory_utilization=utilization,
+    )
+    sizing = size(config, device_name="cpu", memory_limit_bytes=16 * GIB)
+    assert sizing.kv_capacity_tokens * sizing.kv_bytes_per_token > (utilization * 16 - 2) * GIB
 
 
 @pytest.mark.parametrize(
@@ -268,7 +313,9 @@ def test_rounded_keys_and_values_leave_room_for_more(
 
 
 def test_rounded_weights_leave_room_for_more(model_dir: Path) -> None:
-    config = EngineConfig(model_dir=model_dir, dtype="float32", max_num_seqs=1000)
+    config = EngineConfig(
+        model_dir=model_dir, dtype="float32", max_num_seqs=1000, gpu_memory_utilization=0.9
+    )
     full, int8, int4 = (
         size(replace(config, quantization=q), device_name="cpu", memory_limit_bytes=2 * GIB)
         for q in (None, "int8", "int4")

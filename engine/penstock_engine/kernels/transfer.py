@@ -5,11 +5,17 @@ that was set afterwards is reached. On the CPU both are the same memory, and not
 """
 
 import logging
+import math
 import weakref
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 logger = logging.getLogger(__name__)
+
+# Of host memory, as torch aligns its own: a cache line, and the widest vector register.
+ALIGNMENT_BYTES = 64
 
 
 def send(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
@@ -28,12 +34,24 @@ def fetch(tensor: torch.Tensor) -> torch.Tensor:
     return fetched.copy_(tensor, non_blocking=True)
 
 
+def host_zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros in host memory that becomes resident only where it is written.
+
+    torch.zeros writes every page at once, in any size; numpy.zeros leaves that to the kernel.
+    """
+    num_bytes = math.prod(shape) * dtype.itemsize
+    memory = torch.from_numpy(np.zeros(num_bytes + ALIGNMENT_BYTES, dtype=np.uint8))
+    start = -memory.data_ptr() % ALIGNMENT_BYTES
+    return memory[start : start + num_bytes].view(dtype).view(*shape)
+
+
 def page_locked(num_bytes: int, device: torch.device) -> torch.Tensor:
     """Page-locked host memory of uint8 zeros, for asynchronous copies from and to a CUDA device.
 
-    torch's own allocator of such memory rounds up to a power of two, to twice as much at worst.
+    On the CPU, as host_zeros. torch's own allocator of such memory rounds up to a power of two, to
+    twice as much at worst.
     """
-    tensor = torch.zeros(num_bytes, dtype=torch.uint8, device="cpu")
+    tensor = host_zeros((num_bytes,), torch.uint8)
     if device.type == "cuda" and num_bytes:
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         address = tensor.data_ptr()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from penstock_engine.kernels.transfer import host_zeros
 from penstock_engine.quantization.float8 import FACTOR, small_float16
 
 # Quantized numbers that are dequantized at once; intermediate results then stay in the CPU's cache.
@@ -25,9 +26,17 @@ class KVCache:
         cls, shape: tuple[int, int, int, int, int], dtype: torch.dtype, *, is_scaled: bool,
         device: str,
     ) -> "KVCache":  # fmt: skip
-        """A cache of zeros. Not uninitialised, as padding reads blocks that are never written."""
-        numbers = torch.zeros(shape, dtype=dtype, device=device)
-        return cls(numbers, torch.zeros(shape[:-1], device=device) if is_scaled else None)
+        """A cache of zeros. Not uninitialised, as padding reads blocks that are never written.
+
+        On the CPU, blocks become resident memory when they are first written.
+        """
+
+        def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+            if torch.device(device).type == "cpu":
+                return host_zeros(shape, dtype)
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        return cls(zeros(shape, dtype), zeros(shape[:-1], torch.float32) if is_scaled else None)
 
     @property
     def parts(self) -> tuple[torch.Tensor, ...]:

@@ -276,7 +276,7 @@ class EngineMetrics:
             "effective_attention_block_size": config.block_size,
             "enable_prefix_caching": config.enable_prefix_caching,
             "engine": ENGINE_INDEX,
-            "gpu_memory_utilization": config.gpu_memory_utilization,
+            "gpu_memory_utilization": config.memory_utilization,
             "hash_block_size": config.block_size,
             "is_attention_free": False,
             "kv_cache_max_concurrency": round(size_tokens / sizing.max_model_len, 2),
