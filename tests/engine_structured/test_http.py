@@ -301,6 +301,74 @@ def test_a_response_tells_the_tokens_of_reasoning(client: httpx.Client) -> None:
     assert streamed["output_tokens_details"] == {"reasoning_tokens": 12}
 
 
+THINKING: dict[str, Any] = {
+    "messages": [*CHAT["messages"], {"role": "assistant", "content": "<think>The water"}],
+    "continue_final_message": True, "max_tokens": 40, "ignore_eos": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("budget", [0, 1, 7])
+def test_reasoning_ends_when_its_budget_is_spent(client: httpx.Client, budget: int) -> None:
+    body = THINKING | {"thinking_token_budget": budget}
+    answer = client.post("/v1/chat/completions", json=CHAT | body).json()
+    details = answer["usage"]["completion_tokens_details"]
+    message = answer["choices"][0]["message"]
+    assert details == {"reasoning_tokens": budget}
+    assert message["content"]
+    assert bool(message["reasoning"]) == bool(budget)
+    assert without_ids(stream(client, **body)) == without_ids(answer["choices"][0])
+
+
+def test_a_budget_that_is_not_spent_changes_nothing(client: httpx.Client) -> None:
+    plain = ask(client, **THINKING)
+    assert plain["message"]["content"] is None
+    for budget in (-1, 41, None):
+        assert ask(client, **THINKING | {"thinking_token_budget": budget}) == plain
+
+
+def test_a_form_follows_the_budgeted_reasoning(client: httpx.Client) -> None:
+    forced = {"structured_outputs": {"choice": ["yes"]}, "thinking_token_budget": 5}
+    for seed in range(4):
+        choice = ask(client, **THINKING | forced | {"seed": seed, "max_tokens": 60})
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("yes", "stop")
+
+
+def test_a_completion_and_a_response_have_budgets(client: httpx.Client) -> None:
+    body = {"prompt": "<think>The water", "max_tokens": 30, "ignore_eos": True, "seed": 3}
+    text = client.post("/v1/completions", json=body | {"thinking_token_budget": 4}).json()
+    assert text["choices"][0]["text"].count("</think>") == 1
+    begun = {"role": "assistant", "content": "<think>The water", "status": "in_progress"}
+    items = [{"role": "user", "content": "Say."}, begun]
+    response = {"input": items, "max_output_tokens": 30, "ignore_eos": True, "seed": 3}
+    told = client.post("/v1/responses", json=response | {"thinking_token_budget": 4}).json()
+    assert told["usage"]["output_tokens_details"] == {"reasoning_tokens": 4}
+    assert [item["type"] for item in told["output"]] == ["reasoning", "message"]
+
+
+@pytest.mark.parametrize("budget", [-2, 1.5, True, "3"])
+def test_what_is_no_budget(client: httpx.Client, budget: Any) -> None:
+    body = CHAT | {"thinking_token_budget": budget}
+    answer = client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "thinking_token_budget"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", CHAT),
+        ("/v1/completions", {"prompt": "a"}),
+        ("/v1/responses", {"input": "a"}),
+    ],
+)
+def test_a_budget_needs_a_reasoning_parser(
+    plain: httpx.Client, path: str, body: dict[str, Any]
+) -> None:
+    error = plain.post(path, json=body | {"thinking_token_budget": 5}).json()["error"]
+    assert (error["code"], error["param"]) == (400, "thinking_token_budget")
+    assert "--reasoning-parser" in error["message"]
+
+
 def test_calls_and_their_results_go_back_in(client: httpx.Client) -> None:
     """The template writes them as the model would have."""
     call = {

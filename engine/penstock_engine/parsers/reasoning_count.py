@@ -1,5 +1,7 @@
 """Counts the tokens of the reasoning in an answer."""
 
+from copy import copy
+
 from penstock_engine.parsers.parts import Reasoning
 from penstock_engine.parsers.think_stream import ThinkStream
 
@@ -14,6 +16,27 @@ class ReasoningCount:
         self._stream = ThinkStream(is_open=is_open)
         self._num_undecided = 0  # tokens whose text may belong to a tag
         self.num_tokens = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answer is within its reasoning."""
+        return self._stream.is_open
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more reasoning can come."""
+        return self._stream.is_over
+
+    @property
+    def num_open_tokens(self) -> int:
+        """As num_tokens, with those that may turn out to be of the closing tag."""
+        return self.num_tokens + self._num_undecided
+
+    def copy(self) -> "ReasoningCount":
+        """A count that goes on by itself."""
+        other = copy(self)
+        other._stream = copy(self._stream)
+        return other
 
     def push(self, text: str) -> None:
         """Add a token with the text that became certain with it."""

@@ -28,6 +28,17 @@ class ThinkStream:
         self._rest = ""
         self.is_tagged = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more text would be reasoning, unless it begins with a tag."""
+        is_start = self._state is _State.START
+        return self._state is _State.REASONING or (is_start and self._is_open)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more reasoning can come."""
+        return self._state is _State.CONTENT
+
     def push(self, text: str) -> list[Part]:
         """What this piece makes certain."""
         self._rest += text

@@ -44,7 +44,6 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "routed_experts_prompt_start": (),
     "stream_interval": (1,),
     "suffix": ("",),
-    "thinking_token_budget": (),
     "use_beam_search": (False,),
     "verbosity": ("medium",),
     "vllm_xargs": ({},),

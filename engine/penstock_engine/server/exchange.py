@@ -21,6 +21,7 @@ from penstock_engine.server.request_log import log_line, write
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.server.served import Served
 from penstock_engine.server.streaming import EventStream, unless_gone
+from penstock_engine.server.thinking import limit_thinking
 
 
 async def exchange(served: Served, http: Request, dialect: Dialect) -> Response:
@@ -51,6 +52,7 @@ async def _respond(
     )
     served.admit_tokens(sum(len(choice.prompt) for choice in choices))
     await constrain(choices, form, served.grammars)
+    limit_thinking(choices, request, form, served.tokenizer, served.options)
     request_id = request.request_id or http.scope["request_id"]
     generator = Generator(
         bridge=served.bridge,

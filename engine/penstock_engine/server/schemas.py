@@ -125,6 +125,7 @@ class GenerationRequest(BaseModel):
     logprob_token_ids: list[TokenId] | None = Field(
         default=None, min_length=1, max_length=MAX_LOGPROB_TOKENS
     )
+    thinking_token_budget: int | None = Field(default=None, ge=-1, strict=True)
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1)
     truncation_side: Literal["left", "right"] | None = None
     echo: bool = False

@@ -17,7 +17,8 @@ PASSED = (
     "frequency_penalty", "ignore_eos", "include_stop_str_in_output", "logit_bias", "min_p",
     "min_tokens", "model", "parallel_tool_calls", "presence_penalty", "priority",
     "repetition_penalty", "request_id", "seed", "skip_special_tokens", "stop", "stop_token_ids",
-    "stream", "structured_outputs", "temperature", "top_k", "top_p", "truncate_prompt_tokens",
+    "stream", "structured_outputs", "temperature",
+    "thinking_token_budget", "top_k", "top_p", "truncate_prompt_tokens",
     "truncation_side",
 )  # fmt: skip
 

@@ -1,0 +1,54 @@
+"""`thinking_token_budget`: how many tokens the reasoning of an answer may have."""
+
+from collections.abc import Sequence
+
+from penstock_engine.config import ServeOptions
+from penstock_engine.parsers.think_stream import THINK, THOUGHT
+from penstock_engine.server.answer_form import AnswerForm
+from penstock_engine.server.chat_request import ChatCompletionRequest
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.generation import Choice
+from penstock_engine.server.schemas import GenerationRequest
+from penstock_engine.structured.thinking_budget import ThinkingBudget
+from penstock_engine.tokens import Tokenizer
+
+PARAM = "thinking_token_budget"
+
+
+def limit_thinking(
+    choices: Sequence[Choice],
+    request: GenerationRequest,
+    form: AnswerForm,
+    tokenizer: Tokenizer,
+    options: ServeOptions,
+) -> None:
+    """Gives each choice its budget, around its place in a grammar. Raises RequestError.
+
+    An answer that has no reasoning needs no budget.
+    """
+    num_tokens = request.thinking_token_budget
+    if num_tokens is None:
+        return
+    if options.reasoning_parser is None:
+        raise RequestError(
+            400, f"{PARAM} needs an engine that is started with --reasoning-parser", param=PARAM
+        )
+    if num_tokens == -1:
+        return
+    closing = tuple(tokenizer.encode(THOUGHT, add_special_tokens=False))
+    is_chat = isinstance(request, ChatCompletionRequest)
+    for choice in choices:
+        is_open = form.is_thinking if is_chat else _is_within_reasoning(choice.prompt, tokenizer)
+        if is_open is not None:
+            choice.constraint = ThinkingBudget(
+                choice.constraint,
+                lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False),
+                closing,
+                num_tokens=num_tokens,
+                is_open=is_open,
+            )
+
+
+def _is_within_reasoning(prompt: list[int], tokenizer: Tokenizer) -> bool:
+    text = tokenizer.decode(prompt, skip_special_tokens=False)
+    return text.rfind(THINK) > text.rfind(THOUGHT)

@@ -1,0 +1,94 @@
+"""The budget of reasoning: what is forced, tried and taken back."""
+
+from typing import Any
+
+from penstock_engine.core.constraint import Constraint
+from penstock_engine.structured.grammar import after_thought, literal, of_choices
+from penstock_engine.structured.thinking_budget import MAX_ROLLBACK_TOKENS, ThinkingBudget
+from penstock_engine.tokens import Tokenizer
+
+
+def budget(
+    tokenizer: Tokenizer, num_tokens: int, *, is_open: bool, grammar: Constraint | None = None
+) -> ThinkingBudget:
+    return ThinkingBudget(
+        grammar,
+        lambda token_id: tokenizer.decode([token_id], skip_special_tokens=False),
+        tuple(tokenizer.encode("</think>", add_special_tokens=False)),
+        num_tokens=num_tokens,
+        is_open=is_open,
+    )
+
+
+def accept(constraint: Constraint, tokenizer: Tokenizer, text: str) -> int:
+    """The number of tokens of a text that is accepted."""
+    tokens = tokenizer.encode(text, add_special_tokens=False)
+    assert all(constraint.accept(token) for token in tokens)
+    return len(tokens)
+
+
+def closing(compile_now: Any, constraint: Constraint, tokenizer: Tokenizer) -> str:
+    """The text of the tokens that are forced one after the other."""
+    forced: list[int] = []
+    while len(allowed := compile_now.allowed(constraint)) == 1:
+        forced += allowed
+        assert constraint.accept(forced[-1])
+    return tokenizer.decode(forced, skip_special_tokens=False)
+
+
+def test_the_tag_is_forced_behind_the_last_token(compile_now: Any, tokenizer: Tokenizer) -> None:
+    constraint = budget(tokenizer, 3, is_open=True)
+    for _ in range(3):
+        assert len(compile_now.allowed(constraint)) == compile_now.vocab_size
+        accept(constraint, tokenizer, "a")
+    assert closing(compile_now, constraint, tokenizer) == "</think>"
+    accept(constraint, tokenizer, "abc")
+    assert len(compile_now.allowed(constraint)) == compile_now.vocab_size
+    assert not constraint.is_finished
+
+
+def test_an_answer_without_reasoning_has_no_end_forced(
+    compile_now: Any, tokenizer: Tokenizer
+) -> None:
+    constraint = budget(tokenizer, 0, is_open=False)
+    assert len(compile_now.allowed(constraint)) == compile_now.vocab_size
+    accept(constraint, tokenizer, "yes")
+    assert len(compile_now.allowed(constraint)) == compile_now.vocab_size
+    tagged = budget(tokenizer, 0, is_open=False)
+    accept(tagged, tokenizer, "<think>")
+    assert closing(compile_now, tagged, tokenizer) == "</think>"
+
+
+def test_tokens_that_were_tried_are_taken_back(compile_now: Any, tokenizer: Tokenizer) -> None:
+    constraint = budget(tokenizer, 2, is_open=True)
+    accept(constraint, tokenizer, "a")
+    num_tokens = accept(constraint, tokenizer, "b")
+    num_tokens += accept(constraint, tokenizer, "</think>yes")
+    assert num_tokens <= MAX_ROLLBACK_TOKENS
+    constraint.rollback(num_tokens)
+    assert len(compile_now.allowed(constraint)) == compile_now.vocab_size
+    accept(constraint, tokenizer, "b")
+    assert closing(compile_now, constraint, tokenizer) == "</think>"
+
+
+def test_the_grammar_goes_on_behind_the_tag(compile_now: Any, tokenizer: Tokenizer) -> None:
+    grammar = after_thought(of_choices(["yes"]), None, literal("</think>"))
+    constraint = budget(tokenizer, 2, is_open=True, grammar=compile_now(grammar))
+    accept(constraint, tokenizer, "ab")
+    accept(constraint, tokenizer, "c")
+    text = closing(compile_now, constraint, tokenizer)
+    assert text.startswith("</think>")
+    accept(constraint, tokenizer, "yes".removeprefix(text.removeprefix("</think>")))
+    assert constraint.is_finished
+
+
+def test_a_character_is_finished_before_the_tag(compile_now: Any, tokenizer: Tokenizer) -> None:
+    """Within it, the grammar allows no tag; it is forced at the next place where one can be."""
+    grammar = after_thought(of_choices(["yes"]), None, literal("</think>"))
+    constraint = budget(tokenizer, 1, is_open=True, grammar=compile_now(grammar))
+    first, *rest = tokenizer.encode("\u4e2d", add_special_tokens=False)
+    assert rest, "the tokenizer has the character as one token"
+    assert constraint.accept(first)
+    assert len(compile_now.allowed(constraint)) > 1
+    assert all(constraint.accept(token) for token in rest)
+    assert closing(compile_now, constraint, tokenizer).startswith("</think>")
