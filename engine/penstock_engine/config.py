@@ -378,6 +378,13 @@ class ServeOptions:
     enable_sleep_mode: Annotated[
         bool, Option(help="Routes that put the engine to sleep and wake it.")
     ] = False
+    enable_responses_store: Annotated[
+        bool,
+        Option(
+            envvar="VLLM_ENABLE_RESPONSES_API_STORE",
+            help="Keep responses of /v1/responses in memory, to be read, cancelled and continued.",
+        ),
+    ] = False
     otlp_traces_endpoint: Annotated[
         str | None,
         Option(metavar="URL", help="Where spans go, as http://collector:4318/v1/traces."),

@@ -1,4 +1,4 @@
-"""/v1/responses: OpenAI's stateless half of it, as chats and back."""
+"""/v1/responses without a store, as chats and back."""
 
 import json
 from typing import Any
@@ -92,9 +92,12 @@ def test_the_models_own_chat_of_items(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id needs stored responses"),
-        ({"conversation": "c"}, "conversation needs stored responses"),
-        ({"background": True}, "background needs stored responses"),
+        ({"previous_response_id": "resp_1"}, "need stored responses: start the engine with"),
+        ({"conversation": "c"}, "conversation is not supported: send its items"),
+        ({"background": True}, "need stored responses: start the engine with"),
+        ({"background": True, "store": False}, "background needs store: true"),
+        ({"max_tool_calls": 3}, "max_tool_calls is not supported"),
+        ({"previous_input_messages": [{"role": "user"}]}, "previous_input_messages is not"),
         ({"input": None}, "input"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "m1"}]}, "input"),
@@ -112,6 +115,12 @@ def test_refused_with_a_sentence(
     answer = client.post("/v1/responses", json=BODY | change)
     assert answer.status_code == 400
     assert message in answer.json()["error"]["message"]
+
+
+def test_nothing_is_stored_unless_the_engine_is_told_to(client: httpx.Client) -> None:
+    told = client.post("/v1/responses", json=BODY | {"store": True}).json()
+    assert told["store"] is False
+    assert client.get(f"/v1/responses/{told['id']}").status_code == 404
 
 
 def test_a_param_is_called_what_it_is_called_here(client: httpx.Client) -> None:

@@ -1,6 +1,5 @@
 """The engine's HTTP routes."""
 
-import time
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -25,7 +24,7 @@ from penstock_engine.server.intake import ClientGone
 from penstock_engine.server.invocations import InvocationsDialect
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.count import counted
-from penstock_engine.server.responses.answer import ResponsesDialect
+from penstock_engine.server.responses.routes import response_routes
 from penstock_engine.server.schemas import CompletionRequest
 from penstock_engine.server.served import Served
 from penstock_engine.server.sleep import sleeping
@@ -82,11 +81,7 @@ def build_app(served: Served) -> ASGIApp:
     async def count_tokens(http: Request) -> Response:
         return await counted(served, http)
 
-    @app.post("/v1/responses")
-    async def responses(http: Request) -> Response:
-        dialect = ResponsesDialect(http.scope["request_id"], int(time.time()))
-        return await exchange(served, http, dialect)
-
+    app.include_router(response_routes(served))
     app.include_router(tokenization(served))
     if served.config.enable_lora:
         app.include_router(adapter_routes(served.adapters))

@@ -1,6 +1,7 @@
 """The routes in OpenAPI's words."""
 
 import json
+import re
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Literal
@@ -67,7 +68,7 @@ ROUTES = (
         EVENTS, GENERATION_ERRORS,
     ),
     Described(
-        "post", "/v1/responses", "An answer by the Responses API, without memory",
+        "post", "/v1/responses", "An answer by the Responses API",
         ResponsesRequest, RESPONSE_ANSWER, EVENTS, GENERATION_ERRORS,
     ),
     Described(
@@ -115,6 +116,17 @@ SLEEP_ROUTES = (
 )  # fmt: skip
 
 
+RESPONSE_ROUTES = (
+    Described(
+        "get", "/v1/responses/{response_id}", "A stored response", answer=RESPONSE_ANSWER,
+        errors=(400, 404),
+    ),
+    Described(
+        "post", "/v1/responses/{response_id}/cancel", "Ends a response in the background",
+        answer=RESPONSE_ANSWER, errors=(400, 404),
+    ),
+)  # fmt: skip
+
 TOKENIZER_ROUTES = (
     Described("get", "/tokenizer_info", "The tokenizer's settings", answer=("tokenizer_class",)),
 )
@@ -136,6 +148,7 @@ def description(options: ServeOptions, config: EngineConfig) -> Json:
     """An OpenAPI 3.1 document of the routes that an engine with these flags has."""
     routes = (
         *ROUTES,
+        *(RESPONSE_ROUTES if options.enable_responses_store else ()),
         *(TOKENIZER_ROUTES if options.enable_tokenizer_info_endpoint else ()),
         *(SLEEP_ROUTES if options.enable_sleep_mode else ()),
         *(ADAPTER_ROUTES if config.enable_lora else ()),
@@ -176,11 +189,16 @@ def _operation(route: Described, has_keys: bool) -> Json:
         operation["requestBody"] = {
             "required": True, "content": {JSON: {"schema": _of(route.request.__name__)}},
         }  # fmt: skip
-    if route.query:
-        operation["parameters"] = [
-            {"name": name, "in": "query", "required": False, "schema": schema}
-            for name, schema in route.query
-        ]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", route.path)
+    ]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in route.query
+    ]
+    if parameters:
+        operation["parameters"] = parameters
     return operation
 
 

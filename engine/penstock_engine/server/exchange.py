@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -23,22 +23,46 @@ from penstock_engine.server.served import Served
 from penstock_engine.server.streaming import EventStream, unless_gone
 from penstock_engine.server.thinking import limit_thinking
 
+Finish = Callable[[Dialect, Answer], Awaitable[Response]]
 
-async def exchange(served: Served, http: Request, dialect: Dialect) -> Response:
-    """The answer, in the route's words. Raises ClientGone."""
+
+async def respond(dialect: Dialect, answer: Answer) -> Response:
+    """The whole answer, or its stream. Raises RequestError while there is neither."""
+    if not answer.generator.request.stream:
+        collected = await answer.collect()
+        text = await asyncio.to_thread(lambda: encode(dialect.whole(answer.body(collected))))
+        return Response(text, media_type="application/json")
+    events = dialect.events(answer.stream())
+    try:
+        # Only now is it certain that there will be an answer, and so that its status is 200.
+        first = await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
+    return EventStream(first, events)
+
+
+async def exchange(
+    served: Served, http: Request, dialect: Dialect, finish: Finish = respond
+) -> Response:
+    """The answer, in the route's words. finish: makes the response. Raises ClientGone."""
     arrival_s = now_s()
     try:
         served.admit()
         late_s = deadline_s(http.headers, arrival_s, served.options.request_timeout_s)
         apart_s = tpot_s(http.headers)
         raw = await read_body(http)
-        work = _respond(served, http, dialect, raw, arrival_s, late_s, apart_s)
-        return await unless_gone(http.receive, work)
+
+        async def work() -> Response:
+            answer = await _prepare(served, http, dialect, raw, arrival_s, late_s, apart_s)
+            return await finish(dialect, answer)
+
+        return await unless_gone(http.receive, work())
     except RequestError as error:
         return dialect.refusal(error)
 
 
-async def _respond(
+async def _prepare(
     served: Served,
     http: Request,
     dialect: Dialect,
@@ -46,7 +70,8 @@ async def _respond(
     arrival_s: float,
     late_s: float | None,
     apart_s: float | None,
-) -> Response:
+) -> Answer:
+    """The answer that is not computed yet. Raises RequestError."""
     request, choices, form = await asyncio.to_thread(
         take_in, served, dialect, raw, arrival_s, late_s, apart_s
     )
@@ -64,7 +89,7 @@ async def _respond(
         shows_special=form.shows_special,
         on_end=list(_witnesses(served, http, request, request_id)),
     )
-    answer = Answer(
+    return Answer(
         "chat" if isinstance(request, ChatCompletionRequest) else "completion",
         generator,
         form,
@@ -75,18 +100,6 @@ async def _respond(
         or not isinstance(dialect, OpenAIDialect),
         has_reasoning_details=served.options.reasoning_parser is not None,
     )
-    if not request.stream:
-        collected = await answer.collect()
-        text = await asyncio.to_thread(lambda: encode(dialect.whole(answer.body(collected))))
-        return Response(text, media_type="application/json")
-    events = dialect.events(answer.stream())
-    try:
-        # Only now is it certain that there will be an answer, and so that its status is 200.
-        first = await anext(events)
-    except BaseException:
-        await events.aclose()
-        raise
-    return EventStream(first, events)
 
 
 def _witnesses(

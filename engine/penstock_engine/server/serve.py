@@ -27,6 +27,7 @@ from penstock_engine.server.chat_template import check_variables
 from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.served import Served
 from penstock_engine.server.startup import StartUp
 from penstock_engine.sizing import Sizing, size
@@ -103,6 +104,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
         options, config, sizing, tokenizer, bridge, metrics, adapters,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
         grammars=grammars, defaults=defaults, tracer=_tracer(options.otlp_traces_endpoint),
+        responses=ResponseStore() if options.enable_responses_store else None,
     )  # fmt: skip
     logger.info(
         "loaded: %s on %s in %s, %d blocks of %d tokens, context %d",
@@ -119,6 +121,8 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
         await _listen(served, start_up)
     finally:
         await bridge.close()
+        if served.responses is not None:
+            await served.responses.close()
         if served.tracer is not None:
             await asyncio.to_thread(served.tracer.close)
         if grammars is not None:

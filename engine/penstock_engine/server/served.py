@@ -11,6 +11,7 @@ from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.defaults import GenerationDefaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
+from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.sizing import Sizing
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.tokens import Tokenizer
@@ -24,7 +25,7 @@ class Served:
     """in_flight: generation requests between their first and last byte. is_draining is set once.
 
     seeds: for requests without one of their own. grammars: None when nothing is known of how the
-    tokenizer spells. tracer: None when nobody collects traces.
+    tokenizer spells. tracer: None when nobody collects traces. responses: None when none are stored.
     """
 
     options: ServeOptions
@@ -38,6 +39,7 @@ class Served:
     grammars: GrammarCompiler | None
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     tracer: "Tracer | None" = None
+    responses: ResponseStore | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     in_flight: int = 0
     is_draining: bool = False

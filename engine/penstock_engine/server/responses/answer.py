@@ -8,13 +8,14 @@ from typing import Any
 from fastapi.responses import Response
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.bodies import NEUTRAL, checked, read_object, request_of
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, chunks, parts
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.responses.items import finished, item, response
+from penstock_engine.server.responses.items import as_input, failed, finished, item, response
 from penstock_engine.server.responses.request import ResponsesRequest
+from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.responses.stream import ResponseStream
 
 # Parameters of a chat that have another name here.
@@ -27,16 +28,45 @@ PARAMS = {
 
 
 class ResponsesDialect:
-    """created_s: since the epoch."""
+    """items: the conversation, to the end of the request's input."""
 
-    def __init__(self, request_id: str, created_s: int) -> None:
+    def __init__(self, request_id: str, created_s: int, store: ResponseStore | None = None) -> None:
+        """created_s: since the epoch. store: None when responses are not kept."""
         self._begun: Json = {"id": f"resp_{request_id}", "created_at": created_s}
+        self._store = store
+        self.is_background = False
+        self.items: list[Json] = []
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
-        asked = checked(ResponsesRequest, read_object(raw))
-        request = request_of(ChatCompletionRequest, asked.as_chat(), defaults)
-        self._begun = response(self._begun, asked)
+        body = read_object(raw)
+        asked = checked(ResponsesRequest, body)
+        if self._store is None and (asked.background or asked.previous_response_id):
+            raise RequestError(
+                400,
+                "background and previous_response_id need stored responses: start the engine with "
+                "--enable-responses-store",
+                param="background" if asked.background else "previous_response_id",
+            )
+        self.items = asked.items
+        if self._store is not None and asked.previous_response_id is not None:
+            self.items = self._store.history(asked.previous_response_id) + self.items
+            asked = checked(ResponsesRequest, body | {"input": self.items})
+        if not asked.store:
+            self._store = None
+        refusable = {n: v for n, v in (asked.model_extra or {}).items() if n in NEUTRAL}
+        request = request_of(ChatCompletionRequest, refusable | asked.as_chat(), defaults)
+        if self._store is not None:
+            self._begun["id"] = self._store.new_id()
+        self.is_background = asked.background
+        self._begun = response(self._begun, asked, is_stored=self._store is not None)
         return request
+
+    def begun(self, status: str, model: str) -> Json:
+        """The response before it has any output."""
+        return self._begun | {"status": status, "model": model}
+
+    def failed(self, model: str, error: RequestError) -> Json:
+        return failed(self.begun("failed", model), [], error.body()["error"])
 
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
@@ -46,7 +76,9 @@ class ResponsesDialect:
             for index, part in enumerate(said)
         ]
         begun = self._begun | {"model": body["model"]}
-        return finished(begun, output, choice["finish_reason"], body["usage"])
+        whole = finished(begun, output, choice["finish_reason"], body["usage"])
+        self._keep(whole)
+        return whole
 
     async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         stream = ResponseStream(self._begun)
@@ -56,6 +88,8 @@ class ResponsesDialect:
                     events_of_chunk = _named(stream, chunk)
                 else:  # an item ends; its last events repeat all of it and may be large
                     events_of_chunk = await asyncio.to_thread(_named, stream, chunk)
+                if stream.finished is not None:
+                    await asyncio.to_thread(self._keep, stream.finished)
                 for event in events_of_chunk:
                     yield event
 
@@ -66,6 +100,10 @@ class ResponsesDialect:
         if chat_param and message.startswith(chat_param):
             message = param + message.removeprefix(chat_param)
         return RequestError(error.status, message, param=param or None).response()
+
+    def _keep(self, whole: Json) -> None:
+        if self._store is not None:
+            self._store.put(whole, self.items + [as_input(entry) for entry in whole["output"]])
 
 
 def _named(stream: ResponseStream, chunk: Chunk) -> list[bytes]:

@@ -9,7 +9,7 @@ from penstock_engine.server.responses.request import ResponsesRequest
 PREFIXES = {"reasoning": "rs", "text": "msg", "call": "fc"}
 
 
-def response(head: Json, request: ResponsesRequest) -> Json:
+def response(head: Json, request: ResponsesRequest, *, is_stored: bool) -> Json:
     """As it begins, but for its model. head: id and created_at."""
     text_format: Any = {"type": "text"}
     if request.text.format is not None:
@@ -18,7 +18,7 @@ def response(head: Json, request: ResponsesRequest) -> Json:
     return head | {
         "object": "response",
         "status": "in_progress",
-        "background": False,
+        "background": request.background,
         "error": None,
         "incomplete_details": None,
         "instructions": request.instructions,
@@ -27,9 +27,9 @@ def response(head: Json, request: ResponsesRequest) -> Json:
         "metadata": request.metadata,
         "output": [],
         "parallel_tool_calls": request.parallel_tool_calls,
-        "previous_response_id": None,
+        "previous_response_id": request.previous_response_id,
         "reasoning": {"effort": request.reasoning.effort, "summary": None},
-        "store": False,
+        "store": is_stored,
         "temperature": request.temperature,
         "text": {"format": text_format},
         "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
@@ -81,6 +81,19 @@ def item(part: Part, response_id: str, index: int, *, status: str) -> Json:
         case "call":
             call = {"type": "function_call", "call_id": part.id, "name": part.name}
             return begun | call | {"arguments": part.text if is_done else ""}
+
+
+def as_input(output: Json) -> Json:
+    """An item of an output, as the input of the next turn has it."""
+    match output["type"]:
+        case "function_call":
+            return {name: output[name] for name in ("type", "call_id", "name", "arguments")}
+        case "message":
+            texts = [{"type": "output_text", "text": p["text"]} for p in output["content"]]
+            return {"type": "message", "role": "assistant", "content": texts}
+        case _:
+            texts = [{"type": "reasoning_text", "text": p["text"]} for p in output["content"]]
+            return {"type": "reasoning", "content": texts}
 
 
 def content_part(part: Part) -> Json:

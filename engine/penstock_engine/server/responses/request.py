@@ -1,4 +1,4 @@
-"""Requests of OpenAI's Responses API, checked, and as chat requests. Nothing is ever stored."""
+"""Requests of OpenAI's Responses API, checked, and as chat requests."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -22,8 +22,8 @@ PASSED = (
     "truncation_side",
 )  # fmt: skip
 
-# What only a server with a memory can do.
-STATEFUL = ("background", "conversation", "previous_response_id", "prompt")
+# What only OpenAI keeps.
+KEPT_ELSEWHERE = ("conversation", "prompt")
 
 
 class Part(BaseModel):
@@ -118,6 +118,9 @@ class ResponsesRequest(BaseModel):
     include: list[str] = []
     top_logprobs: int = Field(default=0, ge=-1)
     truncation: Literal["disabled"] = "disabled"
+    store: bool = True
+    background: bool = False
+    previous_response_id: str | None = None
     metadata: dict[str, Any] = {}
     temperature: float | None = None
     top_p: float | None = None
@@ -139,11 +142,22 @@ class ResponsesRequest(BaseModel):
         return [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
 
     @model_validator(mode="after")
-    def _refuse_memory(self) -> "ResponsesRequest":
-        for name in STATEFUL:
+    def _check_memory(self) -> "ResponsesRequest":
+        for name in KEPT_ELSEWHERE:
             if (self.model_extra or {}).get(name):
-                raise ValueError(f"{name} needs stored responses, and this engine stores none")
+                raise ValueError(f"{name} is not supported: send its items as input")
+        if self.background and not self.store:
+            raise ValueError("background needs store: true")
+        if self.background and self.stream:
+            raise ValueError("background needs stream: false: read the response until it has ended")
         return self
+
+    @property
+    def items(self) -> list[Json]:
+        """The input as items."""
+        if isinstance(self.input, str):
+            return [{"type": "message", "role": "user", "content": self.input}]
+        return [item.model_dump(exclude_none=True) for item in self.input]
 
     def as_chat(self) -> Json:
         """The body of a chat request."""

@@ -21,6 +21,7 @@ class ResponseStream:
         self._texts: list[str] = []  # of the open item
         self._logprobs: list[JsonText] = []
         self._finish_reason: str | None = None
+        self.finished: Json | None = None  # the whole response
 
     def push(self, chunk: Chunk) -> Iterator[Json]:
         for event in self._events(chunk):
@@ -48,6 +49,7 @@ class ResponseStream:
             self._finish_reason = chunk.finish_reason
         elif self._finish_reason is not None:  # the last chunk: the usage of the whole
             whole = finished(self._response, self._output, self._finish_reason, chunk.usage or {})
+            self.finished = whole
             yield {"type": f"response.{whole['status']}", "response": whole}
 
     def _grow(self, part: Part) -> Iterator[Json]:

@@ -1,0 +1,79 @@
+"""The routes of the Responses API."""
+
+import logging
+import time
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from penstock_engine.server.answers import Answer
+from penstock_engine.server.dialects import Dialect
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.exchange import exchange, respond
+from penstock_engine.server.json_text import encode
+from penstock_engine.server.responses.answer import ResponsesDialect
+from penstock_engine.server.responses.store import ResponseStore
+from penstock_engine.server.served import Served
+
+logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+
+
+def response_routes(served: Served) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/v1/responses")
+    async def create(http: Request) -> Response:
+        dialect = ResponsesDialect(http.scope["request_id"], int(time.time()), served.responses)
+
+        async def finish(_: Dialect, answer: Answer) -> Response:
+            if dialect.is_background and served.responses is not None:
+                return _begin(served, served.responses, dialect, answer)
+            return await respond(dialect, answer)
+
+        return await exchange(served, http, dialect, finish)
+
+    store = served.responses
+    if store is not None:
+
+        @router.get("/v1/responses/{response_id}")
+        async def retrieve(response_id: str, http: Request) -> Response:
+            for name in ("stream", "starting_after"):
+                if http.query_params.get(name, "false") != "false":
+                    raise RequestError(400, f"{name} is not supported: read it again", param=name)
+            return Response(store.get(response_id).body, media_type=JSON)
+
+        @router.post("/v1/responses/{response_id}/cancel")
+        async def cancel(response_id: str) -> Response:
+            return Response(await store.cancel(response_id), media_type=JSON)
+
+    return router
+
+
+def _begin(
+    served: Served, store: ResponseStore, dialect: ResponsesDialect, answer: Answer
+) -> Response:
+    """Answers at once; the response is computed behind it, as a request in flight."""
+
+    def end(_: object) -> None:
+        served.in_flight -= 1
+
+    body = dialect.begun("queued", answer.generator.model)
+    store.put(body, dialect.items)
+    served.in_flight += 1
+    store.start(body["id"], _compute(store, dialect, answer)).add_done_callback(end)
+    return Response(encode(body), media_type=JSON)
+
+
+async def _compute(store: ResponseStore, dialect: ResponsesDialect, answer: Answer) -> None:
+    model = answer.generator.model
+    try:
+        store.put(dialect.begun("in_progress", model), dialect.items)
+        await respond(dialect, answer)  # it is stored before it is answered
+    except RequestError as error:
+        store.put(dialect.failed(model, error), dialect.items)
+    except Exception:
+        logger.exception("a background response failed")
+        failure = RequestError(500, "the request failed inside the server")
+        store.put(dialect.failed(model, failure), dialect.items)

@@ -1,0 +1,121 @@
+"""Responses that are kept in memory: to be read, cancelled and continued."""
+
+import asyncio
+import json
+import secrets
+import threading
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.json_text import encode
+
+# What is kept; beyond either the oldest responses are forgotten. Those that still run are kept.
+MAX_RESPONSES = 1024
+MAX_BYTES = 256 * 2**20  # of answers and of the conversations that led to them, as JSON
+
+ID_BYTES = 24  # random, so that nobody reads the responses of others by guessing
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """body: the response as JSON. items: the conversation up to its end, as a JSON list."""
+
+    status: str
+    body: bytes
+    items: bytes
+
+    @property
+    def is_running(self) -> bool:
+        return self.status in ("queued", "in_progress")
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.body) + len(self.items)
+
+
+class ResponseStore:
+    """Tasks are started and cancelled on the event loop; responses are read and put on any thread."""
+
+    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
+        self._max_responses = max_responses
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._stored: dict[str, StoredResponse] = {}  # the oldest first
+        self._num_bytes = 0
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def new_id(self) -> str:
+        return f"resp_{secrets.token_hex(ID_BYTES)}"
+
+    def get(self, response_id: str) -> StoredResponse:
+        """Raises RequestError when there is none, or none any more."""
+        stored = self._stored.get(response_id)
+        if stored is None:
+            message = f"Response with id '{response_id[:128]}' not found."
+            raise RequestError(404, message, param="response_id")
+        return stored
+
+    def history(self, response_id: str) -> list[Json]:
+        """The items of a conversation. Raises RequestError."""
+        try:
+            stored = self.get(response_id)
+        except RequestError as error:
+            param = "previous_response_id"
+            raise RequestError(error.status, error.message, param=param) from error
+        if stored.is_running:
+            raise RequestError(
+                400,
+                "the previous response still runs: wait for its end",
+                param="previous_response_id",
+            )
+        items: list[Json] = json.loads(stored.items)
+        return items
+
+    def put(self, body: Json, items: Sequence[Json]) -> None:
+        """Keeps a response, instead of its earlier state. What was cancelled stays so."""
+        response_id = body["id"]
+        new = StoredResponse(body["status"], encode(body), encode(list(items)))
+        with self._lock:
+            old = self._stored.get(response_id)
+            if old is not None and old.status == "cancelled":
+                return
+            self._stored[response_id] = new
+            self._num_bytes += new.num_bytes - (0 if old is None else old.num_bytes)
+            self._forget()
+
+    def start(self, response_id: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs what puts the response in the end."""
+        task = self._tasks[response_id] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._tasks.pop(response_id))
+        return task
+
+    async def cancel(self, response_id: str) -> bytes:
+        """The body of the response, whose work has ended. Raises RequestError."""
+        stored = self.get(response_id)
+        if not stored.is_running:
+            raise RequestError(
+                400, "only a background response that still runs can be cancelled",
+                param="response_id",
+            )  # fmt: skip
+        self.put(json.loads(stored.body) | {"status": "cancelled"}, json.loads(stored.items))
+        await self._end([self._tasks[response_id]] if response_id in self._tasks else [])
+        return self.get(response_id).body
+
+    async def close(self) -> None:
+        await self._end(list(self._tasks.values()))
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self) -> None:
+        """Drops the oldest responses beyond the limits. To be called with the lock."""
+        ended = [each for each, stored in self._stored.items() if not stored.is_running]
+        for response_id in ended:
+            if len(self._stored) <= self._max_responses and self._num_bytes <= self._max_bytes:
+                return
+            self._num_bytes -= self._stored.pop(response_id).num_bytes
