@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from penstock_engine.config import ServeOptions
 from penstock_engine.server.adapter_routes import adapter_routes
+from penstock_engine.server.batch import BatchDialect
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.description import description
 from penstock_engine.server.dialects import OpenAIDialect
@@ -56,6 +57,10 @@ def build_app(served: Served) -> ASGIApp:
     @app.post("/v1/chat/completions")
     async def chat_completions(http: Request) -> Response:
         return await exchange(served, http, OpenAIDialect(ChatCompletionRequest))
+
+    @app.post("/v1/chat/completions/batch")
+    async def chat_completions_batch(http: Request) -> Response:
+        return await exchange(served, http, BatchDialect())
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:

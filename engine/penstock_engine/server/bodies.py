@@ -116,7 +116,7 @@ def known(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
             if value is not None:  # null asks for the default
                 known[name] = value
         elif name in NEUTRAL:
-            if value is not None and not any(_is_same(value, neutral) for neutral in NEUTRAL[name]):
+            if not changes_nothing(value, NEUTRAL[name]):
                 reason = REASONS.get(name, f"{name} is not supported by this engine: leave it out")
                 raise RequestError(400, reason, param=name)
         elif name not in WITHOUT_EFFECT:
@@ -124,6 +124,11 @@ def known(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
     if unknown:
         logger.debug("ignored, since nobody knows them: %s", unknown[:16])
     return known
+
+
+def changes_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """Whether a parameter is null, or has one of the values that change nothing."""
+    return value is None or any(_is_same(value, each) for each in neutral)
 
 
 def _is_same(value: Any, neutral: Any) -> bool:

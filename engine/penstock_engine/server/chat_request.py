@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from penstock_engine.server.chat_template import ReasoningEffort, TemplateVariables
-from penstock_engine.server.schemas import MAX_MESSAGES, GenerationRequest
+from penstock_engine.server.schemas import MAX_BATCH, MAX_MESSAGES, GenerationRequest
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 from penstock_engine.tokens import Tokenizer
 
@@ -145,6 +145,20 @@ class ChatCompletionRequest(GenerationRequest):
     @property
     def asked_tool_choice(self) -> ToolChoice:
         return (self.tool_choice or "auto") if self.tools else "none"
+
+
+class BatchChatRequest(ChatCompletionRequest):
+    """Several chats that share all parameters. messages: of the first of them."""
+
+    conversations: Annotated[
+        list[Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]],
+        Field(min_length=1, max_length=MAX_BATCH),
+    ]
+
+    @property
+    def chats(self) -> list[ChatCompletionRequest]:
+        """One request for each conversation."""
+        return [self.model_copy(update={"messages": each}) for each in self.conversations]
 
 
 def template_variables(request: ChatCompletionRequest, tokenizer: Tokenizer) -> dict[str, Any]:

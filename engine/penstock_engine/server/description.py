@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from penstock_engine.config import EngineConfig, ServeOptions
 from penstock_engine.server.adapter_routes import LoadRequest, UnloadRequest
 from penstock_engine.server.answers import Json
+from penstock_engine.server.batch import BatchRequest
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.embeddings import EmbeddingsRequest
 from penstock_engine.server.invocations import InvocationsRequest
@@ -62,6 +63,10 @@ ROUTES = (
     Described(
         "post", "/v1/chat/completions", "An answer in a chat", ChatCompletionRequest, CHAT_ANSWER,
         EVENTS, GENERATION_ERRORS,
+    ),
+    Described(
+        "post", "/v1/chat/completions/batch", "Answers in several chats", BatchRequest, CHAT_ANSWER,
+        errors=GENERATION_ERRORS,
     ),
     Described(
         "post", "/v1/completions", "A text goes on", CompletionRequest, CHAT_ANSWER,

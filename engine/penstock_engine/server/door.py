@@ -17,6 +17,7 @@ GENERATION_PATHS = frozenset(
         "/invocations",
         "/pooling",
         "/v1/chat/completions",
+        "/v1/chat/completions/batch",
         "/v1/completions",
         "/v1/embeddings",
         "/v1/messages",

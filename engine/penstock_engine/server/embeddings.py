@@ -92,13 +92,10 @@ class EmbeddingsRequest(BaseModel):
         return self.use_activation is not False and self.normalize is not False
 
 
-class _Embedded(BaseModel):
+class _Embedded(GenerationRequest):
     """What requests for embeddings have beside those for text. Its one drawn token is thrown away."""
 
     wants_embedding: ClassVar[bool] = True
-
-    truncate_prompt_tokens: int | None = None
-    truncation_side: Side | None = None
 
     @property
     def truncation(self) -> Truncation | None:

@@ -8,7 +8,11 @@ from starlette.requests import ClientDisconnect
 
 from penstock_engine.parsers.reasoning_count import ReasoningCount
 from penstock_engine.server.answer_form import AnswerForm, answer_form
-from penstock_engine.server.chat_request import ChatCompletionRequest, template_variables
+from penstock_engine.server.chat_request import (
+    BatchChatRequest,
+    ChatCompletionRequest,
+    template_variables,
+)
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
@@ -120,7 +124,9 @@ def check_model_name(served: Served, name: str | None) -> None:
 
 def encode(served: Served, request: GenerationRequest) -> list[list[int]]:
     """The tokens of each prompt, truncated as the request says. Raises RequestError."""
-    if isinstance(request, ChatCompletionRequest):
+    if isinstance(request, BatchChatRequest):
+        prompts = [_encode_chat(served, chat) for chat in request.chats]
+    elif isinstance(request, ChatCompletionRequest):
         prompts = [_encode_chat(served, request)]
     else:
         assert isinstance(request, CompletionRequest)

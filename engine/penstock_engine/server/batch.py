@@ -1,0 +1,63 @@
+"""/v1/chat/completions/batch: several conversations in one request, with a choice for each."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Annotated, Any
+
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock_engine.server.answers import Json
+from penstock_engine.server.bodies import changes_nothing, read_object, request_of
+from penstock_engine.server.chat_request import BatchChatRequest
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.schemas import MAX_BATCH
+
+# What a batch cannot have, and the values (beside null) with which it changes nothing. vLLM refuses the
+# first four too; the others would be told of one conversation alone.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "stream": (False,),
+    "tools": ([],),
+    "use_beam_search": (False,),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+    "echo": (False,),
+    "prompt_logprobs": (),
+}
+
+
+class BatchRequest(BaseModel):
+    """The conversations, with everything that a chat request may say of one."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+    messages: Annotated[list[list[Json]], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+class BatchDialect:
+    """As OpenAI's chat, but for `messages`, which is a list of conversations."""
+
+    def read(self, raw: bytes, defaults: Mapping[str, Any]) -> BatchChatRequest:
+        body = read_object(raw)
+        for name, neutral in NEUTRAL.items():
+            if not changes_nothing(body.get(name), neutral):
+                message = f"{name} is not supported in a batch: leave it out"
+                raise RequestError(400, message, param=name)
+        conversations = body.get("messages")
+        if not isinstance(conversations, list) or not conversations:
+            message = "messages must be a list of conversations, and not empty"
+            raise RequestError(400, message, param="messages")
+        shared = body | {"messages": conversations[0], "conversations": conversations}
+        return request_of(BatchChatRequest, shared, defaults)
+
+    def whole(self, body: Json) -> Json:
+        """Without what is of the first conversation alone."""
+        return body | {"prompt_token_ids": None}
+
+    def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        raise AssertionError("batches are not streamed")
+
+    def refusal(self, error: RequestError) -> Response:
+        param = "messages" if error.param == "conversations" else error.param
+        return RequestError(error.status, error.message, param=param).response()
