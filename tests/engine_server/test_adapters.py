@@ -189,6 +189,33 @@ def unload(client: httpx.Client, *names: str) -> None:
         assert client.post("/v1/unload_lora_adapter", json={"lora_name": name}).status_code == 200
 
 
+def resident(client: httpx.Client, name: str) -> bool:
+    return f'penstock:lora_resident{{adapter="{name}"' in client.get("/metrics").text
+
+
+def test_an_adapter_is_replaced_in_place(adapted: httpx.Client) -> None:
+    body = {"lora_name": "newest", "load_inplace": True}
+    told, wanted = [], []
+    for name in ("law", "medicine"):
+        assert (
+            adapted.post("/v1/load_lora_adapter", json=body | {"lora_path": name}).status_code
+            == 200
+        )
+        told.append(text(adapted, "newest"))
+        assert resident(adapted, "newest")
+        assert load(adapted, f"as_{name}", name).status_code == 200
+        wanted.append(text(adapted, f"as_{name}"))
+    cards = {card["id"]: card["root"] for card in adapted.get("/v1/models").json()["data"]}
+    refused = adapted.post("/v1/load_lora_adapter", json=body | {"lora_path": "wide"})
+    kept = text(adapted, "newest")
+    unload(adapted, "newest", "as_law", "as_medicine")
+    assert told == wanted
+    assert told[0] != told[1]
+    assert cards["newest"] == "medicine"
+    assert (refused.status_code, kept) == (400, told[1])
+    assert not resident(adapted, "newest")
+
+
 async def complete(client: httpx.AsyncClient, model: str, **body: Any) -> httpx.Response:
     return await client.post("/v1/completions", json=PROMPT | {"model": model} | body)
 

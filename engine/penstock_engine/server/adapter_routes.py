@@ -14,6 +14,7 @@ from penstock_engine.server.intake import read_body
 class LoadRequest(BaseModel):
     lora_name: str
     lora_path: str
+    load_inplace: bool = False
 
 
 class UnloadRequest(BaseModel):
@@ -29,7 +30,9 @@ def adapter_routes(registry: AdapterRegistry) -> APIRouter:
         request = checked(LoadRequest, read_object(await read_body(http)))
         folder = registry.resolve(request.lora_path)
         try:
-            await registry.load(request.lora_name, folder, path=request.lora_path)
+            await registry.load(
+                request.lora_name, folder, path=request.lora_path, replaces=request.load_inplace
+            )
         except ModelError as error:
             status = 404 if error.reason == "AdapterNotFound" else 400
             raise RequestError(status, str(error), param="lora_path") from error

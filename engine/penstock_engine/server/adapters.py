@@ -105,19 +105,34 @@ class AdapterRegistry:
             for entry in self._known.values()
         ]
 
-    async def load(self, name: str, folder: Path, *, path: str, parent: str | None = None) -> None:
-        """parent: the name of the model; None: its first. Raises RequestError, ModelError."""
+    async def load(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        path: str,
+        parent: str | None = None,
+        replaces: bool = False,
+    ) -> None:
+        """parent: the name of the model; None: its first. replaces: whether an adapter of the same
+        name makes way once the new one is read; sequences that run with it go on to their end.
+
+        Raises RequestError, ModelError.
+        """
         async with self._turn:
             if NAME.match(name) is None or name in self._taken_names:
                 raise RequestError(400, "lora_name is no name for an adapter", param="lora_name")
-            if name in self._known:
+            old = self._known.get(name)
+            if old is not None and not replaces:
                 raise RequestError(400, f"adapter {name} is loaded already", param="lora_name")
-            if len(self._known) >= MAX_KNOWN:
+            if old is None and len(self._known) >= MAX_KNOWN:
                 raise RequestError(400, f"there are {MAX_KNOWN} adapters already: unload some")
             entry = AdapterEntry(name, folder, path, parent or self._taken_names[0])
             async with _patience(MAX_WAIT_S):
                 await self._bring_in(entry)
             self._known[name] = entry
+            if old is not None and old.num_users == 0 and old.identity in self._in_memory:
+                await self._take_out(old)
 
     async def unload(self, name: str) -> None:
         """Sequences that run with it go on to their end. Raises RequestError."""
@@ -251,7 +266,9 @@ class AdapterRegistry:
         identity = entry.identity
         self._in_memory.pop(identity, None)
         self._is_released.set()
-        self._metrics.set_adapter(entry.name, in_memory=False)
+        current = self._known.get(entry.name)
+        is_replaced = current is not None and current.identity in self._in_memory
+        self._metrics.set_adapter(entry.name, in_memory=is_replaced)
         await self._ask(lambda runner: runner.adapters.remove(identity))
 
     async def _ask(self, function: Any) -> Any:
