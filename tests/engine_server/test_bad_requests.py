@@ -174,6 +174,35 @@ def test_refused_with_a_sentence(
     assert good.status_code == 200, "the engine did not survive"
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/completions", {"prompt": "a"}, ("tools", [{"type": "function"}])),
+        ("/v1/completions", {"prompt": "a"}, ("reasoning_effort", "low")),
+        ("/v1/completions", {"prompt": "a"}, ("top_logprobs", 2)),
+        ("/v1/chat/completions", CHAT, ("prompt", "a")),
+        ("/v1/responses", {"input": "a"}, ("n", 2)),
+        ("/v1/responses", {"input": "a"}, ("echo", True)),
+        ("/v1/responses", {"input": "a"}, ("reasoning_effort", "low")),
+        ("/v1/responses", {"input": "a"}, ("use_beam_search", True)),
+        ("/v1/messages", CHAT | {"max_tokens": 1}, ("seed", 1)),
+        ("/v1/messages", CHAT | {"max_tokens": 1}, ("use_beam_search", True)),
+        ("/v1/messages", CHAT | {"max_tokens": 1}, ("thinking_token_budget", 5)),
+        ("/tokenize", {"prompt": "a"}, ("truncate_prompt_tokens", 1)),
+    ],
+    ids=lambda case: case if isinstance(case, str) else str(next(iter(case))),
+)
+def test_a_parameter_without_effect_is_refused(
+    client: httpx.Client, path: str, body: dict[str, Any], param: tuple[str, Any]
+) -> None:
+    name, value = param
+    answer = client.post(path, json=body | {name: value})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith(name)
+    neutral = {"n": 1, "echo": False, "use_beam_search": False}.get(name)
+    assert client.post(path, json=body | {name: neutral}).status_code == 200
+
+
 def test_a_body_beyond_the_cap(client: httpx.Client) -> None:
     answer = client.post("/v1/completions", content=b'{"prompt": "' + b"x" * (9 * 2**20) + b'"}')
     assert answer.status_code == 413

@@ -45,7 +45,8 @@ def prompt(client: httpx.Client, **body: Any) -> str:
 
 
 def refused(client: httpx.Client, path: str = "/v1/chat/completions", **body: Any) -> Any:
-    answer = client.post(path, json={"messages": [USER]} | body)
+    prompt: dict[str, Any] = {} if "input" in body else {"messages": [USER]}
+    answer = client.post(path, json=prompt | body)
     assert answer.status_code == 400, answer.text
     return answer.json()["error"]
 

@@ -6,7 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock_engine.server.deltas import Part
 from penstock_engine.server.responses.answer import ResponsesDialect
+from penstock_engine.server.responses.items import as_input, item
 from penstock_engine.server.responses.request import ResponsesRequest
 from penstock_engine.wire import SSE_DONE
 
@@ -138,6 +140,37 @@ def test_neutral_values_are_welcome(client: httpx.Client) -> None:
     answer = client.post("/v1/responses", json=BODY | body)
     assert answer.status_code == 200, answer.text
     assert (answer.json()["store"], answer.json()["metadata"]) == (False, {"a": "b"})
+
+
+def test_a_custom_tool_is_a_function_of_one_text_to_the_model() -> None:
+    tool = {
+        "type": "custom", "name": "patch", "description": "Edits files.",
+        "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"},
+    }  # fmt: skip
+    items = [
+        {"role": "user", "content": "Edit"},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": 'say "a"'},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "done"},
+    ]
+    body = BODY | {"input": items, "tools": [tool, TOOL]}
+    body["tool_choice"] = {"type": "custom", "name": "patch"}
+    chat = ResponsesRequest.model_validate(body).as_chat()
+    (call,) = chat["messages"][1]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"input": 'say "a"'}
+    assert chat["messages"][2] == {"role": "tool", "tool_call_id": "c1", "content": "done"}
+    function = chat["tools"][0]["function"]
+    assert function["parameters"]["required"] == ["input"]
+    assert function["description"] == "Edits files.\n\nThe input fits this regex:\n[a-z]+"
+    assert chat["tool_choice"] == {"type": "function", "function": {"name": "patch"}}
+
+
+def test_a_stored_call_of_a_custom_tool_goes_back_in() -> None:
+    part = Part("call", "text", id="c1", name="patch", is_custom=True)
+    output = item(part, "resp_1", 0, status="completed")
+    assert output["id"].startswith("ctc_")
+    assert as_input(output) == {
+        "type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "text",
+    }  # fmt: skip
 
 
 def test_what_the_assistant_did_in_a_row_is_one_message() -> None:

@@ -369,6 +369,29 @@ def test_a_budget_needs_a_reasoning_parser(
     assert "--reasoning-parser" in error["message"]
 
 
+def test_a_custom_tool_of_a_response_is_called_with_text(client: httpx.Client) -> None:
+    """As an item with its input, whole and streamed; there the input has events of its own."""
+    body = {
+        "input": "Edit.", "max_output_tokens": 400, "tool_choice": "required", "temperature": 1.0,
+        "tools": [{"type": "custom", "name": "edit"}], "logit_bias": closing(client),
+        "chat_template_kwargs": {"enable_thinking": False},
+    }  # fmt: skip
+    called = False
+    for seed in range(4):
+        whole = client.post("/v1/responses", json=body | {"seed": seed}).json()
+        text = client.post("/v1/responses", json=body | {"seed": seed, "stream": True}).text
+        events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        calls = [item for item in whole["output"] if item["type"] == "custom_tool_call"]
+        called = called or bool(calls)
+        for call in calls:
+            assert (call["name"], type(call["input"])) == ("edit", str)
+            assert call["call_id"]
+        done = [e["input"] for e in events if e["type"] == "response.custom_tool_call_input.done"]
+        assert done == [call["input"] for call in calls]
+        assert not any("function_call" in event["type"] for event in events)
+    assert called
+
+
 def test_calls_and_their_results_go_back_in(client: httpx.Client) -> None:
     """The template writes them as the model would have."""
     call = {

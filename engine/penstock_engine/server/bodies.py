@@ -1,16 +1,17 @@
 """Bodies of requests: JSON read within limits, what is known and what changes nothing told apart."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.chat_template import UNTRUSTED_TEMPLATE
 from penstock_engine.server.errors import RequestError, from_validation
-from penstock_engine.server.schemas import GenerationRequest
+from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,9 @@ WITHOUT_EFFECT = frozenset(
     }
 )  # fmt: skip
 
+# Parameters of text generation. A route that does not take one refuses it, as it would have no effect.
+OF_SOME_ROUTE = {**CompletionRequest.model_fields, **ChatCompletionRequest.model_fields}
+
 Request = TypeVar("Request", bound=GenerationRequest)
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -115,11 +119,7 @@ def known(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
         if name in schema.model_fields:
             if value is not None:  # null asks for the default
                 known[name] = value
-        elif name in NEUTRAL:
-            if not changes_nothing(value, NEUTRAL[name]):
-                reason = REASONS.get(name, f"{name} is not supported by this engine: leave it out")
-                raise RequestError(400, reason, param=name)
-        elif name not in WITHOUT_EFFECT:
+        elif not _is_known(name, value):
             unknown.append(name[:64])
     if unknown:
         logger.debug("ignored, since nobody knows them: %s", unknown[:16])
@@ -129,6 +129,31 @@ def known(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
 def changes_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
     """Whether a parameter is null, or has one of the values that change nothing."""
     return value is None or any(_is_same(value, each) for each in neutral)
+
+
+def refuse_without_effect(body: Mapping[str, Any], taken: Collection[str]) -> None:
+    """Raises RequestError for a known parameter that is not among those that a route takes."""
+    for name, value in body.items():
+        if name not in taken:
+            _is_known(name, value)
+
+
+def _is_known(name: str, value: Any) -> bool:
+    """Whether the engine knows a parameter that the route does not take. Raises RequestError where the
+    value would change the answer."""
+    if name in NEUTRAL:
+        if not changes_nothing(value, NEUTRAL[name]):
+            reason = REASONS.get(name, f"{name} is not supported by this engine: leave it out")
+            raise RequestError(400, reason, param=name)
+        return True
+    if name in OF_SOME_ROUTE:
+        if value is not None and value != OF_SOME_ROUTE[name].get_default(
+            call_default_factory=True
+        ):
+            reason = f"{name} is not a parameter of this route and has no effect: leave it out"
+            raise RequestError(400, reason, param=name)
+        return True
+    return name in WITHOUT_EFFECT
 
 
 def _is_same(value: Any, neutral: Any) -> bool:

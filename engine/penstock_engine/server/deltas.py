@@ -17,8 +17,8 @@ PartKind = Literal["reasoning", "text", "call"]
 class Part:
     """A delta of one block: of reasoning, of text, or of a call's arguments.
 
-    index: of the call. id and name: of a call that begins here. logprobs: of the text, one for each
-    token.
+    index: of the call. id and name: of a call that begins here. is_custom: whether a call has text
+    instead of arguments. logprobs: of the text, one for each token.
     """
 
     kind: PartKind
@@ -26,6 +26,7 @@ class Part:
     index: int = 0
     id: str = ""
     name: str = ""
+    is_custom: bool = False
     logprobs: list[JsonText] = field(default_factory=list)
 
     def is_of(self, other: "Part | None") -> bool:

@@ -7,7 +7,12 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.bodies import (
+    checked,
+    read_object,
+    refuse_without_effect,
+    request_of,
+)
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.intake import check_model_name, encode, read_body
@@ -59,6 +64,7 @@ def _tokenize(served: Served, raw: bytes) -> Json:
     request = checked(TokenizeRequest, body)
     check_model_name(served, request.model)
     if request.messages is None:
+        refuse_without_effect(body, TokenizeRequest.model_fields)
         fields = {"prompt": request.prompt, "add_special_tokens": request.add_special_tokens}
         ids = encode(served, request_of(CompletionRequest, fields))[0]
     else:

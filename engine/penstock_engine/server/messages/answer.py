@@ -8,7 +8,12 @@ from typing import Any
 from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.bodies import checked, read_object, request_of
+from penstock_engine.server.bodies import (
+    checked,
+    read_object,
+    refuse_without_effect,
+    request_of,
+)
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, Part, chunks, parts
 from penstock_engine.server.dialects import named_event
@@ -31,7 +36,9 @@ class MessagesDialect:
     """Anthropic's words. Its answers need nothing of what was read."""
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
-        request = checked(MessagesRequest, read_object(raw))
+        body = read_object(raw)
+        request = checked(MessagesRequest, body)
+        refuse_without_effect(body, MessagesRequest.model_fields)
         return request_of(ChatCompletionRequest, request.as_chat(), defaults)
 
     def whole(self, body: Json) -> Json:

@@ -3,20 +3,27 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from fastapi.responses import Response
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.bodies import NEUTRAL, checked, read_object, request_of
+from penstock_engine.server.bodies import (
+    checked,
+    read_object,
+    refuse_without_effect,
+    request_of,
+)
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, chunks, parts
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.responses.items import as_input, failed, finished, item, response
-from penstock_engine.server.responses.request import ResponsesRequest
+from penstock_engine.server.responses.request import HELD_ANYWAY, PASSED, ResponsesRequest
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.responses.stream import ResponseStream
+from penstock_engine.server.responses.tools import custom_names, with_custom_calls
 
 # Parameters of a chat that have another name here.
 PARAMS = {
@@ -36,10 +43,13 @@ class ResponsesDialect:
         self._store = store
         self.is_background = False
         self.items: list[Json] = []
+        self._custom_names: frozenset[str] = frozenset()
+        self._sent: Mapping[str, Any] = {}
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
-        body = read_object(raw)
+        body = self._sent = read_object(raw)
         asked = checked(ResponsesRequest, body)
+        refuse_without_effect(body, {*ResponsesRequest.model_fields, *PASSED, *HELD_ANYWAY})
         if self._store is None and (asked.background or asked.previous_response_id):
             raise RequestError(
                 400,
@@ -53,12 +63,12 @@ class ResponsesDialect:
             asked = checked(ResponsesRequest, body | {"input": self.items})
         if not asked.store:
             self._store = None
-        refusable = {n: v for n, v in (asked.model_extra or {}).items() if n in NEUTRAL}
-        request = request_of(ChatCompletionRequest, refusable | asked.as_chat(), defaults)
+        request = request_of(ChatCompletionRequest, asked.as_chat(), defaults)
         if self._store is not None:
             self._begun["id"] = self._store.new_id()
         self.is_background = asked.background
         self._begun = response(self._begun, asked, is_stored=self._store is not None)
+        self._custom_names = custom_names(asked.tools)
         return request
 
     def begun(self, status: str, model: str) -> Json:
@@ -70,7 +80,9 @@ class ResponsesDialect:
 
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
-        said = parts(choice["message"], choice.get("logprobs"))
+        said = with_custom_calls(
+            parts(choice["message"], choice.get("logprobs")), self._custom_names
+        )
         output = [
             item(part, self._begun["id"], index, status="completed")
             for index, part in enumerate(said)
@@ -83,7 +95,9 @@ class ResponsesDialect:
     async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         stream = ResponseStream(self._begun)
         async with aclosing(chunks(events)) as read:
-            async for chunk in read:
+            async for told in read:
+                said = list(with_custom_calls(told.parts, self._custom_names))
+                chunk = replace(told, parts=said)
                 if stream.goes_on(chunk):
                     events_of_chunk = _named(stream, chunk)
                 else:  # an item ends; its last events repeat all of it and may be large
@@ -95,7 +109,7 @@ class ResponsesDialect:
 
     def refusal(self, error: RequestError) -> Response:
         chat_param = error.param or ""
-        param = PARAMS.get(chat_param, chat_param)
+        param = chat_param if chat_param in self._sent else PARAMS.get(chat_param, chat_param)
         message = error.message
         if chat_param and message.startswith(chat_param):
             message = param + message.removeprefix(chat_param)

@@ -6,7 +6,7 @@ from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Part
 from penstock_engine.server.responses.request import ResponsesRequest
 
-PREFIXES = {"reasoning": "rs", "text": "msg", "call": "fc"}
+PREFIXES = {"reasoning": "rs", "text": "msg", "call": "fc", "custom": "ctc"}
 
 
 def response(head: Json, request: ResponsesRequest, *, is_stored: bool) -> Json:
@@ -66,8 +66,9 @@ def failed(begun: Json, output: list[Json], error: Json) -> Json:
 
 def item(part: Part, response_id: str, index: int, *, status: str) -> Json:
     """An item of the output with what `part` says: none of its text while it is in progress."""
+    prefix = PREFIXES["custom" if part.is_custom else part.kind]
     begun: Json = {
-        "id": f"{PREFIXES[part.kind]}_{response_id.removeprefix('resp_')}_{index}",
+        "id": f"{prefix}_{response_id.removeprefix('resp_')}_{index}",
         "status": status,
     }
     is_done = status == "completed"
@@ -78,6 +79,9 @@ def item(part: Part, response_id: str, index: int, *, status: str) -> Json:
         case "text":
             content = [content_part(part)] if is_done else []
             return begun | {"type": "message", "role": "assistant", "content": content}
+        case "call" if part.is_custom:
+            call = {"type": "custom_tool_call", "call_id": part.id, "name": part.name}
+            return begun | call | {"input": part.text if is_done else ""}
         case "call":
             call = {"type": "function_call", "call_id": part.id, "name": part.name}
             return begun | call | {"arguments": part.text if is_done else ""}
@@ -88,6 +92,8 @@ def as_input(output: Json) -> Json:
     match output["type"]:
         case "function_call":
             return {name: output[name] for name in ("type", "call_id", "name", "arguments")}
+        case "custom_tool_call":
+            return {name: output[name] for name in ("type", "call_id", "name", "input")}
         case "message":
             texts = [{"type": "output_text", "text": p["text"]} for p in output["content"]]
             return {"type": "message", "role": "assistant", "content": texts}

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.chat_template import ReasoningEffort
+from penstock_engine.server.responses.tools import Tool, arguments_of
 from penstock_engine.server.schemas import MAX_MESSAGES
 
 LOGPROBS = "message.output_text.logprobs"
@@ -24,6 +25,9 @@ PASSED = (
 
 # What only OpenAI keeps.
 KEPT_ELSEWHERE = ("conversation", "prompt")
+
+# A stream always ends with its usage, and nothing in it is obfuscated.
+HELD_ANYWAY = ("stream_options",)
 
 
 class Part(BaseModel):
@@ -54,33 +58,26 @@ class FunctionCall(BaseModel):
     arguments: str
 
 
-class FunctionOutput(BaseModel):
-    type: Literal["function_call_output"]
+class CustomCall(BaseModel):
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+
+
+class CallOutput(BaseModel):
+    type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
     output: str | list[Part]
 
 
-Item = Annotated[Message | Reasoning | FunctionCall | FunctionOutput, Field(discriminator="type")]
-
-
-class Tool(BaseModel):
-    """A tool that is not a function would be run by OpenAI."""
-
-    type: Literal["function"]
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-    def as_chat(self) -> Json:
-        return {
-            "type": "function",
-            "function": self.model_dump(exclude={"type"}, exclude_none=True),
-        }
+Item = Annotated[
+    Message | Reasoning | FunctionCall | CustomCall | CallOutput, Field(discriminator="type")
+]
 
 
 class NamedTool(BaseModel):
-    type: Literal["function"]
+    type: Literal["function", "custom"]
     name: str
 
 
@@ -206,7 +203,7 @@ class ResponsesRequest(BaseModel):
             return
         turn: Json = {}
         for item in self.input:
-            is_own = not isinstance(item, FunctionOutput)
+            is_own = not isinstance(item, CallOutput)
             if isinstance(item, Message):
                 is_own = item.role == "assistant"
             if turn and not is_own:
@@ -229,15 +226,21 @@ def _join(turn: Json, item: Item) -> None:
         case Reasoning():
             turn["reasoning"] = turn.get("reasoning", "") + _text_of(item.content or "")
         case FunctionCall():
-            function = {"name": item.name, "arguments": item.arguments}
-            call = {"id": item.call_id, "type": "function", "function": function}
-            turn["tool_calls"] = [*turn.get("tool_calls", ()), call]
-        case FunctionOutput():
+            _add_call(turn, item.call_id, item.name, item.arguments)
+        case CustomCall():
+            _add_call(turn, item.call_id, item.name, arguments_of(item.input))
+        case CallOutput():
             raise AssertionError("an output is not the assistant's")
 
 
+def _add_call(turn: Json, call_id: str, name: str, arguments: str) -> None:
+    function = {"name": name, "arguments": arguments}
+    call = {"id": call_id, "type": "function", "function": function}
+    turn["tool_calls"] = [*turn.get("tool_calls", ()), call]
+
+
 def _said(item: Item) -> Json:
-    if isinstance(item, FunctionOutput):
+    if isinstance(item, CallOutput):
         content = _text_of(item.output)
         return {"role": "tool", "tool_call_id": item.call_id, "content": content}
     assert isinstance(item, Message)

@@ -72,6 +72,8 @@ class ResponseStream:
                 yield self._said(
                     "response.output_text.delta", delta=part.text, logprobs=part.logprobs
                 )
+            case "call" if part.is_custom:
+                yield self._called("response.custom_tool_call_input.delta", delta=part.text)
             case "call":
                 yield self._called("response.function_call_arguments.delta", delta=part.text)
 
@@ -87,6 +89,8 @@ class ResponseStream:
                 yield self._said(
                     "response.output_text.done", text=part.text, logprobs=part.logprobs
                 )
+            case "call" if part.is_custom:
+                yield self._called("response.custom_tool_call_input.done", input=part.text)
             case "call":
                 yield self._called(
                     "response.function_call_arguments.done", name=part.name, arguments=part.text
