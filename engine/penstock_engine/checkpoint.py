@@ -6,6 +6,9 @@ from pathlib import Path
 
 from penstock_engine import device
 from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file.config import check_token_count
+from penstock_engine.gguf_file.file import find_gguf, read_gguf
+from penstock_engine.gguf_file.names import headers as gguf_headers
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.quantization.stored import Header
@@ -31,17 +34,25 @@ def check_model(
     Raises ModelError when a file is missing, cut or of another model.
     """
     model = ModelConfig.load(model_dir)
+    gguf = find_gguf(model_dir)
     headers: dict[str, Header] = {}
-    for path in weight_files(model_dir):
-        headers |= read_headers(path)
+    if gguf is not None:
+        headers = gguf_headers(read_gguf(gguf))
+    else:
+        for path in safetensors_files(model_dir):
+            headers |= read_headers(path)
     scheme = model.scheme(quantization, dtype)
     shapes, num_bytes = shapes_and_bytes(headers, scheme, device.DTYPE_BYTES[dtype])
-    _check_shapes(shapes, model)
-    _check_tokenizer((tokenizer_dir or model_dir) / "tokenizer.json", model)
+    _check_shapes(shapes, model, "config.json" if gguf is None else gguf.name)
+    tokenizer = tokenizer_dir or model_dir
+    if (holder := find_gguf(tokenizer)) is not None:
+        check_token_count(read_gguf(holder), model.vocab_size)
+    else:
+        _check_tokenizer(tokenizer / "tokenizer.json", model)
     return model, num_bytes
 
 
-def weight_files(model_dir: Path) -> list[Path]:
+def safetensors_files(model_dir: Path) -> list[Path]:
     try:
         return checkpoint_files(model_dir)
     except ModelError as error:
@@ -56,8 +67,11 @@ def weight_files(model_dir: Path) -> list[Path]:
         ) from error
 
 
-def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig) -> None:
-    """The tensors that show a foreign config.json: first and last, width, heads, vocabulary."""
+def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig, source: str) -> None:
+    """The tensors that show a foreign configuration: first and last, width, heads, vocabulary.
+
+    source: the configuration's file.
+    """
     names = model.family.names
     last = f"model.layers.{model.num_layers - 1}.self_attn"
     width, kv_width = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
@@ -74,11 +88,11 @@ def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig) -> 
         expected["lm_head.weight"] = vocabulary
     for name, shape in expected.items():
         if name not in shapes:
-            raise ModelError("WeightsMismatch", f"config.json asks for {name}, which is not there")
+            raise ModelError("WeightsMismatch", f"{source} asks for {name}, which is not there")
         if shapes[name] != shape:
             raise ModelError(
                 "WeightsMismatch",
-                f"config.json says that {name} is {list(shape)}, but the weights say "
+                f"{source} says that {name} is {list(shape)}, but the weights say "
                 f"{list(shapes[name])}",
             )
 

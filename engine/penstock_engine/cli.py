@@ -28,7 +28,7 @@ STARTED_S = time.monotonic()
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-ModelDir = Annotated[Path, typer.Argument(help="The model's folder.")]
+ModelDir = Annotated[Path, typer.Argument(help="The model's folder, or a GGUF file.")]
 
 Command = Callable[..., None]
 
@@ -69,6 +69,11 @@ def _taken(kind: type, flags: dict[str, Any]) -> dict[str, Any]:
     return {entry.name: flags[entry.name] for entry in fields(kind) if entry.name in flags}
 
 
+def _name(model: Path) -> str:
+    place = model.resolve()
+    return place.stem if place.is_file() else place.name
+
+
 @app.command()
 @with_flags(ServeOptions, EngineConfig)
 def serve(model: ModelDir, **flags: Any) -> None:
@@ -76,7 +81,7 @@ def serve(model: ModelDir, **flags: Any) -> None:
     config = EngineConfig(model_dir=model, **_taken(EngineConfig, flags))
     options = ServeOptions(**_taken(ServeOptions, flags))
     if not options.served_model_names:
-        options = replace(options, served_model_names=[model.resolve().name])
+        options = replace(options, served_model_names=[_name(model)])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         check_model(

@@ -13,8 +13,8 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.cut import Cut, Portion
 from penstock_engine.quantization.hold import Matrix, hold
 from penstock_engine.quantization.matrix import QuantizedMatrix
-from penstock_engine.quantization.stored import Scheme
-from penstock_engine.weights import Checkpoint, parts_of, renamed
+from penstock_engine.quantization.stored import Scheme, Tensors
+from penstock_engine.weights import open_checkpoints, parts_of, renamed
 
 
 class Holding(Protocol):
@@ -54,7 +54,7 @@ def load_weights(
     which end here: their pages would else stay resident beside the copy for as long as any view
     of the file lives.
     """
-    with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
+    with open_checkpoints(model_dir) as (lasting, passing):
         loader = _Loader(passing, lasting, names, dtype, device, scheme, model.shard)
         for module_name, module in list(model.named_modules()):
             for leaf, parameter in list(module.named_parameters(recurse=False)):
@@ -68,8 +68,8 @@ def load_weights(
 class _Loader:
     def __init__(
         self,
-        passing: Checkpoint,
-        lasting: Checkpoint,
+        passing: Tensors,
+        lasting: Tensors,
         names: Mapping[str, str],
         dtype: torch.dtype,
         device: str,
@@ -93,10 +93,23 @@ class _Loader:
         matrices = self._kept(self._passing, name, shape)
         if _is_quantized(matrices):
             return hold(matrices, self._dtype, self._device)
-        views = self._kept(self._lasting, name, shape) if is_here else []
-        if len(views) == 1 and isinstance(views[0], torch.Tensor) and views[0].is_contiguous():
-            return views[0].to(self._device, self._dtype)
+        if is_here and (view := self._view(name, shape, matrices)) is not None:
+            return view.to(self._device, self._dtype)
         return self._join(matrices, torch.empty(shape, dtype=self._dtype, device=self._device))
+
+    def _view(
+        self, name: str, shape: torch.Size, matrices: Sequence[Matrix]
+    ) -> torch.Tensor | None:
+        """The parameter as it can stay. matrices: as they were read to pass.
+
+        None where it lies in pieces, or would keep the rest of a dequantised matrix in memory.
+        """
+        is_read_once = self._lasting is self._passing
+        views = matrices if is_read_once else self._kept(self._lasting, name, shape)
+        view = views[0]
+        if len(views) > 1 or not isinstance(view, torch.Tensor) or not view.is_contiguous():
+            return None
+        return None if is_read_once and view.untyped_storage().nbytes() > view.nbytes else view
 
     def _stack(self, name: str, shape: torch.Size) -> torch.Tensor | nn.Module:
         """Of experts that the checkpoint keeps apart."""
@@ -116,7 +129,7 @@ class _Loader:
         tensors = [part.to(self._device, self._dtype) for part in parts]
         return torch.cat(tensors, dim=max(0, target.dim() - 2), out=target)
 
-    def _kept(self, file: Checkpoint, name: str, shape: Sequence[int]) -> list[Matrix]:
+    def _kept(self, file: Tensors, name: str, shape: Sequence[int]) -> list[Matrix]:
         """What is kept of the matrices that, row after row, are a parameter of this shape."""
         cut = self._shard.cut(name)
         whole = renamed(name, self._names)
@@ -140,7 +153,7 @@ class _Loader:
             kept += part_cut.of(matrix)
         return kept
 
-    def _find(self, file: Checkpoint, name: str) -> Matrix | None:
+    def _find(self, file: Tensors, name: str) -> Matrix | None:
         """As it is to be held, before it is cut."""
         module, _, leaf = name.rpartition(".")
         quantized = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock_engine import device
-from penstock_engine.checkpoint import check_model, weight_files
+from penstock_engine.checkpoint import check_model, safetensors_files
 from penstock_engine.config import FIT, EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.graph_sizes import graph_bytes, most_rows
@@ -180,7 +180,7 @@ def _draft_head(
     """As _draft, of a head, which has neither embedding nor logits of its own."""
     head = ModelConfig.load(head_dir)
     headers: dict[str, Header] = {}
-    for path in weight_files(head_dir):
+    for path in safetensors_files(head_dir):
         headers |= read_headers(path)
     shapes, tensor_bytes = shapes_and_bytes(headers, None, device.DTYPE_BYTES[dtype])
     if config.layout.num_ranks > 1:

@@ -9,6 +9,8 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerFast
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file.file import find_gguf, read_gguf
+from penstock_engine.gguf_file.tokenizer import load_tokenizer
 from penstock_engine.parsers.overlap import overlap
 from penstock_engine.template import TemplateOptions, loops_over_content
 
@@ -46,12 +48,7 @@ class Tokenizer:
 
     def __init__(self, model_dir: Path, template: TemplateOptions = MODELS_OWN) -> None:
         """Raises ModelError when files cannot be read."""
-        try:
-            self._tokenizer = PreTrainedTokenizerFast.from_pretrained(
-                str(model_dir), local_files_only=True
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError("NoTokenizer", "the tokenizer cannot be read") from error
+        self._tokenizer = _load(model_dir)
         self.template = template
         if template.text is not None:
             self._tokenizer.chat_template = template.text
@@ -162,6 +159,18 @@ def _written(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_written(inner) for inner in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _load(model_dir: Path) -> PreTrainedTokenizerFast:
+    if (path := find_gguf(model_dir)) is not None:
+        return load_tokenizer(read_gguf(path))
+    try:
+        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
+            str(model_dir), local_files_only=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError("NoTokenizer", "the tokenizer cannot be read") from error
+    return tokenizer
 
 
 class TextStream:

@@ -1,4 +1,5 @@
-"""Safetensors checkpoints: one file or many with an index, mapped into memory, never unpickled.
+"""Checkpoints: safetensors files, one or many with an index, mapped into memory and never unpickled;
+or one GGUF file (gguf_file/).
 
 torch is imported only when tensors are read, so that a preflight can look at files without it.
 """
@@ -7,15 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.stored import Header, Headers, Scheme
+from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
+from penstock_engine.gguf_file.file import find_gguf
+from penstock_engine.quantization.stored import Header, Headers, Scheme, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -78,6 +81,25 @@ class Checkpoint:
             raise ModelError("BadWeights", f"the checkpoint has no tensor {name}")
         tensor: torch.Tensor = self._file_of[name].get_tensor(name)
         return tensor
+
+
+@contextmanager
+def open_checkpoints(model_dir: Path) -> Iterator[tuple[Tensors, Tensors]]:
+    """(open for as long as a view of its files lives, open until all is loaded): Checkpoints, or
+    twice the same GgufCheckpoint, which maps each tensor by itself. Raises ModelError.
+    """
+    if (path := find_gguf(model_dir)) is not None:
+        checkpoint = GgufCheckpoint(path)
+        yield checkpoint, checkpoint
+        return
+    with Checkpoint(model_dir) as lasting, Checkpoint(model_dir) as passing:
+        yield lasting, passing
+
+
+def weight_files(model_dir: Path) -> list[Path]:
+    """All files that hold weights of a model. Raises ModelError when any of them is missing."""
+    path = find_gguf(model_dir)
+    return checkpoint_files(model_dir) if path is None else [path]
 
 
 def checkpoint_files(model_dir: Path) -> list[Path]:

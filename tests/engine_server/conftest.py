@@ -79,13 +79,13 @@ def launch(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """
     launched: list[Launched] = []
 
-    def start(*flags: str, seed: int | None = 0) -> Launched:
+    def start(*flags: str, seed: int | None = 0, model: Path = model_dir) -> Launched:
         port = unused_port()
         seeding = [] if seed is None else ["--seed", str(seed)]
         log_path = tmp_path_factory.mktemp("engine") / "log"
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [COMMAND, "serve", model_dir, "--port", str(port), "--served-model-name", "soup",
+                [COMMAND, "serve", model, "--port", str(port), "--served-model-name", "soup",
                  "--dtype", "float32", "--num-gpu-blocks-override", "400", *seeding, *flags],
                 stdout=log, stderr=log,
             )  # fmt: skip

@@ -1,4 +1,7 @@
-"""config.json and generation_config.json as one checked record. Imports no torch."""
+"""config.json and generation_config.json, or a GGUF file's metadata, as one checked record.
+
+Imports no torch.
+"""
 
 import json
 from collections.abc import Mapping
@@ -7,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file.config import config_of
+from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.models.fields import bad, count, number, optional_number
 from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
 from penstock_engine.models.registry import FAMILIES, Biased, Family
@@ -115,8 +120,10 @@ class ModelConfig:
     @classmethod
     def load(cls, model_dir: Path) -> "ModelConfig":
         """Raises ModelError (ModelNotFound, NotAModel, UnsupportedArchitecture, BadConfig)."""
-        if not model_dir.is_dir():
+        if not model_dir.exists():
             raise ModelError("ModelNotFound", "there is no model directory at this place")
+        if (path := find_gguf(model_dir)) is not None:
+            return cls.parse(config_of(read_gguf(path)), {})
         if not (model_dir / "config.json").is_file():
             raise ModelError("NotAModel", "the directory has no config.json")
         raw = _read_json(model_dir / "config.json")

@@ -17,7 +17,7 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.device import release_memory
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.served import Served
-from penstock_engine.weights import checkpoint_files
+from penstock_engine.weights import weight_files
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def sleeping(served: Served) -> APIRouter:
 
 def _drop_pages(model_dir: Path) -> None:
     """Tells the kernel that nobody needs its copy of the files soon."""
-    for path in checkpoint_files(model_dir):
+    for path in weight_files(model_dir):
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

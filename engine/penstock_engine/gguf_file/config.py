@@ -1,0 +1,181 @@
+"""config.json as a GGUF file's metadata say it. Imports no torch."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file.file import GgufFile
+from penstock_engine.gguf_file.names import ROPE_FACTORS
+
+ARCHITECTURES: Mapping[str, str] = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+}
+KEYS: Mapping[str, str] = {
+    "num_hidden_layers": "block_count",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+    "rope_local_base_freq": "rope.freq_base_swa",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+# Keys that change the computation in a way that no supported architecture has.
+REFUSED = ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "logit_scale")
+# Layers of the models that divide attention's scores by the root of hidden_size / heads instead of
+# head_dim: Gemma 2 27B and Gemma 3 27B. GGUF has no key for it.
+NUM_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
+# Tokens after which an answer ends: of the text, of a turn, of a message to a tool.
+END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+
+
+def config_of(file: GgufFile) -> dict[str, Any]:
+    """Keys and values of config.json. Raises ModelError for what cannot be served."""
+    if file.architecture not in ARCHITECTURES:
+        raise ModelError(
+            "UnsupportedArchitecture",
+            f"GGUF architecture {file.architecture or 'unknown'} is not supported; supported are "
+            f"{', '.join(sorted(ARCHITECTURES))}",
+        )
+    for key in REFUSED:
+        if file.value(key):
+            raise _bad(f"{file.architecture}.{key} is not supported")
+    try:
+        return _translate(file)
+    except (TypeError, ArithmeticError, LookupError) as error:
+        raise _bad(f"the metadata of {file.path.name} are not those of a model") from error
+
+
+def _translate(file: GgufFile) -> dict[str, Any]:
+    raw = {name: file.value(key) for name, key in KEYS.items() if file.value(key) is not None}
+    raw |= {
+        "architectures": [ARCHITECTURES[file.architecture]],
+        "model_type": file.architecture,
+        "vocab_size": _vocab_size(file),
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+        "eos_token_id": _end_ids(file),
+    }
+    raw.setdefault("head_dim", _head_dim(raw))
+    _check_rotation(file, raw)
+    return raw | _windows(file) | _scale(file, raw) | _rope(file)
+
+
+def _vocab_size(file: GgufFile) -> int:
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ModelError("BadWeights", "the file has no tensor token_embd.weight")
+    return embedding.shape[0]
+
+
+def check_token_count(file: GgufFile, vocab_size: int) -> None:
+    """Raises ModelError where the file has no tokens, or more of them than the model."""
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list):
+        raise ModelError("NoTokenizer", "the file has no tokenizer.ggml.tokens")
+    if len(tokens) > vocab_size:
+        raise ModelError(
+            "BadTokenizer", f"the file has {len(tokens)} tokens, the model only {vocab_size}"
+        )
+
+
+def _end_ids(file: GgufFile) -> list[int]:
+    ids = [file.metadata.get(f"tokenizer.ggml.{key}") for key in END_KEYS]
+    return sorted({i for i in ids if i is not None})
+
+
+def _head_dim(raw: Mapping[str, Any]) -> int | None:
+    """None where the numbers it follows from are missing, which is refused later."""
+    hidden, heads = raw.get("hidden_size"), raw.get("num_attention_heads")
+    return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else None
+
+
+def _check_rotation(file: GgufFile, raw: Mapping[str, Any]) -> None:
+    """Every number of a head is rotated in the architectures above."""
+    rotated = file.value("rope.dimension_count")
+    if rotated not in (None, raw["head_dim"]):
+        raise _bad(f"rope.dimension_count {rotated} is not supported, only {raw['head_dim']}")
+    value_length = file.value("attention.value_length")
+    if value_length not in (None, raw["head_dim"]):
+        raise _bad(
+            f"attention.value_length {value_length} is not supported as it differs from keys"
+        )
+
+
+def _windows(file: GgufFile) -> dict[str, Any]:
+    if not file.architecture.startswith("gemma"):
+        return {}
+    window = file.value("attention.sliding_window")
+    if window is None and file.architecture == "gemma2":
+        return {}
+    found = {"sliding_window": window or None}
+    pattern = file.value("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        kinds = ["sliding_attention" if slides else "full_attention" for slides in pattern]
+        return found | {"layer_types": kinds}
+    return found if pattern is None else found | {"sliding_window_pattern": pattern}
+
+
+def _scale(file: GgufFile, raw: Mapping[str, Any]) -> dict[str, Any]:
+    if scale := file.value("attention.scale"):
+        return {"query_pre_attn_scalar": scale**-2}
+    scalar = raw["head_dim"]
+    if file.value("block_count") == NUM_LAYERS_OF_27B.get(file.architecture):
+        scalar = raw["hidden_size"] // raw["num_attention_heads"]
+    return {"query_pre_attn_scalar": scalar}
+
+
+def _rope(file: GgufFile) -> dict[str, Any]:
+    if ROPE_FACTORS in file.tensors:
+        return {"rope_scaling": _factors(file)}
+    kind = file.value("rope.scaling.type") or "none"
+    if kind == "none":
+        return {}
+    if kind not in ("linear", "yarn"):
+        raise _bad(f"rope.scaling.type {kind} is not supported in a GGUF file")
+    keys = {
+        "factor": "factor",
+        "original_max_position_embeddings": "original_context_length",
+        "attention_factor": "attn_factor",
+        "beta_fast": "yarn_beta_fast",
+        "beta_slow": "yarn_beta_slow",
+    }
+    scaling = {name: file.value(f"rope.scaling.{key}") for name, key in keys.items()}
+    given = {name: value for name, value in scaling.items() if value is not None}
+    return {"rope_scaling": {"rope_type": kind, **given}}
+
+
+def _factors(file: GgufFile) -> dict[str, Any]:
+    """What each frequency is divided by: Llama 3's scaling, which GGUF stores as its result.
+
+    It is spelled as a longrope whose factors are the same at every length.
+    """
+    import numpy as np
+
+    stored = file.tensors[ROPE_FACTORS]
+    if stored.type_name != "F32":
+        raise _bad(f"tensor {ROPE_FACTORS} must be of type F32")
+    factors = np.memmap(
+        file.path, stored.stored_dtype, "r", stored.offset, stored.stored_shape
+    ).tolist()
+    if not all(math.isfinite(factor) and factor > 0 for factor in factors):
+        raise _bad(f"tensor {ROPE_FACTORS} must have positive numbers")
+    return {
+        "rope_type": "longrope",
+        "short_factor": factors,
+        "long_factor": factors,
+        "attention_factor": 1.0,
+    }
+
+
+def _bad(message: str) -> ModelError:
+    return ModelError("BadConfig", message)

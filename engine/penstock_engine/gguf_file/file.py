@@ -1,0 +1,109 @@
+"""One GGUF file: its metadata and tensors, read by the gguf library. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from penstock_engine.core.errors import ModelError
+
+# What the reader raises for files that are cut or damaged.
+READ_ERRORS = (OSError, ValueError, LookupError, OverflowError, RecursionError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """offset: of its first byte in the file. stored_shape: of its bytes or numbers, rows first.
+
+    shape: of its numbers once dequantised, rows first. type_name: as F32 or Q4_1.
+    """
+
+    type_name: str
+    shape: tuple[int, ...]
+    stored_shape: tuple[int, ...]
+    stored_dtype: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """metadata: values by key. tensors: by GGUF's names for them."""
+
+    path: Path
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, GgufTensor]
+
+    @property
+    def architecture(self) -> str:
+        return str(self.metadata.get("general.architecture", ""))
+
+    def value(self, key: str) -> Any:
+        """Of the architecture's own key, such as block_count; None where there is none."""
+        return self.metadata.get(f"{self.architecture}.{key}")
+
+
+def find_gguf(model: Path) -> Path | None:
+    """The GGUF file that is the model: `model` itself, or the only one in a folder.
+
+    None: a folder with safetensors files, or without GGUF files. Raises ModelError where a folder
+    holds several.
+    """
+    if model.is_file():
+        return model
+    found = sorted(model.glob("*.gguf"))
+    if not found or any(model.glob("*.safetensors")):
+        return None
+    if len(found) > 1:
+        raise ModelError(
+            "NotAModel",
+            f"the folder holds {len(found)} GGUF files ({', '.join(p.name for p in found)}): name "
+            f"one of them, or leave one in the folder",
+        )
+    return found[0]
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Read once in a process, for as long as the file is the same. Raises ModelError."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise ModelError("ModelNotFound", f"{path.name} cannot be read") from error
+    return _read(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, _mtime_ns: int, _num_bytes: int) -> GgufFile:
+    from penstock_engine.gguf_file.reader import CheckedReader, can_dequantise
+
+    try:
+        reader = CheckedReader(path)
+        metadata = {name: field.contents() for name, field in reader.fields.items()}
+        tensors = {
+            tensor.name: GgufTensor(
+                tensor.tensor_type.name,
+                tuple(reversed(tensor.shape.tolist())),
+                tensor.data.shape,
+                tensor.data.dtype.str,
+                int(tensor.data_offset),
+            )
+            for tensor in reader.tensors
+        }
+        unknown = sorted(
+            {t.tensor_type.name for t in reader.tensors if not can_dequantise(t.tensor_type)}
+        )
+    except READ_ERRORS as error:
+        raise ModelError("BadWeights", f"{path.name} is not a complete GGUF file") from error
+    if unknown:
+        raise ModelError(
+            "UnsupportedQuantization",
+            f"{path.name} has tensors of type {', '.join(unknown)}, which cannot be dequantised",
+        )
+    if metadata.get("split.count", 1) not in (0, 1):
+        raise ModelError(
+            "BadWeights",
+            f"{path.name} is one of {metadata['split.count']} parts: merge them into one file",
+        )
+    return GgufFile(path, metadata, tensors)

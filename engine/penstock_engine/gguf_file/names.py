@@ -1,0 +1,65 @@
+"""Tensor names: GGUF's, and those of the checkpoints that the decoder's parameters follow."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file.file import GgufFile, GgufTensor
+from penstock_engine.quantization.stored import Header
+
+TOP = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+}
+LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+# Of layers that normalise each half before and after.
+SANDWICH = LAYER | {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+# The factors of the rotation: read into the configuration.
+ROPE_FACTORS = "rope_freqs.weight"
+QKV = ("attn_q", "attn_k", "attn_v")
+
+
+def tensors_by_name(file: GgufFile) -> dict[str, tuple[str, GgufTensor]]:
+    """(GGUF's name, tensor) by the checkpoint's name.
+
+    Raises ModelError for tensors whose part in the computation is unknown.
+    """
+    layer = SANDWICH if file.architecture in ("gemma2", "gemma3") else LAYER
+    return {name: (own, file.tensors[own]) for own, name in _pairs(file, layer)}
+
+
+def headers(file: GgufFile) -> dict[str, Header]:
+    """As of a safetensors checkpoint: quantised tensors are floats once they are read."""
+    return {
+        name: Header("F32", tensor.shape) for name, (_, tensor) in tensors_by_name(file).items()
+    }
+
+
+def _pairs(file: GgufFile, layer: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for own in file.tensors:
+        if own == ROPE_FACTORS:
+            continue
+        found = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)", own)
+        index, part, leaf = found.groups() if found else (None, "", "")
+        name = (TOP if index is None else layer).get(part)
+        has_bias = file.architecture == "qwen2" and part in QKV
+        if name is None or (leaf == "bias" and not has_bias):
+            raise ModelError("BadConfig", f"tensor {own} is not supported in a GGUF file")
+        yield own, f"{name}.{leaf}" if index is None else f"model.layers.{index}.{name}.{leaf}"

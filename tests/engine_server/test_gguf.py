@@ -1,0 +1,118 @@
+"""An engine started from a GGUF file answers as one started from the folder it was made of."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gguf import GGUFWriter
+from gguf_files import write_gguf
+
+from penstock_engine.core.errors import ModelError
+from penstock_engine.tokens import TemplateRefused, Tokenizer
+
+COMMAND = Path(sys.executable).with_name("penstock-engine")
+TEXT = "One queue, 1234 requests: naïve 日本語 <|im_start|>user\n  two  spaces"
+CHAT = {
+    "model": "soup", "messages": [{"role": "user", "content": "Which queue?"}],
+    "temperature": 0, "max_tokens": 12,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def gguf_path(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "soup-F32.gguf"
+    write_gguf(model_dir, path, "F32")
+    return path
+
+
+def test_it_answers_as_the_folder_it_was_made_of(
+    client: httpx.Client, launch: Callable[..., Any], gguf_path: Path
+) -> None:
+    served, _ = launch("--max-model-len", "2048", "--max-num-seqs", "8", model=gguf_path)
+    answers = [c.post("/v1/chat/completions", json=CHAT).json() for c in (client, served)]
+    assert answers[0]["choices"] == answers[1]["choices"]
+    assert answers[0]["usage"] == answers[1]["usage"]
+
+
+def test_its_tokenizer_is_that_of_the_folder(model_dir: Path, gguf_path: Path) -> None:
+    own, theirs = Tokenizer(gguf_path), Tokenizer(model_dir)
+    ids = theirs.encode(TEXT)
+    assert own.encode(TEXT) == ids
+    assert own.decode(ids) == theirs.decode(ids)
+    assert own.encode_chat(CHAT["messages"]) == theirs.encode_chat(CHAT["messages"])
+    assert own.special_tokens == theirs.special_tokens
+
+
+def test_the_preflight_judges_it_without_torch(gguf_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; "
+        "from penstock_engine.config import EngineConfig; "
+        "from penstock_engine.preflight import preflight; "
+        f"verdict = preflight(EngineConfig(model_dir=Path({str(gguf_path)!r}))); "
+        "assert not {'torch', 'transformers'} & set(sys.modules); "
+        "import json; print(json.dumps(verdict))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    verdict = json.loads(done.stdout)
+    assert verdict["ok"]
+    assert verdict["architecture"] == "Qwen3ForCausalLM"
+
+
+def test_a_damaged_file_ends_the_command_with_a_sentence(gguf_path: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(gguf_path.read_bytes()[:-100])
+    done = subprocess.run([COMMAND, "serve", cut], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"BadWeights: cut.gguf is not a complete GGUF file ({cut})\n"
+
+
+def with_tokenizer(
+    path: Path, *, pre: str = "gpt-2", template: str = "", bos: bool = False
+) -> Path:
+    """Letters a to c, and a token 3 that begins every text where bos."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(["a", "b", "c", "<s>", "1", "2", "12"])
+    writer.add_token_types([1, 1, 1, 3, 1, 1, 1])
+    writer.add_token_merges(["1 2"])
+    writer.add_bos_token_id(3)
+    writer.add_add_bos_token(bos)
+    writer.add_chat_template(template)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(("bos", "expected"), [(True, [3, 0, 1]), (False, [0, 1])])
+def test_a_text_begins_as_add_bos_token_says(
+    tmp_path: Path, *, bos: bool, expected: list[int]
+) -> None:
+    tokenizer = Tokenizer(with_tokenizer(tmp_path / "made.gguf", bos=bos))
+    assert tokenizer.encode("ab") == expected
+    assert tokenizer.encode("ab", add_special_tokens=False) == [0, 1]
+    assert tokenizer.encode("a<s>", add_special_tokens=False) == [0, 3]
+
+
+@pytest.mark.parametrize(("pre", "expected"), [("gpt-2", [6]), ("smollm", [4, 5])])
+def test_text_is_split_as_the_file_says(tmp_path: Path, pre: str, expected: list[int]) -> None:
+    assert Tokenizer(with_tokenizer(tmp_path / "made.gguf", pre=pre)).encode("12") == expected
+
+
+def test_a_split_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"tokenizer\.ggml\.pre 'mine' is not known"):
+        Tokenizer(with_tokenizer(tmp_path / "made.gguf", pre="mine"))
+
+
+def test_its_template_runs_in_the_sandbox(tmp_path: Path) -> None:
+    template = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    tokenizer = Tokenizer(with_tokenizer(tmp_path / "made.gguf", template=template))
+    with pytest.raises(TemplateRefused):
+        tokenizer.encode_chat([{"role": "user", "content": "a"}])
