@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from penstock_engine import cgroup
 from penstock_engine.core.errors import ModelError
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m3fn": 1}
@@ -41,9 +42,6 @@ NATIVE_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 # Upper bounds on the KV cache in memory that is shared with other programs, if the user sets none.
 MAX_SHARED_KV_BYTES = 4 * 2**30
 SHARED_KV_FRACTION = 0.25  # of memory_limit_bytes
-
-# cgroup v1 writes "no limit" as the largest page-aligned 64-bit number.
-CGROUP_V1_UNLIMITED_BYTES = 1 << 60
 
 
 def choose_device(name: str) -> str:
@@ -93,18 +91,22 @@ def release_memory(device: str) -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def num_threads(env: Mapping[str, str] = os.environ) -> int:
-    """Whole cores this process may use, at least 1: its CPU limit, or the cores it may run on."""
-    num_cores = len(os.sched_getaffinity(0))
-    limit = env.get("PENSTOCK_CPU_LIMIT")
-    return max(1, min(num_cores, math.floor(float(limit)))) if limit else num_cores
+def num_threads(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
+    """Whole cores this process may use, at least 1: the smallest of the pod's CPU limit, the quotas of
+    its cgroups and the cores it may run on."""
+    limits: list[float] = [len(os.sched_getaffinity(0)), *cgroup.cpu_quotas(root)]
+    if pod_limit := env.get("PENSTOCK_CPU_LIMIT"):
+        limits.append(float(pod_limit))
+    return max(1, math.floor(min(limits)))
 
 
 def memory_limit_bytes(env: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
     """The smallest of the pod's limit, this process's cgroup limits and physical memory."""
     pod_limit = env.get("PENSTOCK_MEMORY_LIMIT_BYTES")
     pod_limits = [int(pod_limit)] if pod_limit else []
-    return min(*pod_limits, *_cgroup_limits_bytes(root), _physical_memory_bytes(root), sys.maxsize)
+    return min(
+        *pod_limits, *cgroup.memory_limits_bytes(root), _physical_memory_bytes(root), sys.maxsize
+    )
 
 
 def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
@@ -216,31 +218,3 @@ def _physical_memory_bytes(root: Path) -> int:
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     raise OSError("the kernel does not say how much memory there is")
-
-
-def _cgroup_limits_bytes(root: Path) -> list[int]:
-    """Limits of this process's cgroup and those above it; empty when there are none."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    limits: list[int] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, name = root / "sys/fs/cgroup", "memory.max"
-        elif "memory" in controllers.split(","):
-            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-        else:
-            continue
-        group = top / path.lstrip("/")
-        limits += [_read_limit_bytes(parent / name) for parent in (group, *group.parents)]
-    return [limit for limit in limits if limit < CGROUP_V1_UNLIMITED_BYTES]
-
-
-def _read_limit_bytes(path: Path) -> int:
-    try:
-        text = path.read_text().strip()
-    except OSError:  # the group is not visible from inside a container, its root is
-        return CGROUP_V1_UNLIMITED_BYTES
-    return int(text) if text.isdecimal() else CGROUP_V1_UNLIMITED_BYTES

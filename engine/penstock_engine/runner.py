@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 from penstock_engine.core.errors import RunnerLost
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TO_BE_DRAWN, Moves, Sampled, ScheduledSequence, Step
-from penstock_engine.device import num_threads, rows_at_once
+from penstock_engine.cpu_threads import CpuThreads, allowed_threads
+from penstock_engine.device import rows_at_once
 from penstock_engine.draft_head import DraftHead
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.kernels.transfer import fetch, send
@@ -40,10 +42,13 @@ class Runner:
         draft: DraftModel | DraftHead | None = None,
         *,
         is_ahead: bool = True,
+        threads: CpuThreads | None = None,
     ) -> None:
-        """is_ahead: whether steps may be launched ahead, where that is possible."""
+        """is_ahead: whether steps may be launched ahead, where that is possible. threads: adapts the
+        number of threads to the CPU's load; None: it stays."""
         self._model = model
         self._draft = draft
+        self._threads = threads
         self._unread: tuple[list[ScheduledSequence], torch.Tensor] | None = None
         self._last: Pending | None = None
         self._states = RequestStates()
@@ -57,12 +62,15 @@ class Runner:
         *,
         on_weights: Callable[[], None] = lambda: None,
         on_lost: Callable[[], None] = lambda: None,
+        on_threads: Callable[[int], None] = lambda count: None,
     ) -> "Runner":
         """Where config.layout has several ranks, the others' processes are started, and end with
         this runner. Raises ModelError.
 
         on_weights: called, on another thread, when all is read and the warm-up begins.
         on_lost: called at most once, on another thread, when a rank ends by itself.
+        on_threads: on the CPU, called with the number of threads that this rank's steps are computed
+        with, at first and after changes, on any thread.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
         as they existed, those of the thread that calls `run` would sleep instead of spin between
@@ -71,16 +79,19 @@ class Runner:
 
         def load_all() -> "Runner":
             num_ranks = config.layout.num_ranks
-            num_threads_each = max(1, min(torch.get_num_threads(), num_threads()) // num_ranks)
+            num_threads_each = max(1, allowed_threads() // num_ranks)
+            threads = None
             if config.device == "cpu":
                 torch.set_num_threads(num_threads_each)
+                threads = CpuThreads(num_threads_each, on_count=on_threads)
             model: PagedModel | ParallelModel
             if num_ranks > 1:
                 part = Part(rank=0, config=config, num_threads=num_threads_each)
                 model = ParallelModel.load(part, on_lost)
             else:
                 model = PagedModel.load(config)
-            runner = cls(model, _load_draft(config, model), is_ahead=config.async_scheduling)
+            draft = _load_draft(config, model)
+            runner = cls(model, draft, is_ahead=config.async_scheduling, threads=threads)
             on_weights()
             limits = (config.block_size, config.max_model_len, config.max_num_batched_tokens)
             runner.warm_up(
@@ -99,6 +110,10 @@ class Runner:
         The step before is drawn first: it need not have been waited for, but the one before that
         has to be completed. Raises RunnerLost.
         """
+        with nullcontext() if self._threads is None else self._threads.step():
+            return self._launch(step)
+
+    def _launch(self, step: Step) -> Pending:
         self._move(step.moves)
         drawn, sequences = self._fill_in(step.sequences)
         sequences.sort(key=row_order)
@@ -148,8 +163,9 @@ class Runner:
             tokens = (0,) * num_tokens
             return ScheduledSequence(name, 0, tokens, (0,), True, greedy, tokens, num_tokens)
 
-        self.run(Step((sequence("", num_prompt_tokens),)))
-        self.run(Step(tuple(sequence(str(i), 1) for i in range(num_sequences))))
+        with torch.inference_mode():
+            self._launch(Step((sequence("", num_prompt_tokens),))).wait()
+            self._launch(Step(tuple(sequence(str(i), 1) for i in range(num_sequences)))).wait()
 
     def _fill_in(
         self, sequences: Sequence[ScheduledSequence]

@@ -331,6 +331,12 @@ DRAINING = MetricSpec(
     "penstock:draining", "gauge", "1 while the engine finishes its requests and takes no more."
 )
 
+CPU_THREADS = MetricSpec(
+    "penstock:cpu_threads",
+    "gauge",
+    "Threads that steps are computed with on the CPU. Fewer while other programs use its cores.",
+)
+
 METRICS: tuple[MetricSpec, ...] = (
     RUNNING, WAITING, WAITING_BY_REASON, SLEEP_STATE, KV_USAGE, CACHE_CONFIG, PREFIX_QUERIES,
     PREFIX_HITS, EXTERNAL_PREFIX_QUERIES, EXTERNAL_PREFIX_HITS, MM_CACHE_QUERIES, MM_CACHE_HITS,
@@ -373,6 +379,9 @@ ADAPTER_METRICS: tuple[MetricSpec, ...] = (
 
 # Exposed only by an engine that has host memory for KV blocks; a series exists from its first choice.
 OFFLOADING_METRICS: tuple[MetricSpec, ...] = (KV_COPY_CHOICES,)
+
+# Exposed only by an engine that computes on the CPU.
+CPU_METRICS: tuple[MetricSpec, ...] = (CPU_THREADS,)
 
 # Exposed only by an engine that speculates, as vLLM does.
 SPECULATION_METRICS: tuple[MetricSpec, ...] = (

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,39 @@ def make_root(tmp_path: Path, files: dict[str, str]) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("env", "files", "expected"),
+    [
+        ({}, {"proc/self/cgroup": "0::/pod\n", "sys/fs/cgroup/pod/cpu.max": "max 100000\n"}, None),
+        ({}, {"proc/self/cgroup": "0::/pod\n", "sys/fs/cgroup/pod/cpu.max": "190000 100000\n"}, 1),
+        ({}, {"proc/self/cgroup": "0::/pod\n", "sys/fs/cgroup/cpu.max": "20000 100000\n"}, 1),
+        (
+            {},
+            {
+                "proc/self/cgroup": "2:cpu,cpuacct:/x\n1:memory:/x\n",
+                "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "150000\n",
+                "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            1,
+        ),
+        (
+            {"PENSTOCK_CPU_LIMIT": "1"},
+            {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "9900000 100000\n"},
+            1,
+        ),
+    ],
+    ids=["v2-max", "v2", "v2-parent", "v1", "pod"],
+)
+def test_threads_follow_the_quota(
+    tmp_path: Path, env: dict[str, str], files: dict[str, str], expected: int | None
+) -> None:
+    """Threads without quota stand still, and the others wait for them."""
+    cores = len(os.sched_getaffinity(0))
+    assert num_threads(env, make_root(tmp_path, files)) == min(cores, expected or cores)
 
 
 V1_UNLIMITED = "9223372036854771712"

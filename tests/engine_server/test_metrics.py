@@ -75,6 +75,7 @@ def test_the_rest_is_penstocks_own(client: httpx.Client) -> None:
     assert own == {
         "penstock:prefill_tokens_pending", "penstock:request_timeouts", "penstock:startup_seconds",
         "penstock:kv_exhausted", "penstock:draining", "penstock:busy_seconds",
+        "penstock:cpu_threads",
     }  # fmt: skip
 
 

@@ -26,6 +26,7 @@ def test_each_metric_is_listed_once() -> None:
             wire.SPECULATION_METRICS,
             wire.ADAPTER_METRICS,
             wire.OFFLOADING_METRICS,
+            wire.CPU_METRICS,
         )
         for spec in specs
     )

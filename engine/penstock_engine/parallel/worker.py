@@ -13,10 +13,12 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import nullcontext
 
 import torch
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.cpu_threads import CpuThreads
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.parallel.messages import (
@@ -69,17 +71,21 @@ def leave_with(channel: Channel) -> None:
 
 def work(channel: Channel, part: Part) -> None:
     torch.set_num_threads(part.num_threads)
+    threads = CpuThreads(part.num_threads) if part.config.device == "cpu" else None
     if part.config.device == "cuda":
         torch.cuda.set_device(part.rank)
     channel.send(Report("joining"))
     ranks = join(reach_store(part.store_port), part)
     model = load_part(part, ranks)
     channel.send(Report("ready"))
-    serve(channel, model, ranks.group)
+    serve(channel, model, ranks.group, threads)
 
 
 @torch.inference_mode()
-def serve(channel: Channel, model: PagedModel, group: ProcessGroup | None) -> None:
+def serve(
+    channel: Channel, model: PagedModel, group: ProcessGroup | None, threads: CpuThreads | None
+) -> None:
+    """threads: adapts the number of threads to the CPU's load; None on other devices."""
     factors: dict[str, Factors] = {}
     while True:
         match channel.receive():
@@ -93,7 +99,8 @@ def serve(channel: Channel, model: PagedModel, group: ProcessGroup | None) -> No
             case Move(moves):
                 model.move(moves)
             case Forward(sequences):
-                model.forward(sequences)
+                with nullcontext() if threads is None else threads.step():
+                    model.forward(sequences)
             case Logits(num_rows) if group is not None:
                 model.logits(group.broadcast(model.empty_rows(num_rows)))
             case message:

@@ -101,6 +101,8 @@ class EngineMetrics:
         if sizing.num_host_blocks:
             specs += wire.OFFLOADING_METRICS
             values |= {spec.name: () for spec in wire.OFFLOADING_METRICS}
+        if sizing.device == "cpu":
+            specs += wire.CPU_METRICS
         self._metrics: dict[str, Any] = {
             spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
@@ -123,6 +125,10 @@ class EngineMetrics:
     def set_startup(self, phases_s: Mapping[str, float]) -> None:
         for phase, seconds in phases_s.items():
             self._of(wire.STARTUP_SECONDS, phase=phase).set(seconds)
+
+    def set_cpu_threads(self, count: int) -> None:
+        """Of an engine that computes on the CPU; may be called from any thread."""
+        self._of(wire.CPU_THREADS).set(count)
 
     def set_draining(self) -> None:
         self._of(wire.DRAINING).set(1)

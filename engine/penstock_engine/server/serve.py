@@ -83,7 +83,7 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
     in_memory: dict[str, Adapter] = {}
 
     def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
-        runner = _load(config, sizing, on_weights, lambda: bridge.lose())
+        runner = _load(config, sizing, on_weights, lambda: bridge.lose(), metrics.set_cpu_threads)
         if config.enable_lora:
             targets.update(runner.adapters.targets)
             for identity, adapter in list(in_memory.items()):
@@ -197,6 +197,7 @@ def _load(
     sizing: Sizing,
     on_weights: Callable[[], None],
     on_lost: Callable[[], None],
+    on_threads: Callable[[int], None],
 ) -> Runner:
     runner_config = RunnerConfig(
         model_dir=config.model_dir,
@@ -217,7 +218,7 @@ def _load(
         async_scheduling=config.async_scheduling,
         enforce_eager=config.enforce_eager,
     )
-    return Runner.load(runner_config, on_weights=on_weights, on_lost=on_lost)
+    return Runner.load(runner_config, on_weights=on_weights, on_lost=on_lost, on_threads=on_threads)
 
 
 async def _listen(served: Served, start_up: StartUp) -> None:

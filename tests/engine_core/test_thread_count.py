@@ -1,0 +1,144 @@
+"""The number of threads by what the CPU's other programs leave."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_engine.core.thread_count import (
+    MAX_PATIENCE_S,
+    MAX_WAITING_THREADS,
+    MIN_PATIENCE_S,
+    CpuUsage,
+    ThreadCount,
+    decide,
+)
+
+WINDOW_S = 0.25
+FREE = CpuUsage(waiting_threads=0.0, free_cores=1.0)
+CROWDED = CpuUsage(waiting_threads=0.7, free_cores=0.0)
+EXACT = CpuUsage(waiting_threads=0.1, free_cores=0.1)
+
+
+class Windows:
+    """Decisions one after another, on a clock of their own."""
+
+    def __init__(self, count: int, max_threads: int = 2) -> None:
+        self.threads = ThreadCount(count)
+        self.max_threads = max_threads
+        self.now_s = 100.0
+        self.reason = ""
+
+    def pass_by(self, usage: CpuUsage | None, seconds: float = WINDOW_S) -> int:
+        """As many windows as fit into the seconds. Returns the number of threads then."""
+        for _ in range(round(seconds / WINDOW_S)):
+            self.now_s += WINDOW_S
+            decision = decide(self.threads, usage, max_threads=self.max_threads, now_s=self.now_s)
+            self.threads, self.reason = decision.threads, decision.reason
+        return self.threads.count
+
+
+@pytest.mark.parametrize(
+    ("waiting", "expected"), [(0.3, 8), (0.31, 7), (0.7, 7), (1.4, 7), (3.6, 4), (40.0, 1)]
+)
+def test_threads_that_wait_for_cores_are_given_up_at_once(waiting: float, expected: int) -> None:
+    windows = Windows(8, max_threads=8)
+    assert windows.pass_by(CpuUsage(waiting, 0.0)) == expected
+    assert windows.reason == (
+        "threads wait for cores" if expected < 8 else "all allowed cores are used"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "usage", "reason"),
+    [
+        (1, None, "not enough data"),
+        (1, CROWDED, "one thread is the minimum"),
+        (1, EXACT, "cores are in use"),
+        (1, CpuUsage(0.0, 0.79), "cores are in use"),
+        (2, EXACT, "all allowed cores are used"),
+        (2, FREE, "all allowed cores are used"),
+    ],
+)
+def test_the_number_is_held_with_a_reason(count: int, usage: CpuUsage | None, reason: str) -> None:
+    windows = Windows(count)
+    assert windows.pass_by(usage, 10) == count
+    assert windows.reason == reason
+
+
+def test_free_cores_are_used_after_they_were_free_for_a_while() -> None:
+    windows = Windows(1)
+    assert windows.pass_by(FREE, MIN_PATIENCE_S) == 1
+    assert windows.reason == "cores may stay free"
+    assert windows.pass_by(FREE) == 2
+    assert windows.reason == "cores are free"
+
+
+@pytest.mark.parametrize("between", [EXACT, CROWDED, None], ids=["in-use", "crowded", "unknown"])
+def test_the_while_begins_anew_when_cores_are_not_free(between: CpuUsage | None) -> None:
+    windows = Windows(1)
+    windows.pass_by(FREE, MIN_PATIENCE_S)
+    windows.pass_by(between)
+    assert windows.pass_by(FREE, MIN_PATIENCE_S) == 1
+    assert windows.pass_by(FREE) == 2
+
+
+@pytest.mark.parametrize(("free", "expected"), [(0.8, 3), (1.7, 3), (1.85, 4), (5.0, 7), (60.0, 8)])
+def test_as_many_threads_are_added_as_cores_are_free(free: float, expected: int) -> None:
+    windows = Windows(2, max_threads=8)
+    assert windows.pass_by(CpuUsage(0.0, free), MIN_PATIENCE_S + WINDOW_S) == expected
+
+
+def test_patience_grows_while_added_threads_are_given_up_again() -> None:
+    windows = Windows(1)
+    patience = []
+    for _ in range(7):
+        windows.pass_by(FREE, windows.threads.patience_s + WINDOW_S)
+        assert windows.threads.count == 2
+        assert windows.pass_by(CROWDED) == 1
+        patience.append(windows.threads.patience_s)
+    assert patience == [4, 8, 16, 32, MAX_PATIENCE_S, MAX_PATIENCE_S, MAX_PATIENCE_S]
+
+
+@pytest.mark.parametrize("after", [FREE, EXACT])
+def test_patience_is_short_again_when_added_threads_have_held(after: CpuUsage) -> None:
+    windows = Windows(1)
+    windows.pass_by(FREE, MIN_PATIENCE_S + WINDOW_S)
+    windows.pass_by(CROWDED)
+    windows.pass_by(FREE, windows.threads.patience_s + WINDOW_S)
+    assert windows.threads.patience_s == 2 * MIN_PATIENCE_S
+    windows.pass_by(after, 2 * MIN_PATIENCE_S)
+    assert windows.threads.patience_s == MIN_PATIENCE_S
+    assert windows.pass_by(CROWDED) == 1
+    assert windows.threads.patience_s == MIN_PATIENCE_S
+
+
+def test_a_program_that_comes_and_goes_changes_little() -> None:
+    """3 s busy and 3 s idle for ten minutes: the threads are tried once, then left."""
+    windows = Windows(2)
+    counts = [windows.pass_by(usage) for _ in range(100) for usage in [CROWDED] * 12 + [FREE] * 12]
+    changes = sum(a != b for a, b in itertools.pairwise(counts))
+    assert changes <= 3
+
+
+usages = st.one_of(
+    st.none(),
+    st.builds(CpuUsage, waiting_threads=st.floats(0, 100), free_cores=st.floats(0, 100)),
+)
+
+
+@given(st.lists(usages, max_size=60), st.integers(1, 9))
+def test_the_number_stays_within_its_bounds(measured: list[CpuUsage | None], most: int) -> None:
+    windows = Windows(most, most)
+    for usage in measured:
+        before = windows.threads.count
+        count = windows.pass_by(usage)
+        assert 1 <= count <= most
+        assert MIN_PATIENCE_S <= windows.threads.patience_s <= MAX_PATIENCE_S
+        if usage is None:
+            assert count == before
+        elif usage.waiting_threads > MAX_WAITING_THREADS:
+            assert count < before or count == 1
+        else:
+            assert count >= before
