@@ -299,6 +299,9 @@ class ServeOptions:
     enable_auto_tool_choice: Annotated[bool, Option(help="Let the model choose to call tools.")] = (
         False
     )
+    exclude_tools_when_tool_choice_none: Annotated[
+        bool, Option(help="Keep tools from the template when a request has tool_choice: none.")
+    ] = False
     tool_call_parser: Annotated[
         Literal["hermes", "llama3_json", "mistral"] | None,
         Option(help="How the model writes tool calls."),

@@ -176,6 +176,17 @@ def test_a_template_is_given_what_the_flag_says(launch: Any) -> None:
     assert "'text': 'one'" in prompt(client, "one")
 
 
+def test_tools_that_may_not_be_called_can_be_kept_from_the_template(launch: Any) -> None:
+    template = "{{ tools | length if tools else 0 }} tools"
+    client, _ = launch(
+        "--chat-template", template, "--exclude-tools-when-tool-choice-none",
+        "--max-model-len", "512",
+    )  # fmt: skip
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    assert prompt(client, "one", tools=tools) == "1 tools"
+    assert prompt(client, "one", tools=tools, tool_choice="none") == "0 tools"
+
+
 def test_parts_are_lines_of_one_text(launch: Any) -> None:
     client, _ = launch("--chat-template", WHOLE, "--max-model-len", "512")
     assert prompt(client, PARTS) == "one\ntwo"

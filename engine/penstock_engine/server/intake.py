@@ -174,7 +174,9 @@ def _encode_chat(served: Served, request: ChatCompletionRequest) -> list[int]:
     messages = [
         message.for_template(as_parts=tokenizer.takes_parts) for message in request.messages
     ]
-    tools = [tool.for_template() for tool in request.tools]
+    excludes = served.options.exclude_tools_when_tool_choice_none
+    is_excluded = excludes and request.asked_tool_choice == "none"
+    tools = [] if is_excluded else [tool.for_template() for tool in request.tools]
     is_truncated = request.truncation is not None
     if not is_truncated:
         _refuse_endless(served, _num_chars([messages, tools]), 1, "messages")
