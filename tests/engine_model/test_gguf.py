@@ -221,3 +221,8 @@ def test_config_json_of_the_folder_is_what_the_metadata_say(folder: Path) -> Non
     assert read.max_model_len == raw["max_position_embeddings"]
     for name in ("num_layers", "hidden_size", "num_kv_heads", "head_dim", "tie_word_embeddings"):
         assert getattr(read, name) == getattr(given, name)
+
+
+def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"config\.json is neither a folder nor a \.gguf file"):
+        ModelConfig.load(folder / "config.json")

@@ -48,10 +48,12 @@ class GgufFile:
 def find_gguf(model: Path) -> Path | None:
     """The GGUF file that is the model: `model` itself, or the only one in a folder.
 
-    None: a folder with safetensors files, or without GGUF files. Raises ModelError where a folder
-    holds several.
+    None: a folder with safetensors files, or without GGUF files, or no folder. Raises ModelError
+    for a file of another kind, and where a folder holds several.
     """
     if model.is_file():
+        if model.suffix != ".gguf":
+            raise ModelError("ModelNotFound", f"{model.name} is neither a folder nor a .gguf file")
         return model
     found = sorted(model.glob("*.gguf"))
     if not found or any(model.glob("*.safetensors")):
