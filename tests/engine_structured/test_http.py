@@ -337,6 +337,7 @@ def test_a_completion_and_a_response_have_budgets(client: httpx.Client) -> None:
     body = {"prompt": "<think>The water", "max_tokens": 30, "ignore_eos": True, "seed": 3}
     text = client.post("/v1/completions", json=body | {"thinking_token_budget": 4}).json()
     assert text["choices"][0]["text"].count("</think>") == 1
+    assert "completion_tokens_details" not in text["usage"]  # its text has no parts
     begun = {"role": "assistant", "content": "<think>The water", "status": "in_progress"}
     items = [{"role": "user", "content": "Say."}, begun]
     response = {"input": items, "max_output_tokens": 30, "ignore_eos": True, "seed": 3}

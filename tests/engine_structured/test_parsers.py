@@ -173,6 +173,9 @@ def test_reasoning(is_open: bool, text: str, parts: list[Part]) -> None:
         (True, ["h", "m", "</think>", "yes"], 2),
         (True, ["<think>", "h", "m"], 2),
         (True, ["</think>", "yes"], 0),
+        (True, ["\n", "\n", "<", "/", "think", ">", "yes"], 2),
+        (True, ["a", "<", "<", "/", "think", ">"], 2),
+        (True, ["\ufffd", "\ufffd", "</think>"], 2),
         (True, [], 0),
     ],
 )
@@ -180,7 +183,7 @@ def test_tokens_of_reasoning(is_open: bool, tokens: list[str], num_tokens: int) 
     count = ReasoningCount(is_open=is_open)
     for text in tokens:
         count.push(text)
-    count.finish("")
+    count.finish()
     assert count.num_tokens == num_tokens
 
 

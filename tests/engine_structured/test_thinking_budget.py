@@ -47,6 +47,14 @@ def test_the_tag_is_forced_behind_the_last_token(compile_now: Any, tokenizer: To
     assert not constraint.is_finished
 
 
+def test_white_space_is_reasoning(compile_now: Any, tokenizer: Tokenizer) -> None:
+    constraint = budget(tokenizer, 2, is_open=True)
+    for _ in range(2):
+        assert len(compile_now.allowed(constraint)) == compile_now.vocab_size
+        accept(constraint, tokenizer, "\n")
+    assert closing(compile_now, constraint, tokenizer) == "</think>"
+
+
 def test_an_answer_without_reasoning_has_no_end_forced(
     compile_now: Any, tokenizer: Tokenizer
 ) -> None:

@@ -1,8 +1,9 @@
 """Counts the tokens of the reasoning in an answer."""
 
+from collections.abc import Iterable
 from copy import copy
 
-from penstock_engine.parsers.parts import Reasoning
+from penstock_engine.parsers.parts import Part, Reasoning
 from penstock_engine.parsers.think_stream import ThinkStream
 
 
@@ -14,7 +15,7 @@ class ReasoningCount:
 
     def __init__(self, *, is_open: bool) -> None:
         self._stream = ThinkStream(is_open=is_open)
-        self._num_undecided = 0  # tokens whose text may belong to a tag
+        self._undecided: list[int] = []  # characters of each token that may belong to a tag
         self.num_tokens = 0
 
     @property
@@ -30,29 +31,40 @@ class ReasoningCount:
     @property
     def num_open_tokens(self) -> int:
         """As num_tokens, with those that may turn out to be of the closing tag."""
-        return self.num_tokens + self._num_undecided
+        return self.num_tokens + len(self._undecided)
 
     def copy(self) -> "ReasoningCount":
         """A count that goes on by itself."""
         other = copy(self)
         other._stream = copy(self._stream)
+        other._undecided = list(self._undecided)
         return other
 
     def push(self, text: str) -> None:
-        """Add a token with the text that became certain with it."""
+        """Add a token by its text, in which a part of a character may be any other."""
         was_tagged = self._stream.is_tagged
-        self._num_undecided += 1
-        parts = self._stream.push(text)
-        if self._stream.is_tagged and not was_tagged:
-            self._num_undecided = 1 if parts else 0  # those before were the opening tag
-        self._settle(any(isinstance(part, Reasoning) for part in parts), is_certain=bool(parts))
+        self._undecided.append(len(text))
+        num_chars = _num_reasoning_chars(self._stream.push(text))
+        if self._stream.is_tagged and not was_tagged:  # the tokens before this are the opening tag
+            num_after = num_chars + self._stream.num_held_chars
+            self._undecided = [num_after] if num_after else []
+        self._settle(num_chars)
 
-    def finish(self, text: str) -> None:
-        """Add the text that was held back until the last token."""
-        parts = [*self._stream.push(text), *self._stream.finish()]
-        self._settle(any(isinstance(part, Reasoning) for part in parts), is_certain=True)
+    def finish(self) -> None:
+        """To be called after the last token, which may have left a part of a tag."""
+        self._settle(_num_reasoning_chars(self._stream.finish()))
 
-    def _settle(self, is_reasoning: bool, *, is_certain: bool) -> None:
-        if is_certain:
-            self.num_tokens += self._num_undecided if is_reasoning else 0
-            self._num_undecided = 0
+    def _settle(self, num_chars: int) -> None:
+        """Counts the undecided tokens that have any of the first characters, which are reasoning."""
+        start = num_settled = 0
+        for length in self._undecided:
+            if start >= num_chars:
+                break
+            start += length
+            num_settled += 1
+        self.num_tokens += num_settled
+        self._undecided = [] if self.is_over else self._undecided[num_settled:]
+
+
+def _num_reasoning_chars(parts: Iterable[Part]) -> int:
+    return sum(len(part.text) for part in parts if isinstance(part, Reasoning))

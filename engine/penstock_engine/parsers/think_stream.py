@@ -39,6 +39,11 @@ class ThinkStream:
         """Whether no more reasoning can come."""
         return self._state is _State.CONTENT
 
+    @property
+    def num_held_chars(self) -> int:
+        """Characters at the end of the text that may belong to a tag."""
+        return len(self._rest)
+
     def push(self, text: str) -> list[Part]:
         """What this piece makes certain."""
         self._rest += text

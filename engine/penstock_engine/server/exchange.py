@@ -98,7 +98,8 @@ async def _prepare(
         # Usage always has the cached tokens in the APIs that answers are translated to.
         has_prompt_details=served.options.enable_prompt_tokens_details
         or not isinstance(dialect, OpenAIDialect),
-        has_reasoning_details=served.options.reasoning_parser is not None,
+        has_reasoning_details=served.options.reasoning_parser is not None
+        and isinstance(request, ChatCompletionRequest),
     )
 
 

@@ -149,18 +149,19 @@ class Generator:
         for token_id in event.token_ids:
             num_read += 1
             if token_id != silent or num_read < len(event.token_ids):
-                certain = text.push(token_id)
-                new += certain
-                if choice.reasoning is not None:
-                    choice.reasoning.push(certain)
+                new += text.push(token_id)
+                if (
+                    choice.reasoning is not None
+                ):  # text may be held back: tags are looked for by token
+                    own = self.tokenizer.decode([token_id], skip_special_tokens=False)
+                    choice.reasoning.push(own)
             if text.stop is not None:
                 break
         choice.completion_tokens += num_read
         if event.finish_reason is not None:
-            rest = text.finish()
-            new += rest
+            new += text.finish()
             if choice.reasoning is not None:
-                choice.reasoning.finish(rest)
+                choice.reasoning.finish()
         return Piece(
             new,
             event.token_ids[:num_read],
