@@ -67,6 +67,49 @@ async def test_a_whole_answer_is_held_back_up_to_its_bound(start_engine, start_g
     assert ("transfer-encoding" in got.headers) == bool(more)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+async def test_all_answers_together_are_held_back_up_to_their_bound(
+    start_engine, start_gateway, until, more
+):
+    go = asyncio.Event()
+
+    async def behave(request):
+        await request.head("application/json")
+        await request.chunk(b"x" * 600)
+        await go.wait()
+        await request.end()
+
+    async def last(request):
+        await request.head("application/json")
+        await request.chunk(b"x" * (400 + more))
+        await request.end()
+
+    engine = await start_engine(behave)
+    front = await start_gateway(engine, max_held_answer_bytes=1000)
+    upstream = front.gateway.shared.upstream
+    first = asyncio.create_task(front.ask(stream=False))
+    await until(lambda: upstream.held_bytes == 600)
+    engine.behaviour = last
+    async with front.post(stream=False) as got:
+        assert await got.read() == b"x" * (400 + more)
+    assert ("content-length" in got.headers) == (not more)
+    assert upstream.held_bytes == 600
+    go.set()
+    assert await first == (200, b"x" * 600)
+    assert upstream.held_bytes == 0
+
+
+async def test_answers_that_break_off_are_held_no_longer(start_engine, start_gateway):
+    async def behave(request):
+        await request.head("application/json")
+        await request.chunk(b"x" * 600)
+        request.reset()
+
+    front = await start_gateway(await start_engine(behave))
+    assert (await front.ask(stream=False))[0] == 502
+    assert front.gateway.shared.upstream.held_bytes == 0
+
+
 @pytest.mark.parametrize(
     ("status", "is_final"), [(101, False), (200, True), (599, True), (600, False)]
 )

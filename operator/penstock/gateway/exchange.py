@@ -230,11 +230,18 @@ class Exchange:
         ticket.begins(is_stream=answer.events is not None)
         took_s = self._shared.now() - self._came_s
         self._metrics.first_byte_s.labels(self._service, self._revision).observe(took_s)
-        if answer.response is None:
-            guard.dismiss()
-            ticket.answered(answer.first)
-            await self._reply.whole(answer.status, answer.headers, answer.first)
-            return
+        try:
+            if answer.response is None:
+                guard.dismiss()
+                ticket.answered(answer.first)
+                await self._reply.whole(answer.status, answer.headers, answer.first)
+            else:
+                await self._relay(answer, guard, ticket)
+        finally:
+            answer.close()
+
+    async def _relay(self, answer: Answer, guard: Guard, ticket: Ticket) -> None:
+        """Pass on an answer as it arrives."""
         between_s = self._settings.between_chunks_timeout_s
         try:
             guard.allow(Phase.STREAMING, between_s)
@@ -247,6 +254,7 @@ class Exchange:
                 guard.relax()
                 ticket.answered(chunk)
                 await self._to_client(chunk, ticket)
+                answer.release()
                 guard.allow(Phase.STREAMING, between_s)
                 chunk = await answer.more()
             guard.dismiss()
@@ -257,8 +265,6 @@ class Exchange:
             guard.dismiss()
             self._note_end(answer, is_whole=False, has_error=True)
             await self._cut(502, "the engine broke off", "upstream")
-        finally:
-            answer.close()
 
     async def _to_client(self, chunk: bytes, ticket: Ticket) -> None:
         """Send a chunk, and wait until the client has read enough of what was sent before."""

@@ -82,6 +82,11 @@ class Metrics:
             "Bodies of requests that have no answer yet.",
             registry=registry,
         )
+        self.held_answer_bytes = Gauge(
+            "penstock_gateway_held_answer_bytes",
+            "Answers, no streams, that are not sent to their clients yet.",
+            registry=registry,
+        )
         self.loop_lag_s = Gauge(
             "penstock_gateway_loop_lag_seconds",
             "How late the event loop is.",

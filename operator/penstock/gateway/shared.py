@@ -41,6 +41,7 @@ class Shared:
         self.shadows = Shadows(self.settings, self.metrics, self.bodies, self.now)
         self.accounts = Accounts(self.now)
         self.metrics.held_body_bytes.set_function(lambda: self.bodies.held_bytes)
+        self.metrics.held_answer_bytes.set_function(lambda: self.upstream.held_bytes)
         self.lines = Lines(self.settings, self.loads.ejected, self.now)
         self.fleet.listeners.append(self.lines.follow)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import io
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -73,7 +74,8 @@ class Cut(Exception):
 class Answer:
     """An answer whose first bytes have arrived. response: the source of the rest; None: that is all.
 
-    events: set when the answer is a stream of events.
+    events: set when the answer is a stream of events. on_release: called once, when `first` is no
+    longer held.
     """
 
     status: int
@@ -81,6 +83,7 @@ class Answer:
     first: bytes
     response: aiohttp.ClientResponse | None
     events: EventStream | None
+    on_release: Callable[[], None] | None = None
 
     @property
     def is_error(self) -> bool:
@@ -124,11 +127,22 @@ class Answer:
         engine's work."""
         if self.response is not None:
             self.response.close()
+        self.release()
+
+    def release(self) -> None:
+        """Count the first bytes as sent, and drop them."""
+        if self.on_release is not None:
+            self.on_release()
+            self.on_release, self.first = None, b""
 
 
 class Upstream:
+    """Requests to engines. held_bytes: first bytes of answers that are no streams, until they
+    are sent to the client."""
+
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
+        self.held_bytes = 0
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -171,11 +185,13 @@ class Upstream:
         try:
             answer = await self._begin(response)
             if answer.status not in FINAL_STATUSES:
+                answer.close()
                 raise AttemptFailed(Failure.RESET)
             failure = failure_of(answer.status)
             if failure is not None:
-                is_whole = answer.response is None
-                raise AttemptFailed(failure, answer if is_whole else None)
+                whole = None if answer.response else replace(answer, on_release=None)
+                answer.close()
+                raise AttemptFailed(failure, whole)
             is_open = answer.response is not None
             return answer
         except (aiohttp.ClientError, OSError) as error:
@@ -189,11 +205,30 @@ class Upstream:
         if response.status == 200 and response.content_type == "text/event-stream":
             return await _begin_stream(response, headers)
         held = bytearray()
+        try:
+            is_whole = await self._hold(response, held)
+        except BaseException:
+            self._release(len(held))
+            raise
+        rest = None if is_whole else response
+        release = partial(self._release, len(held))
+        return Answer(response.status, headers, bytes(held), rest, None, release)
+
+    async def _hold(self, response: aiohttp.ClientResponse, held: bytearray) -> bool:
+        """Read an answer into `held`. False at a limit: the rest is to be passed on as it arrives."""
+        settings = self._settings
         while chunk := await response.content.readany():
             held += chunk
-            if len(held) > self._settings.max_buffered_answer_bytes:
-                return Answer(response.status, headers, bytes(held), response, None)
-        return Answer(response.status, headers, bytes(held), None, None)
+            self.held_bytes += len(chunk)
+            if (
+                len(held) > settings.max_buffered_answer_bytes
+                or self.held_bytes > settings.max_held_answer_bytes
+            ):
+                return False
+        return True
+
+    def _release(self, num_bytes: int) -> None:
+        self.held_bytes -= num_bytes
 
 
 async def _begin_stream(response: aiohttp.ClientResponse, headers: RawHeaders) -> Answer:
