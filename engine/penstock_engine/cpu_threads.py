@@ -3,6 +3,7 @@
 import functools
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,7 +87,7 @@ class CpuThreads:
         self._read = read
         self._clock = clock
         self._threads = ThreadCount(max_threads)
-        self._is_set = False
+        self._computing: threading.Thread | None = None  # has the number set
         self._first: CpuCounters | None = None  # at the beginning of the window
         self._first_s = 0.0
         self._last_s = -float("inf")  # the end of the last step
@@ -101,9 +102,9 @@ class CpuThreads:
     def step(self) -> Iterator[None]:
         """Around the computation of a step, on the thread that computes: OpenMP's number of threads
         belongs to the thread that sets it."""
-        if not self._is_set:
+        if self._computing is not threading.current_thread():
+            self._computing = threading.current_thread()
             torch.set_num_threads(self.count)
-            self._is_set = True
         started_s = self._clock()
         if started_s - self._last_s > MAX_PAUSE_S:
             self._begin_window(self._read(), started_s)

@@ -163,9 +163,8 @@ class Runner:
             tokens = (0,) * num_tokens
             return ScheduledSequence(name, 0, tokens, (0,), True, greedy, tokens, num_tokens)
 
-        with torch.inference_mode():
-            self._launch(Step((sequence("", num_prompt_tokens),))).wait()
-            self._launch(Step(tuple(sequence(str(i), 1) for i in range(num_sequences)))).wait()
+        self.run(Step((sequence("", num_prompt_tokens),)))
+        self.run(Step(tuple(sequence(str(i), 1) for i in range(num_sequences))))
 
     def _fill_in(
         self, sequences: Sequence[ScheduledSequence]
