@@ -1,14 +1,14 @@
-"""This process's control groups: limits and counters of version 1 and 2."""
+"""Reads the limits and counters of this process's control groups (cgroup v1 and v2)."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 
 def group_files(root: Path, controller: str, *, v2: str, v1: str) -> Iterator[Path]:
-    """Paths of a file in this process's group of a controller, and in all groups above it.
+    """Paths of a controller's file in this process's cgroup and in all cgroups above it.
 
     v2, v1: the file's name by version. Not all of the files exist: from inside a container only the
-    root of its hierarchy is visible. None outside of Linux.
+    root of its hierarchy is visible. Yields nothing outside of Linux.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
@@ -27,7 +27,7 @@ def group_files(root: Path, controller: str, *, v2: str, v1: str) -> Iterator[Pa
 
 
 def memory_limits_bytes(root: Path) -> list[int]:
-    """Those that are set."""
+    """The memory limits that are set on this process's cgroup and those above it, in bytes."""
     # Version 1 writes "no limit" as the largest page-aligned 64-bit number.
     texts = _texts(group_files(root, "memory", v2="memory.max", v1="memory.limit_in_bytes"))
     limits = [int(text) for text in texts if text.strip().isdecimal()]
@@ -35,7 +35,7 @@ def memory_limits_bytes(root: Path) -> list[int]:
 
 
 def cpu_quotas(root: Path) -> list[float]:
-    """Cores' worth of time that is allowed in each period; those that are set."""
+    """The CPU quotas that are set on this process's cgroup and those above it, in cores."""
     quotas = []
     for path in group_files(root, "cpu", v2="cpu.max", v1="cpu.cfs_quota_us"):
         words = " ".join(_texts(iter([path]))).split()
@@ -47,7 +47,7 @@ def cpu_quotas(root: Path) -> list[float]:
 
 
 def throttled_s(root: Path) -> float:
-    """Seconds that this process's group, and those above, were kept from running by their quotas."""
+    """Seconds that this process's cgroup and those above it were throttled by their quotas."""
     seconds = 0.0
     for text in _texts(group_files(root, "cpu", v2="cpu.stat", v1="cpu.stat")):
         for line in text.splitlines():

@@ -29,7 +29,7 @@ def check_model(
 ) -> tuple[ModelConfig, dict[str, int]]:
     """The model and the bytes of its tensors, held in dtype or as quantization says.
 
-    tokenizer_dir: of the tokenizer, if not model_dir.
+    tokenizer_dir: folder or GGUF file of the tokenizer; None: model_dir.
 
     Raises ModelError when a file is missing, cut or of another model.
     """
@@ -68,9 +68,9 @@ def safetensors_files(model_dir: Path) -> list[Path]:
 
 
 def _check_shapes(shapes: Mapping[str, tuple[int, ...]], model: ModelConfig, source: str) -> None:
-    """The tensors that show a foreign configuration: first and last, width, heads, vocabulary.
+    """Compares tensor shapes with the configuration: first and last layer, width, heads, vocabulary.
 
-    source: the configuration's file.
+    source: name of the configuration's file. Raises ModelError.
     """
     names = model.family.names
     last = f"model.layers.{model.num_layers - 1}.self_attn"

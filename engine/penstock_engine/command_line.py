@@ -22,9 +22,10 @@ SEVERAL = ("--api-key", "--lora-modules", "--served-model-name")
 
 
 def in_click_words(words: Sequence[str]) -> list[str]:
-    """`--max_model_len`, `-tp 2`, several values after one flag, `--config FILE`, and what is so anyway.
+    """Translates a vLLM command line to the words that click reads.
 
-    Raises ValueError, which says what is wrong with the file, or with a flag that only vLLM has.
+    Handles `--max_model_len`, `-tp 2`, several values after one flag, `--config FILE`, and flags that
+    only vLLM has. Raises ValueError for a bad file, and for a vLLM flag that is refused.
     """
     written: list[str] = []
     repeated = ""
@@ -41,7 +42,7 @@ def in_click_words(words: Sequence[str]) -> list[str]:
             check_switch(_switch(name, value) if equals else name)
         elif name in VALUED:
             check_value(name, value if equals else next(rest, None))
-        elif name == "--model":  # here it stands without a flag
+        elif name == "--model":  # the model is a positional argument here
             written += [value] if equals else []
         elif name in ALIASES and (said := value if equals else next(rest, None)) is not None:
             said = ALIASES[name].get(said, said)
@@ -77,7 +78,7 @@ def _with_file(words: Sequence[str]) -> Iterator[str]:
         flags = _flags(Path(path))
         model = flags.pop("model", None)
         given = [text for name, value in flags.items() for text in _words(name, value)]
-        # Behind the command and its model: what follows a flag with several values is one of them.
+        # After the command and its model: a word behind a flag with several values is one of them.
         at = 2 if len(kept) > 1 and not kept[1].startswith("-") else 1
         kept[at:at] = [*([] if model is None else [str(model)]), *given]
     return iter(kept)

@@ -21,7 +21,7 @@ FIT = -1
 
 ContentFormat = Literal["auto", "string", "openai"]
 
-# Part of the memory that an engine may use, unless it is told.
+# Default fraction of the memory that an engine may use.
 MEMORY_UTILIZATION = 0.9
 
 SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
@@ -41,13 +41,13 @@ def context_length(text: str) -> int:
 
 
 def count(given: str | int) -> int:
-    """4096, 4k (4000) or 4K (4096); a default is a number already. Raises BadParameter."""
+    """Parses 4096, 4k (4000) or 4K (4096); passes numbers through. Raises BadParameter."""
     try:
         number = _scaled(given) if isinstance(given, str) else given
     except (ValueError, OverflowError):
         number = 0
     if number < 1:
-        raise BadParameter(f"{given!r} is not a number from 1")
+        raise BadParameter(f"{given!r} is not a whole number of at least 1")
     return number
 
 
@@ -94,7 +94,9 @@ class EngineConfig:
     model_dir: Path
     tokenizer: Annotated[
         Path | None,
-        Option(help="The folder of the tokenizer and the chat template. Default: the model's."),
+        Option(
+            help="Folder or GGUF file of the tokenizer and chat template. Default: the model's."
+        ),
     ] = None
     max_model_len: Annotated[
         int | None,
@@ -131,8 +133,8 @@ class EngineConfig:
         Option(
             min=0.01,
             max=1,
-            help=f"Part of the memory to use. Default: {MEMORY_UTILIZATION}; on the CPU, the KV cache "
-            "then gets no more than 4 GiB or a quarter of the memory.",
+            help=f"Fraction of the memory to use. Default: {MEMORY_UTILIZATION}; on the CPU, the KV "
+            "cache then gets at most 4 GiB and at most a quarter of the memory.",
         ),
     ] = None
     dtype: Annotated[
@@ -165,8 +167,8 @@ class EngineConfig:
         int,
         Option(
             min=-1,
-            help="Most likely tokens that a request may have told of each position; -1: as many as the "
-            "vocabulary has.",
+            help="Maximum of a request's logprobs, top_logprobs and prompt_logprobs; -1: the size of "
+            "the vocabulary.",
         ),
     ] = 20
     kv_offloading_size: Annotated[
@@ -214,12 +216,12 @@ class EngineConfig:
         )
 
     def max_told_tokens(self, vocab_size: int) -> int:
-        """Most likely tokens that a request may have told of each position."""
+        """Maximum number of log-probabilities that a request may ask for at each position."""
         return vocab_size if self.max_logprobs < 0 else min(self.max_logprobs, vocab_size)
 
     @property
     def memory_utilization(self) -> float:
-        """Part of the memory to use, 0 to 1."""
+        """Fraction of the memory to use, 0 to 1."""
         given = self.gpu_memory_utilization
         return MEMORY_UTILIZATION if given is None else given
 
@@ -300,7 +302,7 @@ class ServeOptions:
         False
     )
     exclude_tools_when_tool_choice_none: Annotated[
-        bool, Option(help="Keep tools from the template when a request has tool_choice: none.")
+        bool, Option(help="Hide tools from the template when a request has tool_choice: none.")
     ] = False
     tool_call_parser: Annotated[
         Literal["hermes", "llama3_json", "mistral"] | None,
@@ -339,7 +341,7 @@ class ServeOptions:
         ),
     ] = field(default_factory=dict)  # fmt: skip
     enable_tokenizer_info_endpoint: Annotated[
-        bool, Option(help="The route /tokenizer_info, which shows the chat template.")
+        bool, Option(help="Add the route /tokenizer_info, which shows the chat template.")
     ] = False
     enable_request_id_headers: Annotated[
         bool, Option(help="Answer with the request's id in X-Request-Id.")
@@ -350,18 +352,21 @@ class ServeOptions:
     enable_prompt_tokens_details: Annotated[
         bool,
         Option(
-            help="Say in `usage` how many prompt tokens were cached. The Responses and the Messages "
-            "API always say it."
+            help="Report the cached prompt tokens in `usage`. The Responses and Messages APIs always "
+            "report them."
         ),
     ] = False
     return_tokens_as_token_ids: Annotated[
         bool,
         Option(
-            help="Write tokens in log-probabilities as `token_id:N`, unless a request decides it."
+            help="Write tokens in log-probabilities as `token_id:N`, unless a request overrides it."
         ),
     ] = False
     max_n_sequences: Annotated[
-        int, Option(min=1, max=16_384, help="Choices of one request: its prompts times `n`.")
+        int,
+        Option(
+            min=1, max=16_384, help="Maximum number of choices of a request: its prompts times `n`."
+        ),
     ] = 128
     enable_force_include_usage: Annotated[
         bool, Option(help="Put usage into every chunk of every stream, asked for or not.")
@@ -370,8 +375,8 @@ class ServeOptions:
         list[str],
         Option(
             metavar="NAME=FOLDER|JSON",
-            help='Adapters to start with, also as {"name", "path", "base_model_name"}, or a list of '
-            "those; may be repeated.",
+            help="Adapters to load at the start: NAME=FOLDER, or JSON with name, path and "
+            "base_model_name, or a JSON list of such objects; may be repeated.",
         ),
     ] = field(default_factory=list)
     lora_dir: Annotated[
@@ -385,7 +390,8 @@ class ServeOptions:
         bool,
         Option(
             envvar="VLLM_ENABLE_RESPONSES_API_STORE",
-            help="Keep responses of /v1/responses in memory, to be read, cancelled and continued.",
+            help="Keep responses of /v1/responses in memory, so that they can be read, cancelled and "
+            "continued.",
         ),
     ] = False
     otlp_traces_endpoint: Annotated[

@@ -1,4 +1,4 @@
-"""Measures the CPU while steps are computed, and sets the number of OpenMP threads by it."""
+"""Adapts the number of OpenMP threads to the CPU load that is measured during steps."""
 
 import functools
 import logging
@@ -20,22 +20,25 @@ logger = logging.getLogger(__name__)
 
 # Step time between two decisions. The kernel counts idle time in ticks of 10 ms.
 WINDOW_S = 0.25
-# A pause between steps after which a window begins anew: others' use of the CPU in it says nothing
+# A longer pause between steps starts a new window: the CPU use of other programs in a pause says nothing
 # about steps.
 MAX_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class CpuCounters:
-    """Seconds since some start. waited_s: of all threads of this process, for a core or for quota.
-    idle_s: of all cores that it may use."""
+    """Counters of the kernel, in seconds. Only differences between two readings have a meaning.
+
+    waited_s: time that all threads of this process waited for a core or for quota. idle_s: idle time
+    of all cores that it may use.
+    """
 
     waited_s: float
     idle_s: float
 
 
 def read_counters(root: Path = Path("/")) -> CpuCounters | None:
-    """None where the kernel does not count."""
+    """Reads the counters from /proc and the cgroup; None where the kernel does not have them."""
     idle_s = _idle_s(root)
     waited_ns = [_waited_ns(path) for path in (root / "proc/self/task").glob("*/schedstat")]
     if idle_s is None or not waited_ns:
@@ -51,7 +54,7 @@ def _waited_ns(schedstat: Path) -> int:
 
 
 def _idle_s(root: Path) -> float | None:
-    """Of the cores that this process may use, waiting for disks among it."""
+    """Idle time of the cores that this process may use, time in wait for disks included."""
     own = {f"cpu{index}" for index in os.sched_getaffinity(0)}
     try:
         lines = [line.split() for line in (root / "proc/stat").read_text().splitlines()]
@@ -63,15 +66,15 @@ def _idle_s(root: Path) -> float | None:
 
 @functools.cache
 def allowed_threads() -> int:
-    """Of torch's own number, which OMP_NUM_THREADS sets, and the cores that this process may use.
+    """The smaller of torch's default, which OMP_NUM_THREADS sets, and the cores this process may use.
 
-    Asked once: later, torch tells what was set last.
+    Cached at the first call, as torch later returns the number that was set last.
     """
     return min(torch.get_num_threads(), num_threads())
 
 
 class CpuThreads:
-    """The number of threads that compute steps, from 1 to max_threads. One thread at a time."""
+    """Sets the number of threads that compute steps, from 1 to max_threads. Not thread-safe."""
 
     def __init__(
         self,
@@ -100,8 +103,8 @@ class CpuThreads:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around the computation of a step, on the thread that computes: OpenMP's number of threads
-        belongs to the thread that sets it."""
+        """Measures a step. Enter it on the thread that computes: OpenMP's number of threads belongs to
+        the thread that sets it."""
         if self._computing is not threading.current_thread():
             self._computing = threading.current_thread()
             torch.set_num_threads(self.count)
@@ -133,7 +136,10 @@ class CpuThreads:
             self._on_count(self.count)
 
     def _usage(self, last: CpuCounters | None, now_s: float) -> CpuUsage | None:
-        """Between steps, our own threads are idle: that is not counted as free."""
+        """Averages over the window; None without counters.
+
+        Cores that this process left idle between steps are not counted as free.
+        """
         if self._first is None or last is None:
             return None
         pauses_s = max(0.0, now_s - self._first_s - self._steps_s)

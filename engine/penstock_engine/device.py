@@ -23,8 +23,8 @@ KV_SCALE_BYTES = 4
 
 # Logits that are sampled at once, by device: 8 and 64 MiB of float32. Bounds the sampler's memory.
 LOGITS_AT_ONCE = {"cpu": 1 << 21, "cuda": 1 << 24}
-# Memory of one log-probability that is told, by device: a number and its token in the step's buffer,
-# and in what selecting the best returns. On a CPU also the Python objects that they become.
+# Bytes of one reported log-probability, by device: value and token id in the step's buffer and in the
+# result of top-k. On a CPU also the Python objects that they become.
 TOLD_LOGPROB_BYTES = {"cpu": 24 + 136, "cuda": 24}
 
 # Peak memory of the sampler for each of these logits; measured by benchmarks/drawing_cost.py.
@@ -39,7 +39,7 @@ MASK_NUMBERS = 1 << 21
 # Without one of these a CPU emulates bfloat16 products, slower than it computes in float32.
 NATIVE_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 
-# Upper bounds on the KV cache in memory that is shared with other programs, if the user sets none.
+# Upper bounds on the KV cache in memory that other programs use too, unless the user sets a size.
 MAX_SHARED_KV_BYTES = 4 * 2**30
 SHARED_KV_FRACTION = 0.25  # of memory_limit_bytes
 
@@ -147,7 +147,7 @@ def drawing_bytes(
 
     Counts the model's logits of all rows, of item_bytes each; float32 copies and sort orders of those
     that are sampled at once; one byte per sequence and token of the vocabulary for state that is
-    kept between steps; and the log-probabilities that are told, max_logprobs of each row and of each
+    kept between steps; and the reported log-probabilities, max_logprobs of each row and of each
     prompt token of a step.
     """
     num_rows = max_num_seqs * rows_per_sequence

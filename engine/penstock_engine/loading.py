@@ -100,9 +100,10 @@ class _Loader:
     def _view(
         self, name: str, shape: torch.Size, matrices: Sequence[Matrix]
     ) -> torch.Tensor | None:
-        """The parameter as it can stay. matrices: as they were read to pass.
+        """The parameter as a view of the checkpoint. matrices: read from the passing checkpoint.
 
-        None where it lies in pieces, or would keep the rest of a dequantised matrix in memory.
+        None if it consists of several pieces, or if the view would keep the rest of a dequantised
+        matrix in memory.
         """
         is_read_once = self._lasting is self._passing
         views = matrices if is_read_once else self._kept(self._lasting, name, shape)

@@ -1,4 +1,4 @@
-"""The adapters that `--lora-modules` names."""
+"""Reads the value of `--lora-modules`: the adapters to load at the start."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ FIELDS = {"name", "path", "base_model_name"}
 
 @dataclass(frozen=True, slots=True)
 class LoraModule:
-    """path: the adapter's folder. base_model_name: the parent that /v1/models shows."""
+    """An adapter of `--lora-modules`.
+
+    path: its folder. base_model_name: the parent that /v1/models shows; None: the served model.
+    """
 
     name: str
     path: str

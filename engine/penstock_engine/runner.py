@@ -45,7 +45,7 @@ class Runner:
         threads: CpuThreads | None = None,
     ) -> None:
         """is_ahead: whether steps may be launched ahead, where that is possible. threads: adapts the
-        number of threads to the CPU's load; None: it stays."""
+        number of threads to the CPU's load; None: the number is fixed."""
         self._model = model
         self._draft = draft
         self._threads = threads
@@ -69,8 +69,8 @@ class Runner:
 
         on_weights: called, on another thread, when all is read and the warm-up begins.
         on_lost: called at most once, on another thread, when a rank ends by itself.
-        on_threads: on the CPU, called with the number of threads that this rank's steps are computed
-        with, at first and after changes, on any thread.
+        on_threads: called on the CPU with the number of threads that compute this rank's steps, first
+        at the start and then after changes, on any thread.
 
         Loads in a thread of its own, and so frees the OpenMP workers of loading with it. As long
         as they existed, those of the thread that calls `run` would sleep instead of spin between

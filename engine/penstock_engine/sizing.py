@@ -130,7 +130,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
 
 
 def _shares_memory(config: EngineConfig, device_name: str) -> bool:
-    """Whether others use the same memory and the user has not said how much of it to take."""
+    """Whether other programs use the same memory and --gpu-memory-utilization is not set."""
     is_told = config.gpu_memory_utilization is not None
     return device_name == "cpu" and config.device != "cuda" and not is_told
 

@@ -1,4 +1,4 @@
-"""What the operator says about the chat template, and how a template reads the content of messages."""
+"""Options of the chat template, and whether a template reads message content as a list of parts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,11 @@ from penstock_engine.config import ContentFormat
 
 @dataclass(frozen=True, slots=True)
 class TemplateOptions:
-    """text: a template instead of the model's own. variables: for requests that do not set them.
+    """The chat template's options from the command line.
 
-    content_format: string hands the content of messages over as one text, openai as a list of parts,
-    auto as a list if the template has a loop over it.
+    text: a template instead of the model's own. variables: for requests that do not set them.
+    content_format: string passes the content of messages as one text, openai as a list of parts, auto
+    as a list if the template has a loop over it.
     """
 
     text: str | None = None
@@ -27,7 +28,7 @@ def loops_over_content(template: str) -> bool:
     try:
         tree = Environment(extensions=["jinja2.ext.loopcontrols"], autoescape=True).parse(template)
     except TemplateError:
-        return False  # rendering says what is wrong with it
+        return False  # rendering reports the error
     named = {
         assigned.target.name
         for assigned in tree.find_all(nodes.Assign)
@@ -40,7 +41,7 @@ def loops_over_content(template: str) -> bool:
 
 
 def _is_content(node: nodes.Node) -> bool:
-    """`message.content` or `message["content"]`."""
+    """Whether a node is `message.content` or `message["content"]`."""
     if isinstance(node, nodes.Getattr):
         return node.attr == "content"
     return (

@@ -78,7 +78,7 @@ class Tokenizer:
         return given == "openai"
 
     def describe(self) -> dict[str, Any]:
-        """As tokenizer_config.json has it, with the chat template and the name of the class."""
+        """The settings of tokenizer_config.json, with the chat template and the class name."""
         settings = {
             name: _written(value)
             for name, value in self._tokenizer.init_kwargs.items()
@@ -153,7 +153,7 @@ class Tokenizer:
 
 
 def _written(value: Any) -> Any:
-    """A setting of a tokenizer as JSON; an added token is its text."""
+    """A tokenizer setting as JSON; an added token becomes its text."""
     if isinstance(value, dict):
         return {str(key): _written(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

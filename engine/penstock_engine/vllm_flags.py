@@ -1,5 +1,7 @@
-"""Flags of `vllm serve` that this engine has no need of: passed over where they ask for what it does
-anyway, else refused with what to do instead."""
+"""Flags that only `vllm serve` has.
+
+They are accepted if they ask for what this engine does anyway, else refused with what to do instead.
+"""
 
 import json
 from collections.abc import Callable
@@ -17,7 +19,7 @@ SHORT = {
 # Switches under an older name.
 RENAMED = {"--disable-log-requests": "--no-enable-log-requests"}
 
-# Other names of values. vLLM reads both with the same code.
+# Other names of values; vLLM handles both names with the same code.
 ALIASES: dict[str, dict[str, str]] = {
     "--dtype": {"float": "float32", "half": "float16"},
     "--reasoning-parser": {"mimo": "qwen3"},
@@ -27,7 +29,10 @@ ALIASES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Valued:
-    """A flag with a value. accepts: whether a value asks for what is done anyway."""
+    """A flag with a value.
+
+    accepts: whether a value asks for what the engine does anyway. otherwise: what to do instead.
+    """
 
     accepts: Callable[[str], bool]
     otherwise: str
@@ -42,7 +47,7 @@ def _never(_: str) -> bool:
 
 
 def _is_empty(said: str) -> bool:
-    """Whether it is JSON for nothing."""
+    """Whether the text is JSON null, {} or []."""
     try:
         return json.loads(said) in (None, {}, [])
     except ValueError:
@@ -50,7 +55,7 @@ def _is_empty(said: str) -> bool:
 
 
 def _allows_no_media(said: str) -> bool:
-    """A limit for each modality: a number, or an object with a count."""
+    """Whether every modality has a limit of 0. A limit is a number, or an object with a count."""
     try:
         limits = json.loads(said)
     except ValueError:
@@ -76,19 +81,17 @@ def _is_known_grammar(said: str) -> bool:
     )
 
 
-_A_FOLDER = (
-    "the model is a folder that is there already: name the folder of the version that you want"
-)
-_ONE_ENGINE = "one engine is one replica: start more of them, behind a gateway"
+_A_FOLDER = "models are not downloaded: pass the folder of the version that you want"
+_ONE_ENGINE = "an engine is one replica: start more engines behind a gateway"
 _GRAMMAR = f"use one of {', '.join(GRAMMARS)}: the answers fit their grammar with any of them"
-_TEXT_ONLY = 'this engine reads text alone: leave the flag out, or allow none, as in {"image": 0}'
+_TEXT_ONLY = 'this engine reads only text: leave the flag out, or set 0, as in {"image": 0}'
 _HOST_MEMORY = "host memory for the KV cache is --kv-offloading-size, in GiB"
 
 VALUED: dict[str, Valued] = {
     "--code-revision": Valued(_never, _A_FOLDER),
-    "--config-format": Valued(_one_of("auto", "hf"), "the model's config.json is what is read"),
+    "--config-format": Valued(_one_of("auto", "hf"), "the engine reads config.json: use auto"),
     "--convert": Valued(
-        _one_of("auto", "none", "embed"), "the model can generate and embed, and nothing else"
+        _one_of("auto", "none", "embed"), "the model can only generate and embed: use auto"
     ),
     "--cpu-offload-gb": Valued(
         _one_of("0", "0.0"), "weights stay on the device: use --quantization or more devices"
@@ -102,11 +105,11 @@ VALUED: dict[str, Valued] = {
     "--guided-decoding-backend": Valued(_one_of(*GRAMMARS), _GRAMMAR),
     "--hf-overrides": Valued(_is_empty, "change the config.json in the model's folder"),
     "--kv-transfer-config": Valued(
-        _is_empty, f"an engine keeps its KV cache to itself; {_HOST_MEMORY}"
+        _is_empty, f"engines do not share KV caches: leave it out; {_HOST_MEMORY}"
     ),
     "--limit-mm-per-prompt": Valued(_allows_no_media, _TEXT_ONLY),
     "--load-format": Valued(
-        _one_of("auto", "safetensors"), "weights are read from safetensors: convert the model"
+        _one_of("auto", "safetensors"), "the engine reads safetensors and GGUF: use auto, or convert the model"
     ),
     "--model-impl": Valued(
         _one_of("auto", "vllm"), "the engine has its own code for each architecture"
@@ -127,11 +130,11 @@ VALUED: dict[str, Valued] = {
         _one_of("auto", "generate", "embed", "embedding"),
         "the model can generate and embed: leave it out",
     ),
-    "--tokenizer-mode": Valued(_one_of("auto", "hf"), "the tokenizer.json is what is read"),
+    "--tokenizer-mode": Valued(_one_of("auto", "hf"), "the engine reads tokenizer.json: use auto"),
     "--tokenizer-revision": Valued(_never, _A_FOLDER),
 }  # fmt: skip
 
-# None: passed over.
+# The reason why a switch is refused; None: it is accepted.
 SWITCHES: dict[str, str | None] = {
     "--disable-custom-all-reduce": None,
     "--disable-log-stats": None,
@@ -149,7 +152,7 @@ SWITCHES: dict[str, str | None] = {
 
 
 def check_value(name: str, said: str | None) -> None:
-    """Raises ValueError unless the value of a flag in VALUED asks for what is done anyway."""
+    """Raises ValueError unless a flag in VALUED asks for what the engine does anyway."""
     flag = VALUED[name]
     if said is None:
         raise ValueError(f"{name} needs a value")
@@ -158,7 +161,7 @@ def check_value(name: str, said: str | None) -> None:
 
 
 def check_switch(name: str) -> None:
-    """Raises ValueError unless a switch in SWITCHES asks for what is done anyway."""
+    """Raises ValueError unless a switch in SWITCHES asks for what the engine does anyway."""
     reason = SWITCHES[name]
     if reason is not None:
         raise ValueError(f"{name}: {reason}")

@@ -85,8 +85,11 @@ class Checkpoint:
 
 @contextmanager
 def open_checkpoints(model_dir: Path) -> Iterator[tuple[Tensors, Tensors]]:
-    """(open for as long as a view of its files lives, open until all is loaded): Checkpoints, or
-    twice the same GgufCheckpoint, which maps each tensor by itself. Raises ModelError.
+    """Opens a model's weights twice. Raises ModelError.
+
+    Yields (lasting, passing): the first stays mapped while a view of its tensors lives, the second
+    until everything is loaded. A GGUF file is the same checkpoint twice, as it maps each tensor by
+    itself.
     """
     if (path := find_gguf(model_dir)) is not None:
         checkpoint = GgufCheckpoint(path)
@@ -97,7 +100,7 @@ def open_checkpoints(model_dir: Path) -> Iterator[tuple[Tensors, Tensors]]:
 
 
 def weight_files(model_dir: Path) -> list[Path]:
-    """All files that hold weights of a model. Raises ModelError when any of them is missing."""
+    """All files that hold a model's weights. Raises ModelError if one is missing."""
     path = find_gguf(model_dir)
     return checkpoint_files(model_dir) if path is None else [path]
 

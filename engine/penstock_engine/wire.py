@@ -334,7 +334,7 @@ DRAINING = MetricSpec(
 CPU_THREADS = MetricSpec(
     "penstock:cpu_threads",
     "gauge",
-    "Threads that steps are computed with on the CPU. Fewer while other programs use its cores.",
+    "Number of threads that compute steps on the CPU. Lower while other programs use its cores.",
 )
 
 METRICS: tuple[MetricSpec, ...] = (

@@ -44,8 +44,8 @@ def test_what_is_done_anyway_is_passed_over(written: str) -> None:
         ("--runner draft", "--runner draft: .* use auto"),
         ("--trust-remote-code", "--trust-remote-code: code .* is never run"),
         ("--trust-remote-code=true", "--trust-remote-code: code .* is never run"),
-        ('--limit-mm-per-prompt {"image":2}', "reads text alone"),
-        ("--limit-mm-per-prompt image=0", "reads text alone"),
+        ('--limit-mm-per-prompt {"image":2}', "reads only text"),
+        ("--limit-mm-per-prompt image=0", "reads only text"),
         ("--structured-outputs-config.backend outlines", "use one of auto, guidance, xgrammar"),
         ('--structured-outputs-config {"disable_any_whitespace":true}', "use one of auto"),
         ("--no-enable-chunked-prefill", "raise that for fewer of them"),
@@ -55,7 +55,7 @@ def test_what_is_done_anyway_is_passed_over(written: str) -> None:
         ("--load-format", "needs a value"),
         ("--data-parallel-size 2", "behind a gateway"),
         ('--kv-transfer-config {"kv_connector":"X"}', "--kv-offloading-size"),
-        ("--revision main", "the model is a folder"),
+        ("--revision main", "models are not downloaded"),
     ],
 )
 def test_what_it_cannot_do_is_refused_with_its_reason(written: str, reason: str) -> None:

@@ -10,10 +10,10 @@ class SamplingParams:
 
     temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 are off, as are penalties of 0 and a
     repetition_penalty of 1. allowed_token_ids None: all. bad_words: token sequences that never
-    appear. logprobs: how many of the best tokens are told beside the drawn one; None: nothing is
-    told. logprob_token_ids: tokens that are told instead of the best; logprobs is 0 then.
-    wants_embedding: the state of the last token, after the final norm, is told with the first one
-    drawn. The same seed draws the same tokens whatever else is in the batch. The token that ends a
+    appear. logprobs: how many of the best tokens are reported beside the sampled one; None: no
+    log-probabilities. logprob_token_ids: tokens to report instead of the best; logprobs is 0 then.
+    wants_embedding: the first event has the hidden state of the last prompt token, after the final
+    norm. The same seed draws the same tokens whatever else is in the batch. The token that ends a
     sequence is part of its output.
     """
 

@@ -1,8 +1,8 @@
-"""How many threads compute a step on the CPU, so that each has a core of its own.
+"""Decides how many threads compute a step on the CPU, so that each has a core of its own.
 
 OpenMP threads spin while they wait for the slowest of them. If one has no core, because another
 program uses it, all the others wait for it: two threads on two cores, one of which is busy, compute a
-tenth of what one thread does. So threads are given up as soon as they wait for cores, and taken back
+tenth of what one thread does. So threads are removed as soon as they wait for cores, and added again
 when cores have been free for a while.
 """
 
@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-# Threads that wait for a core, on average, above which there are too many. Two threads and one other
-# busy program on two cores: 0.67. An engine alone, with its server's threads: less than 0.1.
+# Average number of threads that wait for a core, above which threads are removed. Measured: 0.67 for two
+# threads beside one busy program on two cores; less than 0.1 for an engine alone with its server.
 MAX_WAITING_THREADS = 0.3
-# Of one core: what has to be free before one more thread is worth trying.
+# Idle fraction of a core at which one more thread is worth trying.
 MIN_FREE_CORE = 0.8
-# How long cores have to be free before threads are added. Doubles with each time that these had to be
-# given up again, so that a program that comes and goes costs less and less.
+# Time that cores have to be free before threads are added. It doubles each time that added threads are
+# removed again, so that a program that comes and goes costs less and less.
 MIN_PATIENCE_S, MAX_PATIENCE_S = 2.0, 60.0
 
 Reason = Literal[
@@ -44,10 +44,11 @@ class CpuUsage:
 
 @dataclass(frozen=True, slots=True)
 class ThreadCount:
-    """The number of threads and what it was learned from. Times are on the clock of `now_s`.
+    """The number of threads, and the state of the next decision. Times are on the clock of `now_s`.
 
-    raised_s: when threads were added; None if they have held since, or were never.
-    free_since_s: since when a core has been free; None if none is.
+    patience_s: time that cores have to be free before threads are added. raised_s: when threads were
+    added on trial; None if there is no trial. free_since_s: since when a core has been free; None if
+    none is.
     """
 
     count: int
@@ -96,12 +97,12 @@ def _lower(threads: ThreadCount, waiting_threads: float, now_s: float) -> Decisi
 
 
 def _without_trial(threads: ThreadCount, now_s: float) -> ThreadCount:
-    """With the shortest patience, once added threads have held."""
+    """Ends the trial of added threads once they have held: patience is the minimum again."""
     if threads.raised_s is None or not _has_held(threads, now_s):
         return threads
     return replace(threads, patience_s=MIN_PATIENCE_S, raised_s=None)
 
 
 def _has_held(threads: ThreadCount, now_s: float) -> bool:
-    """Whether added threads have had their cores for as long as these were waited for."""
+    """Whether added threads have had their cores for at least patience_s."""
     return threads.raised_s is not None and now_s - threads.raised_s >= threads.patience_s

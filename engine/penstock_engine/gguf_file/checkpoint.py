@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file as a checkpoint, dequantised one at a time as they are read."""
+"""Reads the tensors of a GGUF file as a checkpoint and dequantises them one at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GgufCheckpoint:
-    """Tensors by the names of safetensors checkpoints. Has no file open between two reads.
+    """A GGUF file's tensors by the names of safetensors checkpoints. Keeps no file open.
 
     Each tensor is mapped by itself. Floating-point ones remain views of their mapping; of others,
     the mapping ends when they are dequantised.
@@ -30,7 +30,7 @@ class GgufCheckpoint:
         return name in self._tensors
 
     def get(self, name: str) -> torch.Tensor:
-        """float32, or the file's own floating-point type. Raises ModelError."""
+        """The tensor in float32, or in the file's floating-point type. Raises ModelError."""
         import torch
 
         if name not in self._tensors:
@@ -61,9 +61,10 @@ class GgufCheckpoint:
 
 
 def halves_of_heads(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """rows: [heads * head_dim, inputs], neighbours rotated together, as llama.cpp orders Llama's.
+    """Undoes llama.cpp's reordering of Llama's query and key rows. rows: [heads * head_dim, inputs].
 
-    Returns them in the order of checkpoints: the first half of a head is rotated with its second.
+    llama.cpp rotates neighbouring rows together. In the returned order of checkpoints, the first half
+    of a head is rotated with its second half.
     """
     import numpy as np
 

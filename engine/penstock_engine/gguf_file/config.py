@@ -1,4 +1,4 @@
-"""config.json as a GGUF file's metadata say it. Imports no torch."""
+"""Translates a GGUF file's metadata to config.json. Imports no torch."""
 
 import math
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ KEYS: Mapping[str, str] = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
-# Keys that change the computation in a way that no supported architecture has.
+# Keys of computations that no supported architecture has.
 REFUSED = ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "logit_scale")
 # Layers of the models that divide attention's scores by the root of hidden_size / heads instead of
 # head_dim: Gemma 2 27B and Gemma 3 27B. GGUF has no key for it.
@@ -40,7 +40,7 @@ END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
 def config_of(file: GgufFile) -> dict[str, Any]:
-    """Keys and values of config.json. Raises ModelError for what cannot be served."""
+    """The keys and values of config.json. Raises ModelError for a model that cannot be served."""
     if file.architecture not in ARCHITECTURES:
         raise ModelError(
             "UnsupportedArchitecture",
@@ -94,13 +94,13 @@ def _end_ids(file: GgufFile) -> list[int]:
 
 
 def _head_dim(raw: Mapping[str, Any]) -> int | None:
-    """None where the numbers it follows from are missing, which is refused later."""
+    """hidden_size / heads. None if one of them is missing, which is refused later."""
     hidden, heads = raw.get("hidden_size"), raw.get("num_attention_heads")
     return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else None
 
 
 def _check_rotation(file: GgufFile, raw: Mapping[str, Any]) -> None:
-    """Every number of a head is rotated in the architectures above."""
+    """Raises ModelError if only a part of each head is rotated, or values have another length."""
     rotated = file.value("rope.dimension_count")
     if rotated not in (None, raw["head_dim"]):
         raise _bad(f"rope.dimension_count {rotated} is not supported, only {raw['head_dim']}")
@@ -155,9 +155,9 @@ def _rope(file: GgufFile) -> dict[str, Any]:
 
 
 def _factors(file: GgufFile) -> dict[str, Any]:
-    """What each frequency is divided by: Llama 3's scaling, which GGUF stores as its result.
+    """Llama 3's RoPE scaling. GGUF stores its result: the divisor of each frequency.
 
-    It is spelled as a longrope whose factors are the same at every length.
+    It is expressed as longrope with the same factors at every length.
     """
     import numpy as np
 

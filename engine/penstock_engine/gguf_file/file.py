@@ -1,4 +1,4 @@
-"""One GGUF file: its metadata and tensors, read by the gguf library. Imports no torch."""
+"""Reads the metadata and tensor headers of a GGUF file. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 
 from penstock_engine.core.errors import ModelError
 
-# What the reader raises for files that are cut or damaged.
+# Exceptions that the reader raises for truncated or damaged files.
 READ_ERRORS = (OSError, ValueError, LookupError, OverflowError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """offset: of its first byte in the file. stored_shape: of its bytes or numbers, rows first.
+    """The header of one tensor.
 
-    shape: of its numbers once dequantised, rows first. type_name: as F32 or Q4_1.
+    type_name: such as F32 or Q4_1. shape: after dequantisation, rows first. stored_shape: in the file,
+    of bytes or numbers, rows first. offset: of its first byte in the file.
     """
 
     type_name: str
@@ -30,7 +31,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """metadata: values by key. tensors: by GGUF's names for them."""
+    """A GGUF file. metadata: values by key. tensors: by their GGUF names."""
 
     path: Path
     metadata: Mapping[str, Any]
@@ -41,7 +42,7 @@ class GgufFile:
         return str(self.metadata.get("general.architecture", ""))
 
     def value(self, key: str) -> Any:
-        """Of the architecture's own key, such as block_count; None where there is none."""
+        """The value of an architecture's key, such as block_count; None if it is missing."""
         return self.metadata.get(f"{self.architecture}.{key}")
 
 
@@ -68,7 +69,7 @@ def find_gguf(model: Path) -> Path | None:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Read once in a process, for as long as the file is the same. Raises ModelError."""
+    """Reads a GGUF file; cached while its size and time are unchanged. Raises ModelError."""
     try:
         status = path.stat()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Tensor names: GGUF's, and those of the checkpoints that the decoder's parameters follow."""
+"""Translates GGUF's tensor names to those of safetensors checkpoints."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,28 +25,28 @@ LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-# Of layers that normalise each half before and after.
+# Names in layers that normalise before and after both attention and MLP (Gemma 2 and 3).
 SANDWICH = LAYER | {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-# The factors of the rotation: read into the configuration.
+# RoPE frequency factors; they become part of the configuration.
 ROPE_FACTORS = "rope_freqs.weight"
 QKV = ("attn_q", "attn_k", "attn_v")
 
 
 def tensors_by_name(file: GgufFile) -> dict[str, tuple[str, GgufTensor]]:
-    """(GGUF's name, tensor) by the checkpoint's name.
+    """Maps the checkpoint's name to (GGUF name, tensor).
 
-    Raises ModelError for tensors whose part in the computation is unknown.
+    Raises ModelError for tensors that the engine does not know.
     """
     layer = SANDWICH if file.architecture in ("gemma2", "gemma3") else LAYER
     return {name: (own, file.tensors[own]) for own, name in _pairs(file, layer)}
 
 
 def headers(file: GgufFile) -> dict[str, Header]:
-    """As of a safetensors checkpoint: quantised tensors are floats once they are read."""
+    """The headers of an equal safetensors checkpoint. All are F32, as tensors are dequantised."""
     return {
         name: Header("F32", tensor.shape) for name, (_, tensor) in tensors_by_name(file).items()
     }

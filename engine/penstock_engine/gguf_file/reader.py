@@ -1,4 +1,4 @@
-"""The gguf library's reader, held to the bounds of the file. Imported only for GGUF files."""
+"""The gguf library's reader with bounds checks. Imported only for GGUF files."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, dequantize
 
 
 class CheckedReader(GGUFReader):  # type: ignore[misc]
-    """Raises ValueError for what lies behind the file's end, where the library reads less."""
+    """Raises ValueError for reads beyond the end of the file, where the library returns less."""
 
     def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
         """count numbers at offset, in the byte order of this machine."""
@@ -17,7 +17,7 @@ class CheckedReader(GGUFReader):  # type: ignore[misc]
 
 
 def can_dequantise(kind: GGMLQuantizationType) -> bool:
-    """Tried on one block of zeros: the library has no list of what it can dequantise."""
+    """Whether the library can dequantise a type. It has no list, so one block of zeros is tried."""
     if kind.name in ("F64", "F32", "F16"):
         return True
     try:

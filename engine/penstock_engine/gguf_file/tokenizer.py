@@ -1,4 +1,4 @@
-"""The tokenizer and chat template that a GGUF file's metadata describe, built by transformers."""
+"""Builds the tokenizer and chat template from a GGUF file's metadata, with transformers."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ NAMED = {
     "unk_token": "unknown_token_id",
     "pad_token": "padding_token_id",
 }
-# Splits of text before byte-level merges that transformers' GGUF table has not.
+# Pre-tokenizers that are missing in transformers' GGUF table.
 GPT2 = ("gpt-2", "phi-2")
 SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 KINDS = ("gpt2", "llama")
 
 
 def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
-    """Raises ModelError for a tokenizer that is unknown or damaged."""
+    """Builds the file's tokenizer. Raises ModelError for an unknown or damaged one."""
     keys = GGUF_TOKENIZER_MAPPING["tokenizer"].items()
     found = {f"tokenizer.{key}": name for key, name in keys}
     parts = {name: file.metadata[key] for key, name in found.items() if key in file.metadata}

@@ -14,7 +14,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-# Of host memory, as torch aligns its own: a cache line, and the widest vector register.
+# Alignment of host memory, as torch's own: a cache line, and the widest vector register.
 ALIGNMENT_BYTES = 64
 
 
@@ -35,9 +35,9 @@ def fetch(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def host_zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros in host memory that becomes resident only where it is written.
+    """A tensor of zeros in host memory; a page becomes resident when it is first written.
 
-    torch.zeros writes every page at once, in any size; numpy.zeros leaves that to the kernel.
+    torch.zeros writes every page at once, whatever its size; numpy.zeros leaves that to the kernel.
     """
     num_bytes = math.prod(shape) * dtype.itemsize
     memory = torch.from_numpy(np.zeros(num_bytes + ALIGNMENT_BYTES, dtype=np.uint8))
@@ -48,7 +48,7 @@ def host_zeros(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 def page_locked(num_bytes: int, device: torch.device) -> torch.Tensor:
     """Page-locked host memory of uint8 zeros, for asynchronous copies from and to a CUDA device.
 
-    On the CPU, as host_zeros. torch's own allocator of such memory rounds up to a power of two, to
+    On the CPU it is host_zeros. torch's own allocator of such memory rounds up to a power of two, to
     twice as much at worst.
     """
     tensor = host_zeros((num_bytes,), torch.uint8)

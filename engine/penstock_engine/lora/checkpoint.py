@@ -38,8 +38,8 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
     "init_lora_weights": (True, False, None, "eva", "gaussian", "orthogonal"),
 }
 
-# How PEFT begins adapters that change the weights of the model, which keeps what they leave of it.
-# PEFT makes plain adapters of the trained ones, whose init_lora_weights is true.
+# Values of init_lora_weights with which PEFT changes the weights of the base model. PEFT converts such
+# adapters to plain ones, whose init_lora_weights is true.
 CHANGED_BASES = ("corda", "loftq", "lora_ga", "olora", "pissa")
 
 
@@ -125,7 +125,7 @@ def _refusal(name: str, value: Any) -> str:
     told = f"{name} {str(value)[:64]!r}"
     if name == "init_lora_weights" and str(value).startswith(CHANGED_BASES):
         return (
-            f"{told} has changed the model's own weights, and this model has them unchanged: save the "
+            f"{told} has changed the model's own weights, and the served model is unchanged: save the "
             "adapter with PEFT's path_initial_model_for_weight_conversion, or serve the changed model"
         )
     return f"{told} is not supported"

@@ -8,9 +8,10 @@ from penstock_engine.parsers.think_stream import ThinkStream
 
 
 class ReasoningCount:
-    """Number of tokens between the reasoning's tags, without those of the tags.
+    """Counts the tokens between the reasoning's tags, without the tokens of the tags.
 
-    is_open: as in ThinkStream. A token that has both reasoning and a part of a tag counts.
+    is_open: whether the answer begins within reasoning (ThinkStream). A token that has both reasoning
+    and a part of a tag counts.
     """
 
     def __init__(self, *, is_open: bool) -> None:
@@ -30,18 +31,18 @@ class ReasoningCount:
 
     @property
     def num_open_tokens(self) -> int:
-        """As num_tokens, with those that may turn out to be of the closing tag."""
+        """num_tokens, plus the tokens that may turn out to be part of the closing tag."""
         return self.num_tokens + len(self._undecided)
 
     def copy(self) -> "ReasoningCount":
-        """A count that goes on by itself."""
+        """An independent copy."""
         other = copy(self)
         other._stream = copy(self._stream)
         other._undecided = list(self._undecided)
         return other
 
     def push(self, text: str) -> None:
-        """Add a token by its text, in which a part of a character may be any other."""
+        """Adds a token by its text. An incomplete character may be any placeholder character."""
         was_tagged = self._stream.is_tagged
         self._undecided.append(len(text))
         num_chars = _num_reasoning_chars(self._stream.push(text))
@@ -51,7 +52,7 @@ class ReasoningCount:
         self._settle(num_chars)
 
     def finish(self) -> None:
-        """To be called after the last token, which may have left a part of a tag."""
+        """Ends the count. Call it after the last token, which may have left a part of a tag."""
         self._settle(_num_reasoning_chars(self._stream.finish()))
 
     def _settle(self, num_chars: int) -> None:

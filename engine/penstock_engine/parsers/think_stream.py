@@ -16,7 +16,7 @@ class _State(Enum):
 
 
 class ThinkStream:
-    """Takes the reasoning out of a text.
+    """Splits a text into reasoning and content.
 
     is_open: whether the answer begins within reasoning, without an opening tag of its own.
     is_tagged: whether an opening tag has been read.

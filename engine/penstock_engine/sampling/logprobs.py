@@ -68,7 +68,7 @@ class LogprobBuffer:
     def rows_of_given(
         self, first: int, end: int, given: tuple[int, ...]
     ) -> tuple[TokenLogprobs, ...]:
-        """Entries of some tokens, with the named ones instead of the most likely."""
+        """Entries of rows first to end, with the named tokens instead of the most likely ones."""
         values = self._given_logprobs[first:end, : len(given)].tolist()
         return tuple(
             replace(one, top=_with_given(one, given, own))
@@ -91,7 +91,7 @@ class LogprobBuffer:
 def _with_given(
     one: TokenLogprobs, given: Sequence[int], values: Sequence[float]
 ) -> tuple[tuple[int, float], ...]:
-    """The drawn token, then the named ones, each once."""
+    """The sampled token, then the named ones, each once."""
     named = dict(zip(given, values, strict=True))
     named.pop(one.token_id, None)
     return ((one.token_id, one.logprob), *named.items())

@@ -133,7 +133,7 @@ def _draw(
 def _logprob_buffer(
     rows: Sequence[Row], vocab_size: int, device: torch.device
 ) -> LogprobBuffer | None:
-    """Room for the rows whose requests want log-probabilities; None where none does."""
+    """A buffer for the rows whose requests want log-probabilities; None if there are none."""
     params = [row.sampling for row in rows if row.sampling.logprobs is not None]
     if not params:
         return None
@@ -143,7 +143,7 @@ def _logprob_buffer(
 
 
 def _given_tokens(params: Sequence[SamplingParams], num_given: int) -> torch.Tensor | None:
-    """Tokens that requests name, int64 [rows, num_given], filled up with 0; None without any."""
+    """Tokens that requests name, int64 [rows, num_given], padded with 0; None if there are none."""
     if not num_given:
         return None
     rows = [[*p.logprob_token_ids, *[0] * (num_given - len(p.logprob_token_ids))] for p in params]

@@ -10,10 +10,10 @@ MAX_ROLLBACK_TOKENS = 64  # twice the drafts that a step can have
 
 
 class ThinkingBudget:
-    """Of one sequence (core.constraint.Constraint), with or without a grammar.
+    """The budget of one sequence, as a core.constraint.Constraint around an optional grammar.
 
-    Where the grammar does not allow the closing tag, as within a character, it is forced as soon as
-    the grammar does.
+    Where the grammar does not allow the closing tag, for example within a character, the tag is forced
+    as soon as the grammar allows it.
     """
 
     def __init__(
@@ -25,8 +25,8 @@ class ThinkingBudget:
         num_tokens: int,
         is_open: bool,
     ) -> None:
-        """decode: text of one token. closing: tokens of the closing tag. num_tokens: that reasoning may
-        have. is_open: whether the answer begins within reasoning."""
+        """decode: text of one token. closing: tokens of the closing tag. num_tokens: maximum length
+        of the reasoning. is_open: whether the answer begins within reasoning."""
         self._grammar = grammar
         self._decode = decode
         self._closing = closing
@@ -67,7 +67,7 @@ class ThinkingBudget:
 
     @property
     def _forced(self) -> int | None:
-        """The token of the closing tag that has to come next; None where the budget is not spent."""
+        """The token of the closing tag that is forced next; None while the budget is not spent."""
         count, num_forced = self._past[-1]
         if not count.is_open or count.num_open_tokens < self._num_tokens:
             return None

@@ -84,7 +84,7 @@ def run(
         int, typer.Option(min=0, help="The largest whole answer that is held back for a retry.")
     ] = DEFAULT.max_buffered_answer_bytes,
     max_held_answer_bytes: Annotated[
-        int, typer.Option(min=0, help="All answers that are held back, together.")
+        int, typer.Option(min=0, help="Total of all answers that are held back for a retry.")
     ] = DEFAULT.max_held_answer_bytes,
     drain_delay_s: Annotated[
         float, typer.Option(min=0, help="How long to serve on after SIGTERM, unready.")

@@ -84,7 +84,7 @@ class Metrics:
         )
         self.held_answer_bytes = Gauge(
             "penstock_gateway_held_answer_bytes",
-            "Answers, no streams, that are not sent to their clients yet.",
+            "Bytes of answers (not streams) that are held until they are complete and sent.",
             registry=registry,
         )
         self.loop_lag_s = Gauge(

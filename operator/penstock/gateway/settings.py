@@ -45,7 +45,7 @@ class GatewaySettings:
     # An answer that is no stream is buffered until it is complete, so that the request can be retried;
     # a larger one is passed on as it arrives.
     max_buffered_answer_bytes: int = 8 << 20
-    # Total of such answers. At it, those that arrive are passed on without being complete.
+    # Total of such answers. Beyond it, answers are passed on as they arrive.
     max_held_answer_bytes: int = 256 << 20
 
     # Concurrent shadow copies of requests; beyond this, copies are dropped.

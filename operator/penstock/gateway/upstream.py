@@ -137,8 +137,8 @@ class Answer:
 
 
 class Upstream:
-    """Requests to engines. held_bytes: first bytes of answers that are no streams, until they
-    are sent to the client."""
+    """Sends requests to engines. held_bytes: bytes of answers (not streams) that are not sent to their
+    clients yet."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -215,7 +215,7 @@ class Upstream:
         return Answer(response.status, headers, bytes(held), rest, None, release)
 
     async def _hold(self, response: aiohttp.ClientResponse, held: bytearray) -> bool:
-        """Read an answer into `held`. False at a limit: the rest is to be passed on as it arrives."""
+        """Read an answer into `held`. False at a limit: pass the rest on as it arrives."""
         settings = self._settings
         while chunk := await response.content.readany():
             held += chunk
