@@ -109,7 +109,7 @@ VALUED: dict[str, Valued] = {
     ),
     "--limit-mm-per-prompt": Valued(_allows_no_media, _TEXT_ONLY),
     "--load-format": Valued(
-        _one_of("auto", "safetensors"), "the engine reads safetensors and GGUF: use auto, or convert the model"
+        _one_of("auto", "safetensors"), "weights are safetensors or GGUF: use auto, or convert the model"
     ),
     "--model-impl": Valued(
         _one_of("auto", "vllm"), "the engine has its own code for each architecture"

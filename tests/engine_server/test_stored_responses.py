@@ -136,7 +136,7 @@ def test_a_response_in_the_background_is_cancelled(storing: httpx.Client) -> Non
     assert cancelled.json()["status"] == "cancelled"
     assert read(storing, begun["id"])["status"] == "cancelled"
     assert early.status_code == 400
-    assert "still runs" in early.json()["error"]["message"]
+    assert "still running" in early.json()["error"]["message"]
     while storing.get("/load").json() != {"server_load": 0}:
         time.sleep(0.02)
 

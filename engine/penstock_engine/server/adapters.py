@@ -26,8 +26,8 @@ from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 
 NAME = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9._/-]{0,127}\Z")
 MAX_KNOWN = 1024
-# How long a request waits for a place in the host's memory: longer than most answers take, and not so
-# long that clients have given up.
+# Maximum wait of a request for its adapter to be read into host memory. Longer than most answers take,
+# shorter than usual client timeouts.
 MAX_WAIT_S = 60.0
 
 Json = dict[str, Any]
@@ -39,12 +39,11 @@ class NoRoom(RequestError):
 
 @dataclass(slots=True)
 class AdapterEntry:
-    """A registered adapter. path: of its folder, as it was given. parent: the model that it adapts.
+    """A registered adapter. path: its folder, as it was given. parent: the model that it adapts.
 
-    identity: of the weights read last; "" before the first read. is_leaving: whether another adapter
-    takes its place once nobody uses it.
-
-    Unlike the name it is never reused, so that no cached block outlives its weights.
+    identity: names the weights that were read last; "" before the first read. Unlike the name it is
+    never reused, so that no cached block outlives its weights. is_leaving: whether it is evicted as
+    soon as no request uses it.
     """
 
     name: str
@@ -99,7 +98,7 @@ class AdapterRegistry:
         return name if name is not None and name in self._known else ""
 
     def cards(self) -> list[Json]:
-        """Of /v1/models, as far as adapters differ from their model."""
+        """Entries of /v1/models for the adapters, with the fields that differ from their model."""
         return [
             {"id": entry.name, "root": entry.path, "parent": entry.parent}
             for entry in self._known.values()
@@ -114,14 +113,14 @@ class AdapterRegistry:
         parent: str | None = None,
         replaces: bool = False,
     ) -> None:
-        """parent: the name of the model; None: its first. replaces: whether an adapter of the same
-        name makes way once the new one is read; sequences that run with it go on to their end.
+        """Reads and registers an adapter. Raises RequestError, ModelError.
 
-        Raises RequestError, ModelError.
+        parent: name of the base model; None: its first name. replaces: whether to replace an adapter of
+        the same name once the new one is read; running sequences finish with the old one.
         """
         async with self._turn:
             if NAME.match(name) is None or name in self._taken_names:
-                raise RequestError(400, "lora_name is no name for an adapter", param="lora_name")
+                raise RequestError(400, "lora_name is not a valid adapter name", param="lora_name")
             old = self._known.get(name)
             if old is not None and not replaces:
                 raise RequestError(400, f"adapter {name} is loaded already", param="lora_name")
@@ -149,7 +148,7 @@ class AdapterRegistry:
         root = self._root.resolve()
         folder = (root / given).resolve()
         if not folder.is_relative_to(root) or "\x00" in given:
-            # Whether there is one elsewhere is nobody's business.
+            # The same error as for a missing folder: it does not tell what lies outside of --lora-dir.
             raise RequestError(404, "there is no such lora_path in --lora-dir", param="lora_path")
         return folder
 
@@ -170,7 +169,7 @@ class AdapterRegistry:
                 await self._wait_for(entry, record)
             finally:
                 entry.num_waiting -= 1
-        entry.num_users += 1  # nothing else has run since it came
+        entry.num_users += 1  # without an await since the check that it is in memory
         try:
             yield entry.identity
         finally:
@@ -217,14 +216,14 @@ class AdapterRegistry:
                 raise RequestError(503, f"adapter {entry.name} cannot be read again") from error
 
     def _is_there(self, entry: AdapterEntry) -> bool:
-        """Whether it can be used at once."""
+        """Whether an adapter can be used at once."""
         return entry.identity in self._in_memory and not entry.is_leaving
 
     async def _make_room(self) -> None:
-        """Takes out the adapter that was not used for longest, once nobody uses it.
+        """Evicts the least recently used adapter that no request uses; waits until there is one.
 
-        If all are in use, the one with the fewest users takes no new ones, so that the wait ends with
-        the requests that run.
+        If all are in use, the one with the fewest requests accepts no new ones, so that the wait ends
+        when its running requests finish.
         """
         while len(self._in_memory) >= self._config.max_host_loras:
             resident = [k for k in self._known.values() if k.identity in self._in_memory]
@@ -238,7 +237,7 @@ class AdapterRegistry:
             await self._is_released.wait()
 
     async def _bring_in(self, entry: AdapterEntry) -> None:
-        """Read the weights, in the place of others if necessary.
+        """Read the weights; evict another adapter if necessary.
 
         They get a new identity, as the files may have changed since the last read.
         """
@@ -290,7 +289,7 @@ class AdapterRegistry:
 
 @asynccontextmanager
 async def _patience(timeout_s: float) -> AsyncIterator[None]:
-    """Raises RequestError when what is within takes longer than timeout_s or MAX_WAIT_S."""
+    """Limits its body to timeout_s, at most MAX_WAIT_S. Raises NoRoom at the limit."""
     try:
         async with asyncio.timeout(min(timeout_s, MAX_WAIT_S)):
             yield

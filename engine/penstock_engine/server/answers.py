@@ -30,10 +30,10 @@ Item = bytes | RequestError | None
 
 @dataclass(slots=True)
 class Answer:
-    """One request's answer, streamed or whole. created: seconds since the epoch.
+    """The answer of a request, streamed or whole. created: seconds since the epoch.
 
-    has_prompt_details, has_reasoning_details: whether `usage` tells the cached tokens of the prompt,
-    and the tokens of reasoning.
+    has_prompt_details, has_reasoning_details: whether `usage` has the number of cached prompt tokens,
+    and of reasoning tokens.
     """
 
     kind: Kind
@@ -231,7 +231,7 @@ class Answer:
         return body
 
     def _usage(self, choices: list[Choice], *, has_begun: bool = True) -> Json:
-        """has_begun: False counts no tokens of the answer yet."""
+        """Token usage of choices. has_begun: False counts no tokens of the answer yet."""
         counts = usage(choices, has_begun=has_begun)
         if not self.has_prompt_details:
             counts["prompt_tokens_details"] = None

@@ -1,4 +1,4 @@
-"""/v1/chat/completions/batch: several conversations in one request, with a choice for each."""
+"""The route /v1/chat/completions/batch: several conversations in one request, one choice for each."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Annotated, Any
@@ -12,8 +12,8 @@ from penstock_engine.server.chat_request import BatchChatRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.schemas import MAX_BATCH
 
-# What a batch cannot have, and the values (beside null) with which it changes nothing. vLLM refuses the
-# first four too; the others would be told of one conversation alone.
+# Parameters that a batch refuses, and the values (beside null) that have no effect and are accepted.
+# vLLM refuses the first four too; the others would apply to one conversation only.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "stream": (False,),
@@ -27,7 +27,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class BatchRequest(BaseModel):
-    """The conversations, with everything that a chat request may say of one."""
+    """A batch of conversations, with the parameters of a chat request for all of them."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -36,7 +36,7 @@ class BatchRequest(BaseModel):
 
 
 class BatchDialect:
-    """As OpenAI's chat, but for `messages`, which is a list of conversations."""
+    """The format of OpenAI's chat, except that `messages` is a list of conversations."""
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> BatchChatRequest:
         body = read_object(raw)
@@ -46,13 +46,13 @@ class BatchDialect:
                 raise RequestError(400, message, param=name)
         conversations = body.get("messages")
         if not isinstance(conversations, list) or not conversations:
-            message = "messages must be a list of conversations, and not empty"
+            message = "messages must be a list of conversations with at least one entry"
             raise RequestError(400, message, param="messages")
         shared = body | {"messages": conversations[0], "conversations": conversations}
         return request_of(BatchChatRequest, shared, defaults)
 
     def whole(self, body: Json) -> Json:
-        """Without what is of the first conversation alone."""
+        """The answer without fields that describe only the first conversation."""
         return body | {"prompt_token_ids": None}
 
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

@@ -58,7 +58,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 # Why one of them is refused, where there is more to say than that the engine does not have it.
 REASONS = {
     "chat_template": UNTRUSTED_TEMPLATE,
-    "use_beam_search": "use_beam_search: this engine has no beam search, it samples: leave it out",
+    "use_beam_search": "use_beam_search: this engine has no beam search: leave it out",
 }
 
 # Parameters that have no bearing on the answer of an engine without users and accounts.
@@ -70,7 +70,7 @@ WITHOUT_EFFECT = frozenset(
     }
 )  # fmt: skip
 
-# Parameters of text generation. A route that does not take one refuses it, as it would have no effect.
+# Parameters of text generation. A route that does not take one refuses it.
 OF_SOME_ROUTE = {**CompletionRequest.model_fields, **ChatCompletionRequest.model_fields}
 
 Request = TypeVar("Request", bound=GenerationRequest)

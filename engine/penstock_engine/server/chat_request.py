@@ -60,7 +60,7 @@ class Message(BaseModel):
         return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
     def for_template(self, *, as_parts: bool) -> dict[str, Any]:
-        """as_parts: whether the content is a list of parts, rather than one text."""
+        """The message as the chat template reads it. as_parts: content as a list of parts, not one text."""
         reasoning = self.reasoning or self.reasoning_content
         optional = {
             "name": self.name,
@@ -148,7 +148,7 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 class BatchChatRequest(ChatCompletionRequest):
-    """Several chats that share all parameters. messages: of the first of them."""
+    """Several chats with the same parameters. messages: those of the first one."""
 
     conversations: Annotated[
         list[Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]],
@@ -157,7 +157,7 @@ class BatchChatRequest(ChatCompletionRequest):
 
     @property
     def chats(self) -> list[ChatCompletionRequest]:
-        """One request for each conversation."""
+        """A chat request for each conversation."""
         return [self.model_copy(update={"messages": each}) for each in self.conversations]
 
 

@@ -20,7 +20,7 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "
 
 
 def check_variables(variables: dict[str, Any]) -> dict[str, Any]:
-    """Raises ValueError for names and sizes that no request may have."""
+    """Returns template variables if their names and sizes are allowed. Raises ValueError."""
     if len(variables) > MAX_VARIABLES:
         raise ValueError(f"must not have more than {MAX_VARIABLES} names")
     if len(json.dumps(variables, ensure_ascii=False)) > MAX_VARIABLES_CHARS:

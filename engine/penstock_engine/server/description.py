@@ -65,11 +65,11 @@ ROUTES = (
         EVENTS, GENERATION_ERRORS,
     ),
     Described(
-        "post", "/v1/chat/completions/batch", "Answers in several chats", BatchRequest, CHAT_ANSWER,
+        "post", "/v1/chat/completions/batch", "Answers several chats at once", BatchRequest, CHAT_ANSWER,
         errors=GENERATION_ERRORS,
     ),
     Described(
-        "post", "/v1/completions", "A text goes on", CompletionRequest, CHAT_ANSWER,
+        "post", "/v1/completions", "Continues a text", CompletionRequest, CHAT_ANSWER,
         EVENTS, GENERATION_ERRORS,
     ),
     Described(
@@ -77,15 +77,15 @@ ROUTES = (
         ResponsesRequest, RESPONSE_ANSWER, EVENTS, GENERATION_ERRORS,
     ),
     Described(
-        "post", "/v1/embeddings", "Texts as vectors", EmbeddingsRequest,
+        "post", "/v1/embeddings", "Embeddings of texts or of a chat", EmbeddingsRequest,
         ("object", "data", "model", "usage"), errors=GENERATION_ERRORS,
     ),
     Described(
-        "post", "/pooling", "Texts as vectors, in vLLM's words", EmbeddingsRequest,
+        "post", "/pooling", "Embeddings, in the format of vLLM's pooling API", EmbeddingsRequest,
         ("object", "data", "model", "usage"), errors=GENERATION_ERRORS,
     ),
     Described(
-        "post", "/invocations", "A chat, a completion or embeddings, by the body", InvocationsRequest,
+        "post", "/invocations", "A chat, completion or embeddings, by the body's fields", InvocationsRequest,
         ("object", "model", "usage"), EVENTS, GENERATION_ERRORS,
     ),
     Described(
@@ -114,10 +114,10 @@ SLEEP_ROUTES = (
         errors=(400,),
     ),
     Described(
-        "post", "/wake_up", "Takes the memory again",
+        "post", "/wake_up", "Wakes the engine up",
         query=(("tags", {"enum": ["weights", "kv_cache"]}),), errors=(400, 503),
     ),
-    Described("get", "/is_sleeping", "Whether it sleeps", answer=("is_sleeping",)),
+    Described("get", "/is_sleeping", "Whether the engine sleeps", answer=("is_sleeping",)),
 )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ RESPONSE_ROUTES = (
         errors=(400, 404),
     ),
     Described(
-        "post", "/v1/responses/{response_id}/cancel", "Ends a response in the background",
+        "post", "/v1/responses/{response_id}/cancel", "Cancels a background response",
         answer=RESPONSE_ANSWER, errors=(400, 404),
     ),
 )  # fmt: skip

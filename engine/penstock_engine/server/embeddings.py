@@ -1,4 +1,4 @@
-"""/v1/embeddings and /pooling: a text or a chat as the model's last hidden state.
+"""The routes /v1/embeddings and /pooling: the model's last hidden state for a text or a chat.
 
 As vLLM makes embeddings of a model that was made to generate: the state at the last token, after the
 final norm, scaled to length 1.
@@ -39,10 +39,10 @@ OF_CHATS = ("add_generation_prompt", "chat_template_kwargs", "continue_final_mes
 
 
 class EmbeddingsRequest(BaseModel):
-    """Either a text as `input`, or a chat as `messages`.
+    """A request for embeddings of texts (`input`) or of a chat (`messages`).
 
-    dimensions: other than the model's own would cut what it was not trained to have cut.
-    use_activation, or normalize by its older name: whether vectors are scaled to length 1.
+    dimensions: always the model's own, which was not trained for shorter vectors. use_activation, or
+    its older name normalize: whether vectors are scaled to length 1.
     """
 
     model: str | None = None
@@ -73,7 +73,7 @@ class EmbeddingsRequest(BaseModel):
 
     @model_validator(mode="after")
     def _check_effects(self) -> "EmbeddingsRequest":
-        """A parameter that would change nothing is refused."""
+        """Refuses parameters without effect."""
         given = self.model_fields_set
         if self.truncation_side is not None and self.truncate_prompt_tokens is None:
             raise ValueError("truncation_side needs truncate_prompt_tokens")
@@ -93,7 +93,7 @@ class EmbeddingsRequest(BaseModel):
 
 
 class _Embedded(GenerationRequest):
-    """What requests for embeddings have beside those for text. Its one drawn token is thrown away."""
+    """An embedding as a generation request for one token, which is discarded."""
 
     wants_embedding: ClassVar[bool] = True
 
@@ -112,7 +112,10 @@ class EmbeddingChat(_Embedded, ChatCompletionRequest):
 
 
 class EmbeddingsDialect:
-    """name: of a vector in the answer; kind: of what holds it; prefix: of the answer's id."""
+    """The format of /v1/embeddings.
+
+    name: the field of a vector. kind: `object` of its entry. prefix: start of the answer's id.
+    """
 
     name, kind, prefix = "embedding", "embedding", "embd"
 
@@ -171,7 +174,7 @@ class EmbeddingsDialect:
 
 
 class PoolingDialect(EmbeddingsDialect):
-    """vLLM's other words for an embedding."""
+    """The format of vLLM's /pooling."""
 
     name, kind, prefix = "data", "pooling", "pool"
 

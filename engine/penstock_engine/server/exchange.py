@@ -27,14 +27,14 @@ Finish = Callable[[Dialect, Answer], Awaitable[Response]]
 
 
 async def respond(dialect: Dialect, answer: Answer) -> Response:
-    """The whole answer, or its stream. Raises RequestError while there is neither."""
+    """Makes the response: the whole answer, or its stream. Raises RequestError before the first event."""
     if not answer.generator.request.stream:
         collected = await answer.collect()
         text = await asyncio.to_thread(lambda: encode(dialect.whole(answer.body(collected))))
         return Response(text, media_type="application/json")
     events = dialect.events(answer.stream())
     try:
-        # Only now is it certain that there will be an answer, and so that its status is 200.
+        # The status is 200 once the first event has arrived; until then an error has its own status.
         first = await anext(events)
     except BaseException:
         await events.aclose()
@@ -45,7 +45,7 @@ async def respond(dialect: Dialect, answer: Answer) -> Response:
 async def exchange(
     served: Served, http: Request, dialect: Dialect, finish: Finish = respond
 ) -> Response:
-    """The answer, in the route's words. finish: makes the response. Raises ClientGone."""
+    """Answers a request in the route's format. finish: makes the response. Raises ClientGone."""
     arrival_s = now_s()
     try:
         served.admit()
@@ -71,7 +71,7 @@ async def _prepare(
     late_s: float | None,
     apart_s: float | None,
 ) -> Answer:
-    """The answer that is not computed yet. Raises RequestError."""
+    """Checks and admits a request; its answer is not computed yet. Raises RequestError."""
     request, choices, form = await asyncio.to_thread(
         take_in, served, dialect, raw, arrival_s, late_s, apart_s
     )
@@ -95,7 +95,7 @@ async def _prepare(
         form,
         choices,
         int(time.time()),
-        # Usage always has the cached tokens in the APIs that answers are translated to.
+        # In the Responses and Messages APIs, usage always has the cached tokens.
         has_prompt_details=served.options.enable_prompt_tokens_details
         or not isinstance(dialect, OpenAIDialect),
         has_reasoning_details=served.options.reasoning_parser is not None

@@ -49,7 +49,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Choice:
-    """What one choice is made from, and how far it is. reasoning: None where no reasoning is looked for.
+    """A choice: its inputs and its progress. reasoning: None without a reasoning parser.
 
     number: among the n of its prompt. fork_of: the sequence of the first of them, whose prompt
     this one need not compute again, or "".

@@ -1,4 +1,4 @@
-"""/invocations: the route that SageMaker calls, for each kind of request."""
+"""The route /invocations, which SageMaker calls: a chat, a completion or embeddings."""
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 
 class InvocationsRequest(BaseModel):
-    """One of the three, with all that its own route takes beside it."""
+    """A request with one of messages, prompt and input, and the parameters of that kind's route."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,7 +27,7 @@ class InvocationsRequest(BaseModel):
 
 
 class InvocationsDialect:
-    """As vLLM: messages make a chat, a prompt makes a completion, an input makes embeddings."""
+    """Picks the format by the body, as vLLM: messages, prompt (completion) or input (embeddings)."""
 
     def __init__(self) -> None:
         self._inner: Dialect = OpenAIDialect(ChatCompletionRequest)

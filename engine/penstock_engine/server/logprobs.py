@@ -63,7 +63,7 @@ def completion_logprobs(
 
 
 def _by_text(one: TokenLogprobs, spell: Spell) -> dict[str, float]:
-    """The drawn token, then the best ones; of two with the same text, the more probable counts."""
+    """The sampled token, then the best ones; of two with the same text, the more probable one."""
     values: dict[str, float] = {}
     for token, value in ((one.token_id, one.logprob), *one.top):
         text = spell(token)

@@ -76,7 +76,7 @@ class RequestRecord:
     late_phase: Phase | None = None
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Until the deadline; None without one."""
+        """Seconds until the deadline; None without one."""
         return None if self.deadline_s is None else max(0.0, self.deadline_s - now_s)
 
     def is_late(self, now_s: float) -> bool:
@@ -127,7 +127,7 @@ class EngineMetrics:
             self._of(wire.STARTUP_SECONDS, phase=phase).set(seconds)
 
     def set_cpu_threads(self, count: int) -> None:
-        """Of an engine that computes on the CPU; may be called from any thread."""
+        """Sets the number of CPU threads. Only for CPU engines; may be called from any thread."""
         self._of(wire.CPU_THREADS).set(count)
 
     def set_draining(self) -> None:
@@ -299,8 +299,8 @@ class EngineMetrics:
 
 
 def _iteration_tokens(stats: SchedulerStats, before: SchedulerStats | None) -> int:
-    """Tokens of a step by vLLM's count: whole prompts, cached tokens included, when their answer
-    begins, and what was generated."""
+    """Tokens of a step as vLLM counts them: generated tokens, and whole prompts (cached tokens included)
+    when their answer begins."""
     fields = ("prompt_tokens_cached", "prompt_tokens_computed", "generation_tokens")
     return sum(getattr(stats, name) - getattr(before, name, 0) for name in fields)
 

@@ -17,9 +17,9 @@ def sampling_params(
     vocab_size: int,
     max_logprobs: int,
 ) -> SamplingParams:
-    """With OpenAI's defaults for what was not asked. Raises RequestError.
+    """Sampling parameters of a choice, with OpenAI's defaults. Raises RequestError.
 
-    seed: of this choice. max_logprobs: tokens that may be told of each position.
+    seed: of this choice. max_logprobs: maximum number of log-probabilities at each position.
     """
     _refuse_unknown_tokens(request, vocab_size)
     given = tuple(request.logprob_token_ids or ())
@@ -62,7 +62,7 @@ def sampling_params(
 
 
 def _bounded(name: str, asked: int, vocab_size: int, max_logprobs: int) -> int:
-    """A number of tokens to tell; -1 means all. Raises RequestError."""
+    """A checked number of log-probabilities; -1 means the vocabulary. Raises RequestError."""
     number = vocab_size if asked == -1 else asked
     if number > max_logprobs:
         told = f"-1, which is all {vocab_size}, is" if asked == -1 else f"{asked} is"

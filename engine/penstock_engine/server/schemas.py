@@ -62,7 +62,7 @@ LogitBias = Annotated[
 
 def _check_salt(salt: str) -> str:
     if any(char in salt for char in "/\\@\0"):
-        raise ValueError("must not have any of / \\ @ and the character NUL")
+        raise ValueError("must not contain / \\ @ or the character NUL")
     return salt
 
 
@@ -80,13 +80,13 @@ class StreamOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """Cuts a prompt to num_tokens; -1: to what the context has room for. side: where it is cut."""
+    """Cuts a prompt to num_tokens; -1: to the room in the context. side: the end that is cut off."""
 
     num_tokens: int
     side: Literal["left", "right"]
 
     def cut(self, ids: list[int], most: int) -> list[int]:
-        """most: tokens that there is room for."""
+        """The tokens that are kept. most: number of tokens that the context has room for."""
         length = most if self.num_tokens == -1 else self.num_tokens
         if length >= len(ids):
             return ids
@@ -175,7 +175,7 @@ class GenerationRequest(BaseModel):
 
     @property
     def truncation(self) -> Truncation | None:
-        """How prompts are cut; None: they are not."""
+        """How prompts are truncated; None: not at all."""
         length = self.truncate_prompt_tokens
         return None if length is None else Truncation(length, self.truncation_side or "left")
 
@@ -185,9 +185,9 @@ class GenerationRequest(BaseModel):
 
     @property
     def num_logprobs(self) -> int | None:
-        """How many of the best tokens are told beside each drawn one; -1: all; None: nothing is told.
+        """Number of most likely tokens to report at each position; -1: all; None: no log-probabilities.
 
-        Each route has a field of its own for it, whose name is logprobs_param.
+        The field differs by route; logprobs_param is its name.
         """
         return None
 

@@ -158,9 +158,9 @@ def _tracer(endpoint: str | None) -> "Tracer | None":
 
 
 def _template(options: ServeOptions) -> TemplateOptions:
-    """--chat-template is a template, or the file that holds it. Raises ModelError."""
+    """Reads the template's options. --chat-template is a template or a file. Raises ModelError."""
     text = options.chat_template
-    if text is not None and "{" not in text:  # what has a brace is a template
+    if text is not None and "{" not in text:  # a text with a brace is a template, not a path
         try:
             text = Path(text).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:

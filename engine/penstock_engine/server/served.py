@@ -25,7 +25,7 @@ class Served:
     """in_flight: generation requests between their first and last byte. is_draining is set once.
 
     seeds: for requests without one of their own. grammars: None when nothing is known of how the
-    tokenizer spells. tracer: None when nobody collects traces. responses: None when none are stored.
+    tokenizer spells. tracer: None when nobody collects traces. responses: None if they are not stored.
     """
 
     options: ServeOptions

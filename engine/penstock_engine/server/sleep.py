@@ -47,7 +47,7 @@ class Sleeper:
             logger.info("asleep at level %d", level)
 
     async def wake_up(self, tags: frozenset[str]) -> None:
-        """With the last of the tags the memory is taken again; until then the engine sleeps on."""
+        """Wakes the engine up once all of TAGS have been given; until then it stays asleep."""
         async with self._turn:
             if self._served.bridge.is_asleep:
                 self._woken |= tags
@@ -80,7 +80,7 @@ def sleeping(served: Served) -> APIRouter:
     async def wake_up(http: Request) -> Response:
         tags = frozenset(http.query_params.getlist("tags"))
         if not tags <= TAGS:
-            raise RequestError(400, f"tags must be of {', '.join(sorted(TAGS))}", param="tags")
+            raise RequestError(400, f"tags must be one of {', '.join(sorted(TAGS))}", param="tags")
         await sleeper.wake_up(tags or TAGS)
         return Response()
 

@@ -1,4 +1,4 @@
-"""`thinking_token_budget`: how many tokens the reasoning of an answer may have."""
+"""Applies `thinking_token_budget`, the maximum number of tokens of an answer's reasoning."""
 
 from collections.abc import Sequence
 
@@ -22,16 +22,16 @@ def limit_thinking(
     tokenizer: Tokenizer,
     options: ServeOptions,
 ) -> None:
-    """Gives each choice its budget, around its place in a grammar. Raises RequestError.
+    """Wraps each choice's grammar constraint in its reasoning budget. Raises RequestError.
 
-    An answer that has no reasoning needs no budget.
+    An answer without reasoning gets no budget.
     """
     num_tokens = request.thinking_token_budget
     if num_tokens is None:
         return
     if options.reasoning_parser is None:
         raise RequestError(
-            400, f"{PARAM} needs an engine that is started with --reasoning-parser", param=PARAM
+            400, f"{PARAM} needs an engine with --reasoning-parser: leave it out", param=PARAM
         )
     if num_tokens == -1:
         return

@@ -1,4 +1,4 @@
-"""Embeddings as numbers, or as bytes in base64."""
+"""Scales embeddings and encodes them in base64."""
 
 import base64
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import torch
 EmbedDtype = Literal["float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"]
 Endianness = Literal["native", "big", "little"]
 
-# What is stored, and integers of the same size, whose bytes can be put into another order.
+# (number format, integer type of the same size, whose bytes can be reordered)
 DTYPES: dict[EmbedDtype, tuple[torch.dtype, torch.dtype]] = {
     "float32": (torch.float32, torch.int32),
     "float16": (torch.float16, torch.int16),
@@ -26,7 +26,7 @@ def normalized(vector: Sequence[float]) -> tuple[float, ...]:
 
 
 def as_base64(vector: Sequence[float], dtype: EmbedDtype, endianness: Endianness) -> str:
-    """The bytes of the numbers, one after the other."""
+    """Encodes the numbers' bytes in base64, in a number format and byte order."""
     stored, same_size = DTYPES[dtype]
     bits = torch.tensor(vector, dtype=torch.float32).to(stored).view(same_size).numpy()
     ordered = bits.astype(bits.dtype.newbyteorder(endianness))

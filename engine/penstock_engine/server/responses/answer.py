@@ -35,10 +35,10 @@ PARAMS = {
 
 
 class ResponsesDialect:
-    """items: the conversation, to the end of the request's input."""
+    """The format of the Responses API. items: the conversation up to the end of the request's input."""
 
     def __init__(self, request_id: str, created_s: int, store: ResponseStore | None = None) -> None:
-        """created_s: since the epoch. store: None when responses are not kept."""
+        """created_s: seconds since the epoch. store: None if responses are not kept."""
         self._begun: Json = {"id": f"resp_{request_id}", "created_at": created_s}
         self._store = store
         self.is_background = False

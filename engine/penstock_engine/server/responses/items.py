@@ -88,7 +88,7 @@ def item(part: Part, response_id: str, index: int, *, status: str) -> Json:
 
 
 def as_input(output: Json) -> Json:
-    """An item of an output, as the input of the next turn has it."""
+    """Converts an output item to an input item of the next turn."""
     match output["type"]:
         case "function_call":
             return {name: output[name] for name in ("type", "call_id", "name", "arguments")}

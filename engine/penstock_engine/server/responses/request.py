@@ -23,10 +23,10 @@ PASSED = (
     "truncation_side",
 )  # fmt: skip
 
-# What only OpenAI keeps.
+# Parameters that name objects which only OpenAI stores.
 KEPT_ELSEWHERE = ("conversation", "prompt")
 
-# A stream always ends with its usage, and nothing in it is obfuscated.
+# Accepted without effect: a stream always ends with its usage, and is never obfuscated.
 HELD_ANYWAY = ("stream_options",)
 
 
@@ -146,7 +146,7 @@ class ResponsesRequest(BaseModel):
         if self.background and not self.store:
             raise ValueError("background needs store: true")
         if self.background and self.stream:
-            raise ValueError("background needs stream: false: read the response until it has ended")
+            raise ValueError("background needs stream: false: poll the response until it has ended")
         return self
 
     @property

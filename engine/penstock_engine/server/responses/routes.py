@@ -41,7 +41,7 @@ def response_routes(served: Served) -> APIRouter:
         async def retrieve(response_id: str, http: Request) -> Response:
             for name in ("stream", "starting_after"):
                 if http.query_params.get(name, "false") != "false":
-                    raise RequestError(400, f"{name} is not supported: read it again", param=name)
+                    raise RequestError(400, f"{name} is not supported: poll instead", param=name)
             return Response(store.get(response_id).body, media_type=JSON)
 
         @router.post("/v1/responses/{response_id}/cancel")
@@ -54,7 +54,7 @@ def response_routes(served: Served) -> APIRouter:
 def _begin(
     served: Served, store: ResponseStore, dialect: ResponsesDialect, answer: Answer
 ) -> Response:
-    """Answers at once; the response is computed behind it, as a request in flight."""
+    """Answers at once and computes the response in the background, as a request in flight."""
 
     def end(_: object) -> None:
         served.in_flight -= 1
@@ -70,7 +70,7 @@ async def _compute(store: ResponseStore, dialect: ResponsesDialect, answer: Answ
     model = answer.generator.model
     try:
         store.put(dialect.begun("in_progress", model), dialect.items)
-        await respond(dialect, answer)  # it is stored before it is answered
+        await respond(dialect, answer)  # which stores the response
     except RequestError as error:
         store.put(dialect.failed(model, error), dialect.items)
     except Exception:

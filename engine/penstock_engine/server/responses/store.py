@@ -1,4 +1,4 @@
-"""Responses that are kept in memory: to be read, cancelled and continued."""
+"""Keeps responses in memory, so that they can be read, cancelled and continued."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from penstock_engine.server.answers import Json
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.json_text import encode
 
-# What is kept; beyond either the oldest responses are forgotten. Those that still run are kept.
+# Limits of the store. Beyond either, the oldest responses that have ended are dropped.
 MAX_RESPONSES = 1024
 MAX_BYTES = 256 * 2**20  # of answers and of the conversations that led to them, as JSON
 
@@ -21,7 +21,7 @@ ID_BYTES = 24  # random, so that nobody reads the responses of others by guessin
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """body: the response as JSON. items: the conversation up to its end, as a JSON list."""
+    """A stored response. body: as JSON. items: the conversation up to its end, as a JSON list."""
 
     status: str
     body: bytes
@@ -37,7 +37,10 @@ class StoredResponse:
 
 
 class ResponseStore:
-    """Tasks are started and cancelled on the event loop; responses are read and put on any thread."""
+    """A bounded store of responses, and the tasks of background responses.
+
+    Tasks are started and cancelled on the event loop; responses are read and put on any thread.
+    """
 
     def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
         self._max_responses = max_responses
@@ -51,7 +54,7 @@ class ResponseStore:
         return f"resp_{secrets.token_hex(ID_BYTES)}"
 
     def get(self, response_id: str) -> StoredResponse:
-        """Raises RequestError when there is none, or none any more."""
+        """The stored response. Raises RequestError if it is unknown or was dropped."""
         stored = self._stored.get(response_id)
         if stored is None:
             message = f"Response with id '{response_id[:128]}' not found."
@@ -59,7 +62,7 @@ class ResponseStore:
         return stored
 
     def history(self, response_id: str) -> list[Json]:
-        """The items of a conversation. Raises RequestError."""
+        """The items of a conversation up to the end of a response. Raises RequestError."""
         try:
             stored = self.get(response_id)
         except RequestError as error:
@@ -68,14 +71,14 @@ class ResponseStore:
         if stored.is_running:
             raise RequestError(
                 400,
-                "the previous response still runs: wait for its end",
+                "the previous response is still running: wait until it has ended",
                 param="previous_response_id",
             )
         items: list[Json] = json.loads(stored.items)
         return items
 
     def put(self, body: Json, items: Sequence[Json]) -> None:
-        """Keeps a response, instead of its earlier state. What was cancelled stays so."""
+        """Stores a response, or its new state. A cancelled response stays cancelled."""
         response_id = body["id"]
         new = StoredResponse(body["status"], encode(body), encode(list(items)))
         with self._lock:
@@ -87,17 +90,17 @@ class ResponseStore:
             self._forget()
 
     def start(self, response_id: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs what puts the response in the end."""
+        """Starts the task that computes a response and puts it."""
         task = self._tasks[response_id] = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._tasks.pop(response_id))
         return task
 
     async def cancel(self, response_id: str) -> bytes:
-        """The body of the response, whose work has ended. Raises RequestError."""
+        """Cancels a response, waits for its task to end, and returns its body. Raises RequestError."""
         stored = self.get(response_id)
         if not stored.is_running:
             raise RequestError(
-                400, "only a background response that still runs can be cancelled",
+                400, "only a background response that is still running can be cancelled",
                 param="response_id",
             )  # fmt: skip
         self.put(json.loads(stored.body) | {"status": "cancelled"}, json.loads(stored.items))
@@ -113,7 +116,7 @@ class ResponseStore:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _forget(self) -> None:
-        """Drops the oldest responses beyond the limits. To be called with the lock."""
+        """Drops the oldest ended responses beyond the limits. The caller holds the lock."""
         ended = [each for each, stored in self._stored.items() if not stored.is_running]
         for response_id in ended:
             if len(self._stored) <= self._max_responses and self._num_bytes <= self._max_bytes:

@@ -1,7 +1,7 @@
-"""Tools of the Responses API, and as tools of a chat.
+"""Tools of the Responses API, and their translation to chat tools.
 
-A custom tool takes text. To the model it is a function with one text parameter, and its calls are
-written back as calls of a custom tool.
+A custom tool takes text. The model sees a function with one text parameter, and its calls are
+translated back to calls of a custom tool.
 """
 
 import json
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Part
 
-INPUT = "input"  # the parameter of the function that a custom tool is to the model
+INPUT = "input"  # the parameter of a custom tool's function
 
 INPUT_SCHEMA: Json = {
     "type": "object",
@@ -43,7 +43,7 @@ class TextInput(BaseModel):
 
 
 class GrammarInput(BaseModel):
-    """Told to the model, which is not held to it."""
+    """A grammar of a custom tool's text. It is described to the model, but not enforced."""
 
     type: Literal["grammar"]
     syntax: Literal["lark", "regex"]
@@ -75,7 +75,7 @@ def custom_names(tools: Iterable[FunctionTool | CustomTool]) -> frozenset[str]:
 
 
 def with_custom_calls(parts: Iterable[Part], names: frozenset[str]) -> Iterator[Part]:
-    """Parts of a chat, in which calls of custom tools have their input instead of arguments."""
+    """Replaces the arguments of custom tools' calls by their text input."""
     for part in parts:
         if part.kind == "call" and part.name in names:
             yield replace(part, is_custom=True, text=_input_of(part.text))
@@ -84,12 +84,12 @@ def with_custom_calls(parts: Iterable[Part], names: frozenset[str]) -> Iterator[
 
 
 def arguments_of(text: str) -> str:
-    """The arguments of the function that a custom tool is to the model."""
+    """The arguments of a custom tool's function for a text input."""
     return json.dumps({INPUT: text})
 
 
 def _input_of(arguments: str) -> str:
-    """A model that is not held to the schema may have written other arguments."""
+    """The text input in the arguments; the arguments themselves if they do not fit the schema."""
     value = json.loads(arguments)
     given = value.get(INPUT)
     return given if isinstance(given, str) and len(value) == 1 else arguments
