@@ -255,7 +255,11 @@ class AdapterRegistry:
         )
         self._num_read += 1
         identity = f"{entry.name}#{self._num_read}"
-        await self._ask(lambda runner: runner.adapters.add(identity, adapter))
+        try:
+            await self._ask(lambda runner: runner.adapters.add(identity, adapter))
+        except BaseException:  # its client has left, but the engine may have added it
+            await self._remove(identity)
+            raise
         entry.identity = identity
         self._in_memory[identity] = adapter
         entry.last_used_s = time.monotonic()
@@ -268,7 +272,11 @@ class AdapterRegistry:
         current = self._known.get(entry.name)
         is_replaced = current is not None and current.identity in self._in_memory
         self._metrics.set_adapter(entry.name, in_memory=is_replaced)
-        await self._ask(lambda runner: runner.adapters.remove(identity))
+        await self._remove(identity)
+
+    async def _remove(self, identity: str) -> None:
+        """From the engine. It is removed even when this is cancelled."""
+        await asyncio.shield(self._ask(lambda runner: runner.adapters.remove(identity)))
 
     async def _ask(self, function: Any) -> Any:
         if self._bridge.is_asleep:
