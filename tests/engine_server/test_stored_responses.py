@@ -3,12 +3,14 @@
 import asyncio
 import json
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import httpx
 import pytest
 
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.responses.answer import ResponsesDialect
 from penstock_engine.server.responses.store import ResponseStore
 
 ASK = "What is a penstock?"
@@ -222,6 +224,20 @@ def test_what_runs_is_not_forgotten() -> None:
     assert known(store, "a", "b") == ["a"]
 
 
+@pytest.mark.parametrize(("num_chars", "is_refused"), [(3 * 2**20, False), (5 * 2**20, True)])
+def test_a_conversation_is_no_larger_than_a_body_may_be(num_chars: int, is_refused: bool) -> None:
+    """Even when each of its turns is."""
+    store = ResponseStore()
+    said = {"type": "message", "role": "user", "content": "x" * num_chars}
+    store.put({"id": "a", "status": "completed"}, [said])
+    body = json.dumps({"input": said["content"], "previous_response_id": "a"}).encode()
+    refused = pytest.raises(RequestError, match="too large") if is_refused else nullcontext()
+    with refused as told:
+        ResponsesDialect("b", 0, store).read(body, {})
+    if told is not None:
+        assert (told.value.status, told.value.param) == (413, "previous_response_id")
+
+
 async def test_what_was_cancelled_stays_so() -> None:
     store = ResponseStore()
     put(store, "a", "in_progress")
@@ -230,7 +246,7 @@ async def test_what_was_cancelled_stays_so() -> None:
     assert task.cancelled()
     put(store, "a")
     assert store.get("a").status == "cancelled"
-    assert store.history("a") == ITEMS
+    assert store.history("a", 1024) == ITEMS
 
 
 async def test_closing_ends_what_runs() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi.responses import Response
 
@@ -19,6 +19,7 @@ from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deltas import Chunk, chunks, parts
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
+from penstock_engine.server.intake import MAX_BODY_BYTES
 from penstock_engine.server.responses.items import as_input, failed, finished, item, response
 from penstock_engine.server.responses.request import HELD_ANYWAY, PASSED, ResponsesRequest
 from penstock_engine.server.responses.store import ResponseStore
@@ -36,6 +37,8 @@ PARAMS = {
 
 class ResponsesDialect:
     """The format of the Responses API. items: the conversation up to the end of the request's input."""
+
+    always_tells_cached: ClassVar[bool] = True
 
     def __init__(self, request_id: str, created_s: int, store: ResponseStore | None = None) -> None:
         """created_s: seconds since the epoch. store: None if responses are not kept."""
@@ -59,7 +62,8 @@ class ResponsesDialect:
             )
         self.items = asked.items
         if self._store is not None and asked.previous_response_id is not None:
-            self.items = self._store.history(asked.previous_response_id) + self.items
+            most = MAX_BODY_BYTES - len(raw)
+            self.items = self._store.history(asked.previous_response_id, most) + self.items
             asked = checked(ResponsesRequest, body | {"input": self.items})
         if not asked.store:
             self._store = None

@@ -61,8 +61,11 @@ class ResponseStore:
             raise RequestError(404, message, param="response_id")
         return stored
 
-    def history(self, response_id: str) -> list[Json]:
-        """The items of a conversation up to the end of a response. Raises RequestError."""
+    def history(self, response_id: str, max_bytes: int) -> list[Json]:
+        """The items of a conversation up to the end of a response.
+
+        max_bytes: of the items as JSON. Raises RequestError.
+        """
         try:
             stored = self.get(response_id)
         except RequestError as error:
@@ -74,6 +77,11 @@ class ResponseStore:
                 "the previous response is still running: wait until it has ended",
                 param="previous_response_id",
             )
+        if len(stored.items) > max_bytes:
+            raise RequestError(
+                413, "the conversation is too large to be continued: begin another",
+                param="previous_response_id",
+            )  # fmt: skip
         items: list[Json] = json.loads(stored.items)
         return items
 
