@@ -207,6 +207,12 @@ def test_invocations_are_what_their_body_says(
         assert own.json()["usage"][name] == invoked.json()["usage"][name]
 
 
+def test_invocations_pass_over_null(client: httpx.Client) -> None:
+    body = {"messages": None, "prompt": "The engine", "input": None, "max_tokens": 4}
+    answer = client.post("/invocations", json=body)
+    assert (answer.status_code, answer.json()["object"]) == (200, "text_completion")
+
+
 def test_invocations_stream_and_refuse(client: httpx.Client) -> None:
     body = {"prompt": "The engine", "max_tokens": 4, "stream": True}
     assert client.post("/invocations", json=body).text.endswith("data: [DONE]\n\n")

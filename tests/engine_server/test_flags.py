@@ -207,7 +207,10 @@ def test_cached_tokens_are_in_usage_only_where_the_api_always_has_them(
     message = flagged.post("/v1/messages", json=chat).json()["usage"]
     response = flagged.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
     again = flagged.post("/v1/responses", json={"input": "word " * 40}).json()["usage"]
-    assert plain["prompt_tokens_details"] is None
+    invoked = flagged.post("/invocations", json=SHORT).json()["usage"]
+    batch = {"messages": [chat["messages"]], "max_tokens": 2}
+    batched = flagged.post("/v1/chat/completions/batch", json=batch).json()["usage"]
+    assert [u["prompt_tokens_details"] for u in (plain, invoked, batched)] == [None] * 3
     assert message["cache_read_input_tokens"] == 0
     assert response["input_tokens_details"] == {"cached_tokens": 0}
     assert again["input_tokens_details"]["cached_tokens"] > 0

@@ -1,7 +1,7 @@
 """The route /v1/chat/completions/batch: several conversations in one request, one choice for each."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,6 +37,8 @@ class BatchRequest(BaseModel):
 
 class BatchDialect:
     """The format of OpenAI's chat, except that `messages` is a list of conversations."""
+
+    always_tells_cached: ClassVar[bool] = False
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> BatchChatRequest:
         body = read_object(raw)

@@ -3,7 +3,7 @@ speaks; the other routes are translations to chat and back."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from fastapi.responses import Response
 
@@ -16,7 +16,12 @@ from penstock_engine.wire import SSE_END, SSE_PREFIX
 
 
 class Dialect(Protocol):
-    """Made for one request: what it reads, it may need to write the answer."""
+    """Made for one request: what it reads, it may need to write the answer.
+
+    always_tells_cached: whether usage has the cached tokens without --enable-prompt-tokens-details.
+    """
+
+    always_tells_cached: ClassVar[bool]
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
         """defaults: values of parameters that the body leaves out. Raises RequestError."""
@@ -35,6 +40,8 @@ class Dialect(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OpenAIDialect:
+    always_tells_cached: ClassVar[bool] = False
+
     schema: type[GenerationRequest]
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:

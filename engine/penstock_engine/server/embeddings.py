@@ -117,6 +117,8 @@ class EmbeddingsDialect:
     name: the field of a vector. kind: `object` of its entry. prefix: start of the answer's id.
     """
 
+    always_tells_cached: ClassVar[bool] = False
+
     name, kind, prefix = "embedding", "embedding", "embd"
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from penstock_engine.server.answers import Answer
 from penstock_engine.server.bridge import now_s
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.deadlines import deadline_s, tpot_s
-from penstock_engine.server.dialects import Dialect, OpenAIDialect
+from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice, Generator
 from penstock_engine.server.intake import read_body, take_in
@@ -95,9 +95,8 @@ async def _prepare(
         form,
         choices,
         int(time.time()),
-        # In the Responses and Messages APIs, usage always has the cached tokens.
         has_prompt_details=served.options.enable_prompt_tokens_details
-        or not isinstance(dialect, OpenAIDialect),
+        or dialect.always_tells_cached,
         has_reasoning_details=served.options.reasoning_parser is not None
         and isinstance(request, ChatCompletionRequest),
     )

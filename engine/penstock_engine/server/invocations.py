@@ -1,7 +1,7 @@
 """The route /invocations, which SageMaker calls: a chat, a completion or embeddings."""
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
@@ -29,6 +29,8 @@ class InvocationsRequest(BaseModel):
 class InvocationsDialect:
     """Picks the format by the body, as vLLM: messages, prompt (completion) or input (embeddings)."""
 
+    always_tells_cached: ClassVar[bool] = False
+
     def __init__(self) -> None:
         self._inner: Dialect = OpenAIDialect(ChatCompletionRequest)
 
@@ -40,7 +42,7 @@ class InvocationsDialect:
             "input": EmbeddingsDialect(),
         }
         for name, dialect in kinds.items():
-            if name in body:
+            if body.get(name) is not None:
                 self._inner = dialect
                 return dialect.read(raw, defaults)
         raise RequestError(400, f"the body must have one of {', '.join(kinds)}")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, ClassVar
 
 from fastapi.responses import JSONResponse, Response
 
@@ -34,6 +34,8 @@ ERROR_TYPES = {
 
 class MessagesDialect:
     """Anthropic's words. Its answers need nothing of what was read."""
+
+    always_tells_cached: ClassVar[bool] = True
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
         body = read_object(raw)
