@@ -93,7 +93,10 @@ class TextFormat(BaseModel):
 
 
 class TextOptions(BaseModel):
+    """verbosity: as in a chat request, only the value that changes nothing."""
+
     format: TextFormat | None = None
+    verbosity: Literal["medium"] | None = None
 
 
 class ReasoningOptions(BaseModel):
