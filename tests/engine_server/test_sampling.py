@@ -182,6 +182,7 @@ def test_what_stopped_an_answer_is_told(client: httpx.Client) -> None:
         ({"logprobs": -2}, "logprobs"),
         ({"prompt_logprobs": 21}, "prompt_logprobs"),
         ({"prompt_logprobs": -1}, "prompt_logprobs"),
+        ({"logprobs": 21, "logprob_token_ids": [5]}, "logprobs"),
         ({"logprobs": 1, "logprob_token_ids": []}, "logprob_token_ids"),
         ({"logprobs": 1, "logprob_token_ids": [999_999]}, "logprob_token_ids"),
         ({"logprobs": 1, "logprob_token_ids": list(range(129))}, "logprob_token_ids"),

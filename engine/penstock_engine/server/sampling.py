@@ -27,7 +27,9 @@ def sampling_params(
     def bounded(name: str, asked: int | None) -> int | None:
         return None if asked is None else _bounded(name, asked, vocab_size, max_logprobs)
 
-    num_logprobs = 0 if given else bounded(request.logprobs_param, request.num_logprobs)
+    num_logprobs = bounded(request.logprobs_param, request.num_logprobs)
+    if given and num_logprobs is not None:
+        num_logprobs = 0  # the named tokens come instead of the most likely ones
     prompt_logprobs = bounded("prompt_logprobs", request.prompt_logprobs)
     min_tokens = request.min_tokens or 0
     if min_tokens > max_tokens:
@@ -55,7 +57,7 @@ def sampling_params(
         ignore_eos=request.ignore_eos,
         seed=seed,
         wants_embedding=request.wants_embedding,
-        logprobs=None if request.num_logprobs is None else num_logprobs,
+        logprobs=num_logprobs,
         logprob_token_ids=given,
         prompt_logprobs=prompt_logprobs,
     )
