@@ -1,61 +1,23 @@
 """Greedy answers of models with real weights, read from GGUF, equal transformers' in float32."""
 
 from collections import Counter
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from greedy_equality import BLOCK_SIZE, reference, room
+from greedy_equality import BLOCK_SIZE, reference
+from real_models import generate, round_weights
 from safetensors.torch import load_file
 from verdicts import compare
 
-from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.scheduler import Scheduler
-from penstock_engine.core.scheduler_config import SchedulerConfig
-from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Layout
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.runner import Runner
-from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.weights import open_checkpoints
 
 NEW_TOKENS = 16
 NGRAM = SpeculationConfig(method="ngram", num_speculative_tokens=4, prompt_lookup_min=1)
-
-
-def generate(
-    place: Path, prompts: list[list[int]], *, num_seqs: int = 8, chunk_tokens: int = 512,
-    num_blocks: int = 1024, prefix_caching: bool = False,
-    speculation: SpeculationConfig | None = None, **options: Any,
-) -> tuple[list[list[int]], SchedulerStats]:  # fmt: skip
-    """options: more of RunnerConfig."""
-    sizes = {
-        **room(prompts, NEW_TOKENS), "num_blocks": num_blocks, "max_num_seqs": num_seqs,
-        "max_num_batched_tokens": chunk_tokens,
-    }  # fmt: skip
-    scheduler = Scheduler(
-        SchedulerConfig(
-            **sizes, prefix_caching=prefix_caching, speculation=speculation,
-            window_tokens=ModelConfig.load(place).window_tokens,
-        )
-    )  # fmt: skip
-    outputs: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
-    sampling = SamplingParams(temperature=0.0, max_tokens=NEW_TOKENS)
-    ends = ModelConfig.load(place).eos_token_ids
-    config = RunnerConfig(model_dir=place, device="cpu", dtype="float32", **sizes, **options)
-    with closing(Runner.load(config)) as runner:
-        for index, prompt in enumerate(prompts):
-            scheduler.add(Sequence(str(index), prompt, sampling, ends, 0.0))
-        while (step := scheduler.schedule(0.0)) is not None:
-            for event in scheduler.complete(step, runner.run(step), 0.0):
-                outputs[event.request_id] += event.token_ids
-    scheduler.check()
-    return list(outputs.values()), scheduler.stats()
 
 
 def verdicts(references: list[Any], outputs: list[list[int]]) -> Counter[str]:
@@ -70,12 +32,14 @@ def test_weights_equal_those_that_transformers_reads(real_model: Any) -> None:
 
 
 def test_answers_equal_transformers(real_model: Any) -> None:
-    outputs, _ = generate(real_model.gguf, real_model.prompts)
+    outputs, _ = generate(real_model.gguf, real_model.prompts, NEW_TOKENS)
     assert outputs == [expected.tokens for expected in real_model.references]
 
 
 def test_prefix_hits_change_nothing(real_model: Any) -> None:
-    outputs, stats = generate(real_model.gguf, real_model.prompts, num_seqs=1, prefix_caching=True)
+    outputs, stats = generate(
+        real_model.gguf, real_model.prompts, NEW_TOKENS, num_seqs=1, prefix_caching=True
+    )
     assert outputs == [expected.tokens for expected in real_model.references]
     assert stats.prefix_hits_tokens > 0
 
@@ -84,7 +48,7 @@ def test_preemption_and_small_chunks_change_nothing(real_model: Any) -> None:
     """The prompts fill all blocks, so that none is left for the answers."""
     prompts = real_model.prompts[1:5]
     outputs, stats = generate(
-        real_model.gguf, prompts, chunk_tokens=64,
+        real_model.gguf, prompts, NEW_TOKENS, chunk_tokens=64,
         num_blocks=sum(-(-len(prompt) // BLOCK_SIZE) for prompt in prompts),
     )  # fmt: skip
     assert outputs == [expected.tokens for expected in real_model.references[1:5]]
@@ -92,7 +56,7 @@ def test_preemption_and_small_chunks_change_nothing(real_model: Any) -> None:
 
 
 def test_ngram_guesses_change_nothing(real_model: Any) -> None:
-    outputs, stats = generate(real_model.gguf, real_model.prompts, speculation=NGRAM)
+    outputs, stats = generate(real_model.gguf, real_model.prompts, NEW_TOKENS, speculation=NGRAM)
     assert outputs == [expected.tokens for expected in real_model.references]
     assert stats.draft_tokens > 0
 
@@ -102,7 +66,11 @@ def test_it_guesses_its_own_tokens(real_model: Any) -> None:
         method="draft_model", num_speculative_tokens=3, model=str(real_model.gguf)
     )
     outputs, stats = generate(
-        real_model.gguf, real_model.prompts, speculation=itself, draft_model_dir=real_model.gguf
+        real_model.gguf,
+        real_model.prompts,
+        NEW_TOKENS,
+        speculation=itself,
+        draft_model_dir=real_model.gguf,
     )
     assert outputs == [expected.tokens for expected in real_model.references]
     assert sum(stats.drafts_right_by_position) > 0.9 * stats.draft_tokens > 0
@@ -110,7 +78,9 @@ def test_it_guesses_its_own_tokens(real_model: Any) -> None:
 
 def test_ranks_that_share_each_layer_change_nothing(real_model: Any) -> None:
     num_ranks = 3 if ModelConfig.load(real_model.gguf).num_heads % 2 else 2
-    outputs, _ = generate(real_model.gguf, real_model.prompts[:5], layout=Layout(num_ranks))
+    outputs, _ = generate(
+        real_model.gguf, real_model.prompts[:5], NEW_TOKENS, layout=Layout(num_ranks)
+    )
     assert outputs == [expected.tokens for expected in real_model.references[:5]]
 
 
@@ -119,16 +89,9 @@ def test_rounded_weights_answer_as_transformers_with_the_same(
     real_model: Any, kind: Quantization
 ) -> None:
     prompts = real_model.prompts[:4]
-    outputs, _ = generate(real_model.gguf, prompts, quantization=kind)
-    scheme = ModelConfig.load(real_model.gguf).scheme(kind, "float32")
-    assert scheme is not None
+    outputs, _ = generate(real_model.gguf, prompts, NEW_TOKENS, quantization=kind)
     model = real_model.load()
-    parameters = dict(model.named_parameters())
-    with open_checkpoints(real_model.gguf) as (checkpoint, _):
-        for name, parameter in parameters.items():
-            rounded = scheme.read(checkpoint, name.removesuffix(".weight"))
-            if rounded is not None:
-                parameter.data.copy_(rounded.dequantized())
+    round_weights(model, real_model.gguf, kind)
     references = [reference(model, prompt, NEW_TOKENS) for prompt in prompts]
     assert verdicts(references, outputs)["different"] == 0
     assert outputs != [expected.tokens for expected in real_model.references[:4]]
