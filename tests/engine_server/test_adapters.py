@@ -165,8 +165,8 @@ def test_adapters_are_counted(adapted: httpx.Client) -> None:
     ("name", "path", "status", "word"),
     [
         ("law", "law", 400, "already"),
-        ("soup", "law", 400, "no name"),
-        ("../x", "law", 400, "no name"),
+        ("soup", "law", 400, "soup is a name of the model"),
+        ("../x", "law", 400, "not a valid adapter name"),
         ("x", "nowhere", 404, "adapter_config.json"),
         ("x", "wide", 400, "max-lora-rank"),
         ("x", "../../etc", 404, "--lora-dir"),

@@ -119,8 +119,10 @@ class AdapterRegistry:
         the same name once the new one is read; running sequences finish with the old one.
         """
         async with self._turn:
-            if NAME.match(name) is None or name in self._taken_names:
+            if NAME.match(name) is None:
                 raise RequestError(400, "lora_name is not a valid adapter name", param="lora_name")
+            if name in self._taken_names:
+                raise RequestError(400, f"{name} is a name of the model", param="lora_name")
             old = self._known.get(name)
             if old is not None and not replaces:
                 raise RequestError(400, f"adapter {name} is loaded already", param="lora_name")
