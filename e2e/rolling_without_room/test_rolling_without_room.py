@@ -37,7 +37,13 @@ def patch(stage: Stage, spec: Object) -> None:
 async def test_it_makes_room_where_it_may_and_goes_back_where_it_may_not(stage: Stage) -> None:
     body = service({"maxSurge": 1, "maxUnavailable": 0})
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    await stage.until(lambda view: view.ready == GPUS, NAME, within_s=120, what="both engines")
+    # The status follows the pods: only a stable rollout has its stable revision there.
+    await stage.until(
+        lambda view: (
+            view.ready == GPUS and view.status.get("rollout", {}).get("phase") == "Stable"
+        ),
+        NAME, within_s=120, what="both engines",
+    )  # fmt: skip
     first = (await stage.view(NAME)).status["stableRevision"]
     fewest = GPUS
 
