@@ -66,7 +66,7 @@ def _add_config(writer: GGUFWriter, architecture: str, config: dict[str, Any]) -
 
 
 def _add_rope(writer: GGUFWriter, config: dict[str, Any]) -> None:
-    """As llama.cpp's converter: linear as metadata, llama3 as a divisor of each frequency."""
+    """Writes rope scaling as llama.cpp's converter does: linear as metadata, llama3 as divisors."""
     ropes = config["rope_parameters"]
     rope = ropes.get("full_attention", ropes)
     if rope["rope_type"] == "linear":

@@ -33,7 +33,7 @@ ADAPTIVE, ONE, TWO = "adaptive", "1", "2"
 
 
 class Worker:
-    """A process that decodes when it is told to. threads: adaptive, or a fixed number."""
+    """A process that decodes on request. threads: adaptive, or a fixed number."""
 
     def __init__(self, model_dir: Path, threads: str) -> None:
         self._process = subprocess.Popen(

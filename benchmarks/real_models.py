@@ -64,7 +64,7 @@ def events(
     chunk_tokens: int = 512, num_blocks: int = 1024, prefix_caching: bool = False,
     speculation: SpeculationConfig | None = None, dtype: str = "float32", **options: Any,
 ) -> tuple[list[list[TokenEvent]], SchedulerStats]:  # fmt: skip
-    """What the engine tells of each prompt. options: more of RunnerConfig."""
+    """The engine's events for each prompt, and its counters. options: further fields of RunnerConfig."""
     model = ModelConfig.load(place)
     sizes = {
         **room(prompts, sampling.max_tokens), "num_blocks": num_blocks, "max_num_seqs": num_seqs,
@@ -160,7 +160,7 @@ class Text:
 
 
 def configurations(place: Path) -> dict[str, dict[str, Any]]:
-    """Options of `generate` by name, all with weights as they are in float32."""
+    """Options of `generate` by the name of the configuration, all with float32 weights."""
     num_ranks = 3 if ModelConfig.load(place).num_heads % 2 else 2
     draft = SpeculationConfig(method="draft_model", num_speculative_tokens=3, model=str(place))
     prompt_blocks = -(-max(PROMPT_TOKENS) // BLOCK_SIZE)
@@ -230,7 +230,7 @@ def print_positions(name: str, expected: list[Reference], outputs: list[list[int
 
 
 def perplexity(place: Path, windows: list[list[int]], **options: Any) -> float:
-    """Of all tokens but each window's first, by the engine's prompt_logprobs."""
+    """Perplexity of all tokens but each window's first, from the engine's prompt_logprobs."""
     sampling = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0)
     told, _ = events(place, windows, sampling, chunk_tokens=WINDOW_TOKENS, **options)
     logprobs = [one.logprob for own in told for event in own for one in event.prompt_logprobs]

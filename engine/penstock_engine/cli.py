@@ -84,9 +84,8 @@ def serve(model: ModelDir, **flags: Any) -> None:
         options = replace(options, served_model_names=[_name(model)])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        check_model(
-            model, tokenizer_dir=config.tokenizer_dir
-        )  # before the seconds that the next import takes
+        # Before the seconds that the next import takes.
+        check_model(model, tokenizer_dir=config.tokenizer_dir)
         gc.disable()  # what is imported stays: to look for cycles in it takes a third of them
         from penstock_engine.server.serve import serve as run
 

@@ -31,7 +31,7 @@ class Windows:
         self.reason = ""
 
     def pass_by(self, usage: CpuUsage | None, seconds: float = WINDOW_S) -> int:
-        """As many windows as fit into the seconds. Returns the number of threads then."""
+        """Decides for as many windows as fit into the seconds. Returns the number of threads then."""
         for _ in range(round(seconds / WINDOW_S)):
             self.now_s += WINDOW_S
             decision = decide(self.threads, usage, max_threads=self.max_threads, now_s=self.now_s)

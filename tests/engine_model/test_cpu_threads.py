@@ -124,7 +124,7 @@ def files(root: Path, texts: dict[str, str]) -> Path:
 
 
 def stat(idle_ticks: int) -> str:
-    """Of all cores: idle, and a quarter of that waiting for disks."""
+    """A /proc/stat in which each core was idle, and a quarter of that waited for disks."""
     cores = (f"cpu{core}" for core in (*os.sched_getaffinity(0), 4000))
     lines = (f"{core} 10 0 5 {idle_ticks} {idle_ticks // 4} 0 0 0 0 0\n" for core in cores)
     return "cpu  1 2 3 4 5 6 7\n" + "".join(lines) + "intr 5 6\n"

@@ -63,7 +63,7 @@ def _read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def registry(engine: Any, model_dir: Path, in_memory: dict[str, Adapter]) -> AdapterRegistry:
-    """One adapter in memory at most."""
+    """A registry with room for one adapter."""
     config = EngineConfig(model_dir=model_dir, enable_lora=True, max_loras=1, max_cpu_loras=1)
     sizing = size(config, device_name="cpu", memory_limit_bytes=1 << 40)
     return AdapterRegistry(
@@ -87,7 +87,7 @@ async def leave(task: asyncio.Task[None]) -> None:
 async def test_a_client_that_leaves_while_an_adapter_goes_leaves_none_behind(
     engine: BusyEngine, model_dir: Path
 ) -> None:
-    """It leaves before the engine has taken the first out."""
+    """The client leaves before the engine has removed the first adapter."""
     in_memory: dict[str, Adapter] = {}
     adapters = registry(engine, model_dir, in_memory)
     engine.goes_on.set()

@@ -277,7 +277,7 @@ def usage_of_stream(client: httpx.Client, path: str, body: dict[str, Any]) -> An
 
 
 def test_usage_tells_the_tokens_of_reasoning(client: httpx.Client) -> None:
-    """Of a message that goes on within its reasoning: all are."""
+    """All tokens of a message that goes on within its reasoning are reasoning."""
     text = "<think>The water"
     path, body = "/v1/chat/completions", CHAT | {"max_tokens": 12, "ignore_eos": True}
     body["messages"] = [*CHAT["messages"], {"role": "assistant", "content": text}]
@@ -371,7 +371,7 @@ def test_a_budget_needs_a_reasoning_parser(
 
 
 def test_a_custom_tool_of_a_response_is_called_with_text(client: httpx.Client) -> None:
-    """As an item with its input, whole and streamed; there the input has events of its own."""
+    """The call is an item with its input; in a stream the input has events of its own."""
     body = {
         "input": "Edit.", "max_output_tokens": 400, "tool_choice": "required", "temperature": 1.0,
         "tools": [{"type": "custom", "name": "edit"}], "logit_bias": closing(client),

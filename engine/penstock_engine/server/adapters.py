@@ -277,7 +277,7 @@ class AdapterRegistry:
         await self._remove(identity)
 
     async def _remove(self, identity: str) -> None:
-        """From the engine. It is removed even when this is cancelled."""
+        """Removes weights from the engine, even when the caller is cancelled meanwhile."""
         await asyncio.shield(self._ask(lambda runner: runner.adapters.remove(identity)))
 
     async def _ask(self, function: Any) -> Any:
