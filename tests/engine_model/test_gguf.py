@@ -8,6 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from families import FAMILIES as ALL_FAMILIES
 from families import LLAMA3, Family
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter, dequantize
 from gguf_files import write_gguf
@@ -22,27 +23,12 @@ from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.shard import Layout
 from penstock_engine.weights import open_checkpoints
 
-GEMMA3_ROPES = {
-    "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-}
 FAMILIES = {
     "llama": Family("Llama", {"head_dim": 32, "rope_parameters": LLAMA3}),
     "qwen2": Family("Qwen2", {}),
     "qwen3": Family("Qwen3", {"head_dim": 32, "tie_word_embeddings": True}),
-    "gemma": Family("Gemma", {"num_key_value_heads": 1, "head_dim": 32}),
-    "gemma2": Family(
-        "Gemma2",
-        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
-         "attn_logit_softcapping": 2.0, "final_logit_softcapping": 2.0},
-    ),
-    "gemma3": Family(
-        "Gemma3",
-        {"head_dim": 32, "sliding_window": 40, "query_pre_attn_scalar": 20,
-         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-         "rope_parameters": GEMMA3_ROPES},
-    ),
-}  # fmt: skip
+    **{name: ALL_FAMILIES[name] for name in ("gemma", "gemma2", "gemma3")},
+}
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 
 
