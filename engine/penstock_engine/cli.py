@@ -19,9 +19,10 @@ import typer
 
 from penstock_engine.checkpoint import check_model
 from penstock_engine.command_line import in_click_words
-from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.preflight import preflight as judge
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.startup import StartUp
 
 STARTED_S = time.monotonic()

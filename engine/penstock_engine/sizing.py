@@ -5,8 +5,9 @@ from pathlib import Path
 
 from penstock_engine import device
 from penstock_engine.checkpoint import check_model, safetensors_files
-from penstock_engine.config import FIT, EngineConfig
+from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
+from penstock_engine.flag_values import FIT
 from penstock_engine.graph_sizes import graph_bytes, most_rows
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import shards

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
 
-from penstock_engine.config import ContentFormat
+from penstock_engine.serve_options import ContentFormat
 
 
 @dataclass(frozen=True, slots=True)

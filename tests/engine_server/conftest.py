@@ -14,11 +14,12 @@ import httpx
 import pytest
 from aiohttp.test_utils import unused_port
 
-from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.config import EngineConfig
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.step import Sampled, Step
 from penstock_engine.make_model.make import make
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge

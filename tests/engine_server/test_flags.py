@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from typer import BadParameter
 
 from penstock_engine.command_line import in_click_words
-from penstock_engine.config import FIT, ServeOptions, context_length, json_object, json_texts
 from penstock_engine.core.step import Sampled, Step
+from penstock_engine.flag_values import FIT, context_length, json_object, json_texts
+from penstock_engine.serve_options import ServeOptions
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
 SHORT = {"prompt": "The engine", "max_tokens": 2}

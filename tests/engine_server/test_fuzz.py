@@ -10,8 +10,9 @@ import malformed_requests
 import pytest
 from fastapi import FastAPI
 
-from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.config import EngineConfig
 from penstock_engine.core.step import Sampled, Step
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.description import description
 
 

@@ -15,8 +15,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from penstock_engine.config import FIT, EngineConfig
+from penstock_engine.config import EngineConfig
 from penstock_engine.core.speculation import SpeculationConfig
+from penstock_engine.flag_values import FIT
 from penstock_engine.preflight import preflight
 from penstock_engine.sizing import size
 

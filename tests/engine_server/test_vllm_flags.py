@@ -10,8 +10,9 @@ import pytest
 from typer import BadParameter
 
 from penstock_engine.command_line import in_click_words
-from penstock_engine.config import ServeOptions, count
+from penstock_engine.flag_values import count
 from penstock_engine.lora_modules import LoraModule, read_lora_modules
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.template import loops_over_content
 
 PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]

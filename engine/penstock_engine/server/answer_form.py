@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock_engine.config import ServeOptions
 from penstock_engine.parsers.answer_stream import AnswerStream
 from penstock_engine.parsers.think_stream import THINK, THOUGHT, ThinkStream
 from penstock_engine.parsers.tool_format import (
@@ -17,6 +16,7 @@ from penstock_engine.parsers.tool_format import (
     ToolFormat,
 )
 from penstock_engine.parsers.tool_stream import ToolStream
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.chat_request import ChatCompletionRequest, template_variables
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from penstock_engine.config import ServeOptions
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapter_routes import adapter_routes
 from penstock_engine.server.batch import BatchDialect
 from penstock_engine.server.chat_request import ChatCompletionRequest

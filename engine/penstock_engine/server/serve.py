@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from penstock_engine import device
-from penstock_engine.config import FIT, EngineConfig, ServeOptions
+from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
+from penstock_engine.flag_values import FIT
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
 from penstock_engine.server.bridge import Bridge, now_s

@@ -5,7 +5,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock_engine.config import EngineConfig, ServeOptions
+from penstock_engine.config import EngineConfig
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.defaults import GenerationDefaults

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from penstock_engine.config import ServeOptions
 from penstock_engine.parsers.think_stream import THINK, THOUGHT
+from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.answer_form import AnswerForm
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError

@@ -1,0 +1,74 @@
+"""Parses the values of command-line flags."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from typer import BadParameter
+
+from penstock_engine.core.speculation import SpeculationConfig
+
+# A context length that is worked out: the longest for which the KV cache has room.
+FIT = -1
+
+SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
+
+
+def context_length(text: str) -> int:
+    """auto, -1, 4096, 4k (4000) or 4K (4096). Raises BadParameter."""
+    if text in ("auto", "-1"):
+        return FIT
+    try:
+        length = _scaled(text)
+    except (ValueError, OverflowError):
+        length = 0
+    if length < 2:
+        raise BadParameter(f"{text!r} is neither auto nor a number of tokens from 2")
+    return length
+
+
+def count(given: str | int) -> int:
+    """Parses 4096, 4k (4000) or 4K (4096); passes numbers through. Raises BadParameter."""
+    try:
+        number = _scaled(given) if isinstance(given, str) else given
+    except (ValueError, OverflowError):
+        number = 0
+    if number < 1:
+        raise BadParameter(f"{given!r} is not a whole number of at least 1")
+    return number
+
+
+def _scaled(text: str) -> int:
+    number, scale = (text[:-1], SIZES[text[-1]]) if text[-1:] in SIZES else (text, 1)
+    return int(number) if scale == 1 else int(float(number) * scale)
+
+
+def json_object(given: str | dict[str, Any]) -> dict[str, Any]:
+    """Of its text; a default is one already. Raises BadParameter."""
+    value = _json(given) if isinstance(given, str) else given
+    if not isinstance(value, dict):
+        raise BadParameter(f"{given!r} is not a JSON object")
+    return value
+
+
+def speculation(text: str) -> SpeculationConfig:
+    """vLLM's JSON. Raises BadParameter, which says what is wrong."""
+    try:
+        return SpeculationConfig(**json_object(text))
+    except (ValueError, TypeError) as error:
+        raise BadParameter(str(error)) from error
+
+
+def json_texts(given: str | Sequence[str]) -> list[str]:
+    """Of a JSON list's text; a default is one already. Raises BadParameter."""
+    value = _json(given) if isinstance(given, str) else list(given)
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise BadParameter(f"{given!r} is not a JSON list of texts")
+    return value
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadParameter(f"{text!r} is not JSON") from error
