@@ -511,3 +511,10 @@ def test_engines_share_a_seed_only_when_the_service_names_one(
     spec = replace(SPEC, seed=seed)
     (container,) = manifests.pods_of(spec, REVISION, "image").serve["spec"]["containers"]
     assert [arg for arg in container["args"] if arg.startswith("--seed")] == flags
+
+
+def test_engines_report_cached_prompt_tokens_and_preflights_have_no_such_flag() -> None:
+    """Canaries compare the prefix-hit rates of revisions, which they read from `usage`."""
+    pods = manifests.pods_of(SPEC, REVISION, "image")
+    args = [pod["containers"][0]["args"] for pod in (pods.serve["spec"], pods.preflight)]
+    assert [flags.count("--enable-prompt-tokens-details") for flags in args] == [1, 0]
