@@ -1,4 +1,4 @@
-"""`penstock-engine`: serve, preflight, make-model. Flags carry vLLM's names where it has them.
+"""`penstock-engine`: serve, preflight, convert, make-model. Flags carry vLLM's names where it has them.
 
 Everything heavy is imported inside the commands.
 """
@@ -120,6 +120,25 @@ def preflight(
     if termination_log is not None:
         termination_log.write_text(text)
     raise typer.Exit(0 if verdict["ok"] else 1)
+
+
+@app.command()
+def convert(
+    gguf: Annotated[Path, typer.Argument(help="A GGUF file, or a folder that holds one.")],
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+) -> None:
+    """Convert a GGUF file to a safetensors checkpoint in bfloat16, which loads faster."""
+    from penstock_engine.gguf_file.conversion import convert as convert_file
+    from penstock_engine.gguf_file.file import find_gguf
+
+    try:
+        path = find_gguf(gguf)
+        if path is None:
+            raise ModelError("ModelNotFound", f"{gguf} holds no GGUF file to convert")
+        convert_file(path, out)
+    except ModelError as error:
+        typer.echo(f"{error.reason}: {error}", err=True)
+        raise typer.Exit(1) from error
 
 
 @app.command()

@@ -40,6 +40,29 @@ def test_it_answers_as_the_folder_it_was_made_of(
     assert counts[0] == counts[1]
 
 
+def test_a_converted_file_answers_as_the_file(
+    launch: Callable[..., Any], gguf_path: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "converted"
+    subprocess.run([COMMAND, "convert", gguf_path, folder], check=True)
+    flags = ("--max-model-len", "2048", "--max-num-seqs", "8", "--dtype", "bfloat16")
+    answers = [
+        launch(*flags, model=model)[0].post("/v1/chat/completions", json=CHAT).json()
+        for model in (gguf_path, folder)
+    ]
+    assert answers[0]["choices"] == answers[1]["choices"]
+    assert {path.name for path in folder.iterdir()} >= {"config.json", "tokenizer.json"}
+
+
+def test_a_conversion_overwrites_nothing(gguf_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    done = subprocess.run(
+        [COMMAND, "convert", gguf_path, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"BadTarget: {tmp_path} is not an empty folder: give a new one\n"
+
+
 def test_its_tokenizer_is_that_of_the_folder(model_dir: Path, gguf_path: Path) -> None:
     own, theirs = Tokenizer(gguf_path), Tokenizer(model_dir)
     ids = theirs.encode(TEXT)
