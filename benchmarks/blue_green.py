@@ -25,9 +25,9 @@ from pathlib import Path
 
 import aiohttp
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import Kube, Object, connect
-from penstock.adapters.resources import INFERENCE_SERVICES, PODS, Resource
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import Kube, Object, connect
+from penstock.clients.resources import INFERENCE_SERVICES, PODS, Resource
 from penstock.core.observed import ObservedPod
 from penstock.core.rollout import commands
 from penstock.core.status import traffic_of

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import aiohttp
 from aiohttp import web
 
-from penstock.adapters.clock import monotonic
+from penstock.clients.clock import monotonic
 from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.gateway.app import Gateway

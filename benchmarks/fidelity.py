@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import httpx
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import connect
 from penstock.api.v1alpha1 import Engine
 from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, Sample, fit
 from penstock.calibration.probe import Prober
 from penstock.calibration.sweep import Limits, sweep
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import connect
 from penstock.core.service import ENGINE_PORT
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, models_claim

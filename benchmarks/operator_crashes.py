@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from penstock.adapters.kube import Kube, connect
+from penstock.clients.kube import Kube, connect
 from penstock.core.rollout.phases import Strategy
 from penstock.demo.crashes import Ending, survive
 from penstock.demo.model import ensure_model

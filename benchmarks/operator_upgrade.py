@@ -17,9 +17,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import get_args
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import Object, connect
-from penstock.adapters.resources import (
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import Object, connect
+from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,

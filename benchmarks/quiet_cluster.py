@@ -11,7 +11,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from penstock.adapters.kube import connect
+from penstock.clients.kube import connect
 from penstock.demo.campaigns import writes_while_quiet
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, models_claim

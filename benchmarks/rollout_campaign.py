@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from penstock.adapters.kube import connect
+from penstock.clients.kube import connect
 from penstock.demo import rollouts
 from penstock.demo.campaigns import corpus
 from penstock.demo.load import End

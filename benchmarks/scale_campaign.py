@@ -11,7 +11,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from penstock.adapters.kube import connect
+from penstock.clients.kube import connect
 from penstock.demo.campaigns import corpus, scale_under_load
 from penstock.demo.load import End
 from penstock.demo.model import ensure_model

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.adapters.kube import connect
+from penstock.clients.kube import connect
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, models_claim
 from penstock.local import cluster as clusters

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from penstock.adapters.kube import Kube, connect
-from penstock.adapters.resources import NAMESPACES, SERVICE_ACCOUNTS
+from penstock.clients.kube import Kube, connect
+from penstock.clients.resources import NAMESPACES, SERVICE_ACCOUNTS
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster

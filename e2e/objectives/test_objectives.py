@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.resources import CONFIG_MAPS
+from penstock.clients.resources import CONFIG_MAPS
 from penstock.core.manifests.kept import SIZING
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.recording import Recording

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.resources import DEPLOYMENTS, PODS
+from penstock.clients.resources import DEPLOYMENTS, PODS
 from penstock.core.service import SERVICE_LABEL
 from penstock.demo.stage import Stage, eventually
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import connect
-from penstock.adapters.resources import DEPLOYMENTS
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import connect
+from penstock.clients.resources import DEPLOYMENTS
 from penstock.core.manifests import system
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.campaigns import corpus

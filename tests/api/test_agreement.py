@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from penstock.adapters.kube import Kube, connect
-from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.api.crdgen import schema_of
 from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
+from penstock.clients.kube import Kube, connect
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.errors import Rejected
 from penstock.local.cluster import Cluster
 

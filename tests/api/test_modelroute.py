@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import MODEL_ROUTES
 from penstock.api.modelroute import ModelRouteSpec
 from penstock.api.v1alpha1 import API_VERSION
+from penstock.clients.kube import Kube
+from penstock.clients.resources import MODEL_ROUTES
 from penstock.errors import Rejected
 
 BACKENDS = [{"service": "old", "weight": 90}, {"service": "new", "weight": 10}]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.api.crdgen import Unsupported, inference_service_crd, schema_of
 from penstock.api.v1alpha1 import InferenceServiceSpec
+from penstock.clients.kube import Kube
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.errors import NotFound, Rejected
 
 GOOD: dict[str, Any] = {"model": {"uri": "pvc://models/tiny"}}

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.api.convert import InvalidService, to_core
 from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
+from penstock.clients.kube import Kube
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.errors import Rejected
 
 EVALUATION = {"image": "x", "timeout": "0s"}

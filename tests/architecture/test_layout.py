@@ -54,7 +54,7 @@ def tree(tmp_path: Path) -> Path:
         ),
         (
             "operator/penstock/core/routing.py",
-            "import penstock.adapters.scrape",
+            "import penstock.clients.scrape",
             "Control plane layers",
         ),
         (

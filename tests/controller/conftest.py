@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.adapters.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
+from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
 from penstock.controller.reconciler import Reconciler
 from penstock.core.rollout import commands
 from penstock.core.service import ROLE_LABEL, SERVE

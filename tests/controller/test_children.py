@@ -2,8 +2,8 @@
 
 import asyncio
 
-from penstock.adapters import watch
-from penstock.adapters.resources import PODS
+from penstock.clients import watch
+from penstock.clients.resources import PODS
 from penstock.controller.children import Children
 from penstock.core.service import MANAGED_LABEL, SERVICE_LABEL
 from penstock.errors import NotFound

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.adapters.resources import DISRUPTION_BUDGETS, PODS
+from penstock.clients.resources import DISRUPTION_BUDGETS, PODS
 from penstock.core.manifests.disruption import budget
 from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.errors import Transient

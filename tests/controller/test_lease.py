@@ -8,8 +8,8 @@ from kubernetes.aio import client
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from prometheus_client import CollectorRegistry
 
-from penstock.adapters.kube import MIN_WRITE_S, Kube
-from penstock.adapters.resources import CONFIG_MAPS
+from penstock.clients.kube import MIN_WRITE_S, Kube
+from penstock.clients.resources import CONFIG_MAPS
 from penstock.controller import lease as leases
 from penstock.controller.failures import Failures
 from penstock.controller.lease import LEASE_S, SAFETY_S, Lease

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
-from penstock.adapters import feed as feeds
-from penstock.adapters.clock import steady
-from penstock.adapters.scrape import Scraper
+from penstock.clients import feed as feeds
+from penstock.clients.clock import steady
+from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.observer import Observer
 from penstock.core.feed import VERSION, Feed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.adapters.kube import Kube
+from penstock.clients.kube import Kube
 from penstock.demo.crashes import moments, survive
 from penstock.demo.model import ensure_model
 from penstock.local.cluster import Cluster

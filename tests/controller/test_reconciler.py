@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import (
+from penstock.api.convert import to_core
+from penstock.clients.kube import Kube
+from penstock.clients.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
@@ -14,7 +15,6 @@ from penstock.adapters.resources import (
     KINDS,
     PODS,
 )
-from penstock.api.convert import to_core
 from penstock.controller.reconciler import Reconciler
 from penstock.core.history import Revision
 from penstock.core.manifests.history import controller_revision

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.leader import recording
-from penstock.adapters.resources import LEASES, PODS
+from penstock.clients.kube import Kube
+from penstock.clients.leader import recording
+from penstock.clients.resources import LEASES, PODS
 from penstock.controller.recorder import MAX_BEHIND, MAX_LISTENERS, PATH, Recorder
 from penstock.core.recording import Recording, Settings, Tick
 from penstock.core.rule import Bounds, Objectives

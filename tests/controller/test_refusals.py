@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.adapters.resources import DEPLOYMENTS
+from penstock.clients.resources import DEPLOYMENTS
 from penstock.controller import reconciler as reconcilers
 from penstock.controller.refusals import REFUSED_FOR_S, Refusals
 from penstock.core.service import REVISION_LABEL

@@ -2,13 +2,13 @@
 
 import pytest
 
-from penstock.adapters.resources import (
+from penstock.cli import rollout_revisions
+from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     REPLICA_SETS,
 )
-from penstock.cli import rollout_revisions
 from penstock.core.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
 from penstock.core.manifests import engine as manifests
 from penstock.core.service import ROLE_LABEL, SERVE, TEMPLATE_HASH

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import (
+from penstock.clients.kube import Kube
+from penstock.clients.resources import (
     CLUSTER_ROLE_BINDINGS,
     INFERENCE_SERVICES,
     LEASES,

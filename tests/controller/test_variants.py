@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
+from penstock.clients.kube import Kube
+from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
 from penstock.controller.reconciler import Reconciler
 from penstock.core.scaling_report import ScalingReport
 from penstock.core.service import ROLE_LABEL, SERVE, VARIANT_LABEL

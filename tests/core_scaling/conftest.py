@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from penstock.adapters import feed as feeds
-from penstock.adapters.scrape import Scraper
+from penstock.clients import feed as feeds
+from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import ScaleTarget
 from penstock.controller.memory import Memory

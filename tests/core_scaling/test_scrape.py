@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.adapters import feed as feeds
-from penstock.adapters.scrape import Scraper, parse
+from penstock.clients import feed as feeds
+from penstock.clients.scrape import Scraper, parse
 from penstock.core.feed import VERSION, Feed
 from penstock.core.signals import EngineReading, Histogram, Missing
 

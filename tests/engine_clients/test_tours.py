@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 from penstock.local.binaries import kept
 
 HERE = Path(__file__).parent

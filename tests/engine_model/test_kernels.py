@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 
 KERNEL_TESTS = Path(__file__).parent / "kernels"
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.adapters.clock import monotonic
+from penstock.clients.clock import monotonic
 from penstock.core.routing import Endpoint, Side
 from penstock.core.rule import Objectives
 from penstock.gateway.app import Gateway

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.adapters.feed import PATH, parse
+from penstock.clients.feed import PATH, parse
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, bin_of, tpot_bin_of
 from penstock.core.canary.moments import Moments
 from penstock.core.routing import Side

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.adapters.clock import wall
-from penstock.adapters.feed import PATH, parse
+from penstock.clients.clock import wall
+from penstock.clients.feed import PATH, parse
 from penstock.core.feed import Feed
 from penstock.core.rule import Objectives
 from penstock.gateway.answer_count import AnswerCount

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from penstock.adapters.feed import PATH, parse
+from penstock.clients.feed import PATH, parse
 from penstock.core.routing import Side
 from penstock.core.rule import Objectives
 

@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 
-from penstock.adapters import watch
-from penstock.adapters.resources import PODS
-from penstock.adapters.watch import Mirror
+from penstock.clients import watch
+from penstock.clients.resources import PODS
+from penstock.clients.watch import Mirror
 from penstock.errors import NotFound, Transient
 
 

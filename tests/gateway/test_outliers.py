@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.adapters.feed import PATH, parse
+from penstock.clients.feed import PATH, parse
 
 CHUNK = b'data: {"n": 0}\n\n'
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.adapters.feed import PATH, parse
+from penstock.clients.feed import PATH, parse
 from penstock.core.canary.moments import Moments
 from penstock.core.rollout.shares import Copies
 from penstock.core.route import Match, RouteRule, Shadow

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.adapters.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
+from penstock.clients.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.core.routing import Side
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.snapshot import Route, Unknown

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from penstock.adapters.kube import current_namespace, load_configuration
 from penstock.cli import rollout_status
 from penstock.cli.main import build
+from penstock.clients.kube import current_namespace, load_configuration
 from penstock.core.service import REVISION_LABEL
 
 STABLE = {

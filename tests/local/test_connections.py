@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.adapters.connections import Connections
-from penstock.adapters.kube import Kube, connect
-from penstock.adapters.resources import PODS
+from penstock.clients.connections import Connections
+from penstock.clients.kube import Kube, connect
+from penstock.clients.resources import PODS
 from penstock.local.pki import Authority
 
 ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import CONFIG_MAPS, PODS, SECRETS
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import CONFIG_MAPS, PODS, SECRETS
 from penstock.demo.kubectl import Kubectl
 from penstock.demo.stage import eventually
 from penstock.errors import NotFound
@@ -150,7 +150,7 @@ async def test_a_missing_volume_keeps_the_pod_pending_with_an_event(
     await kube.create(PODS, namespace, pod("pending", SERVER, volumes=volumes))
 
     async def told() -> bool:
-        from penstock.adapters.resources import EVENTS
+        from penstock.clients.resources import EVENTS
 
         events, _ = await kube.list(EVENTS, namespace)
         return any(e["reason"] == "FailedMount" and "nowhere" in e["message"] for e in events)

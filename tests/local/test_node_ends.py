@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import CONFIG_MAPS, EVENTS, PODS, SECRETS
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import CONFIG_MAPS, EVENTS, PODS, SECRETS
 from penstock.demo.kubectl import Kubectl, KubectlError
 from penstock.demo.stage import eventually
 from penstock.local import processes

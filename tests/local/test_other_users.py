@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from penstock.adapters.kube import connect
-from penstock.adapters.resources import PODS, SECRETS
+from penstock.clients.kube import connect
+from penstock.clients.resources import PODS, SECRETS
 from penstock.demo.stage import eventually
 from penstock.local import cluster as clusters
 from penstock.local import processes

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from penstock.adapters.kube import connect
-from penstock.adapters.resources import CONFIG_MAPS
+from penstock.clients.kube import connect
+from penstock.clients.resources import CONFIG_MAPS
 from penstock.local import cluster as clusters
 from penstock.local import processes
 from penstock.local.cluster import Cluster

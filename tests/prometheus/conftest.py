@@ -14,7 +14,7 @@ import httpx
 import pytest
 from aiohttp.test_utils import unused_port
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 from penstock.demo.model import MODEL_NAME, ensure_model
 from penstock.demo.stage import eventually
 from penstock.local.binaries import kept

@@ -7,10 +7,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from penstock.adapters import prometheus as gates
-from penstock.adapters.clock import monotonic
-from penstock.adapters.prometheus import Prometheus
-from penstock.adapters.promql import Caps
+from penstock.clients import prometheus as gates
+from penstock.clients.clock import monotonic
+from penstock.clients.prometheus import Prometheus
+from penstock.clients.promql import Caps
 from penstock.core.canary.metric_gate import Unreadable
 
 HASTE = Caps(timeout_s=0.5, max_bytes=gates.CAPS.max_bytes)

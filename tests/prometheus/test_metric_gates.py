@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.adapters.prometheus import Prometheus
+from penstock.clients.prometheus import Prometheus
 from penstock.controller.meter import Meter
 from penstock.core.canary.metric_gate import MetricGate
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.adapters.resources import INFERENCE_SERVICES, PODS
+from penstock.clients.resources import INFERENCE_SERVICES, PODS
 from penstock.core.service import PREFLIGHT, ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.demo.stage import eventually
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from penstock.adapters.clock import steady
-from penstock.adapters.promql import Server
-from penstock.adapters.scrape import Scraper
-from penstock.adapters.scraped import PODS_PER_QUERY, Scraped, readings
 from penstock.api.convert import to_core
 from penstock.api.v1alpha1 import API_VERSION, KIND
+from penstock.clients.clock import steady
+from penstock.clients.promql import Server
+from penstock.clients.scrape import Scraper
+from penstock.clients.scraped import PODS_PER_QUERY, Scraped, readings
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import ScaleTarget
 from penstock.controller.observer import Observer

@@ -7,11 +7,11 @@ import pytest
 import typer
 from aiohttp import web
 
-from penstock.adapters.clock import steady
-from penstock.adapters.promql import Server
-from penstock.adapters.scraped import Scraped
 from penstock.cli.sources import arguments
 from penstock.cli.sources import prometheus as server_of
+from penstock.clients.clock import steady
+from penstock.clients.promql import Server
+from penstock.clients.scraped import Scraped
 from penstock.core.signals import EngineReading
 from penstock.local.pki import Authority
 

@@ -16,7 +16,7 @@ import transformers
 from greedy_equality import reference
 from verdicts import Reference
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 from penstock_engine.tokens import Tokenizer
 
 ROOT = Path(__file__).parents[2]

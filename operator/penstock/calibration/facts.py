@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from penstock.adapters.exposition import Samples, label
 from penstock.calibration.probe import ProbeFailed
+from penstock.clients.exposition import Samples, label
 from penstock_engine.wire import CACHE_CONFIG
 
 

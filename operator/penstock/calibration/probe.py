@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from penstock.adapters.clock import monotonic
+from penstock.clients.clock import monotonic
 
 # Ids that every vocabulary has, above those that are special in most.
 FIRST_TOKEN_ID, LAST_TOKEN_ID = 300, 900

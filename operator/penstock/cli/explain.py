@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.adapters.kube import connect
-from penstock.adapters.leader import recording
-from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.cli.namespaces import Namespace, OperatorNamespace
 from penstock.cli.record import LEASE, MARGIN_S
+from penstock.clients.kube import connect
+from penstock.clients.leader import recording
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.recording import Recording, Tick
 from penstock.core.rule import Decision
 from penstock.core.what_if import (

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import connect
-from penstock.adapters.leader import recording
 from penstock.cli.namespaces import Namespace, OperatorNamespace
 from penstock.cli.output_file import writable
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import connect
+from penstock.clients.leader import recording
 from penstock.core.quantity import parse_duration_s
 from penstock.errors import KubeError
 

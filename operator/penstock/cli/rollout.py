@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from penstock.adapters.kube import Kube, connect
-from penstock.adapters.resources import INFERENCE_SERVICES
 from penstock.cli import rollout_revisions as revisions
 from penstock.cli.namespaces import Namespace
 from penstock.cli.rollout_evidence import kept_trial, print_by_bin, print_by_tenant
 from penstock.cli.rollout_revisions import MANAGER, Refused
 from penstock.cli.rollout_status import console, follow
+from penstock.clients.kube import Kube, connect
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
 from penstock.errors import Forbidden, KubeError, Transient

@@ -2,9 +2,9 @@
 
 from rich.table import Table
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import CONFIG_MAPS, INFERENCE_SERVICES
 from penstock.cli.rollout_status import console, percent
+from penstock.clients.kube import Kube
+from penstock.clients.resources import CONFIG_MAPS, INFERENCE_SERVICES
 from penstock.core.canary.counts import Counts
 from penstock.core.manifests.kept import TRIAL
 from penstock.core.rollout.by_bin import Pair, by_bin

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 
 from rich.table import Table
 
-from penstock.adapters.clock import wall
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.api.convert import SHAPING
 from penstock.cli.rollout_status import console, follow
+from penstock.clients.clock import wall
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
 from penstock.core import history
 from penstock.core.history import Revision
 from penstock.core.rollout import commands

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.adapters.clock import monotonic, wall
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import INFERENCE_SERVICES
+from penstock.clients.clock import monotonic, wall
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import INFERENCE_SERVICES
 from penstock.core.rollout import commands
 from penstock.core.timestamps import parse_timestamp
 from penstock.errors import Forbidden, Transient

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from penstock.adapters.promql import Server
+from penstock.clients.promql import Server
 
 MetricsHosts = Annotated[
     list[str] | None,

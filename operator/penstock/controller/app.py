@@ -11,15 +11,15 @@ from kubernetes.aio import client
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 
-from penstock.adapters.clock import steady
-from penstock.adapters.kube import Kube, Object, load_configuration
-from penstock.adapters.prometheus import Prometheus
-from penstock.adapters.promql import Server
-from penstock.adapters.resources import PODS, RESOURCE_QUOTAS
-from penstock.adapters.scrape import Scraper
-from penstock.adapters.scraped import Scraped
-from penstock.adapters.watch import Mirror
 from penstock.api.v1alpha1 import GROUP, PLURAL, VERSION
+from penstock.clients.clock import steady
+from penstock.clients.kube import Kube, Object, load_configuration
+from penstock.clients.prometheus import Prometheus
+from penstock.clients.promql import Server
+from penstock.clients.resources import PODS, RESOURCE_QUOTAS
+from penstock.clients.scrape import Scraper
+from penstock.clients.scraped import Scraped
+from penstock.clients.watch import Mirror
 from penstock.controller.children import Children
 from penstock.controller.fleet import ScaleTarget, scale_targets
 from penstock.controller.health import Health

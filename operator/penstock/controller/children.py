@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import DEPLOYMENTS, PODS, Resource
-from penstock.adapters.watch import Key, Mirror
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import DEPLOYMENTS, PODS, Resource
+from penstock.clients.watch import Key, Mirror
 from penstock.core.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.adapters.kube import Object
 from penstock.api.convert import InvalidService, to_core
+from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.core.addresses import host_port
 from penstock.core.observed import ObservedDeployment, ObservedPod, owner_uid, pods_of

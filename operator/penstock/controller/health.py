@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from penstock.adapters.clock import monotonic
+from penstock.clients.clock import monotonic
 from penstock.controller import recorder as recordings
 from penstock.controller.failures import Failures
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import CONFIG_MAPS
 from penstock.api.convert import InvalidService, to_core
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import CONFIG_MAPS
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import by_service, children_of
 from penstock.controller.meter import Meter

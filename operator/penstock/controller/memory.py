@@ -5,8 +5,8 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import CONFIG_MAPS
+from penstock.clients.kube import Kube
+from penstock.clients.resources import CONFIG_MAPS
 from penstock.core.manifests.kept import SIZING, is_ours
 from penstock.core.service import ServiceSpec
 from penstock.core.sizing.record import Learned, from_record, to_record

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from penstock.adapters.prometheus import Prometheus
+from penstock.clients.prometheus import Prometheus
 from penstock.core.canary.metric_gate import UNMEASURED, Measured, MetricGate, later, measured
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from penstock.adapters.kube import Object
-from penstock.adapters.scrape import Scraper
-from penstock.adapters.scraped import Scraped
+from penstock.clients.kube import Object
+from penstock.clients.scrape import Scraper
+from penstock.clients.scraped import Scraped
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from penstock.adapters.kube import Object
+from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History

@@ -5,10 +5,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.adapters.clock import monotonic, wall
-from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import (
+from penstock.api.convert import SHAPING, InvalidService, to_core
+from penstock.clients.clock import monotonic, wall
+from penstock.clients.events import EventRecorder
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
@@ -18,7 +19,6 @@ from penstock.adapters.resources import (
     PODS,
     Resource,
 )
-from penstock.api.convert import SHAPING, InvalidService, to_core
 from penstock.controller.judge import Judgement
 from penstock.controller.refusals import Refusals
 from penstock.core import conditions

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.adapters.clock import monotonic, wall
-from penstock.adapters.kube import Object
+from penstock.clients.clock import monotonic, wall
+from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import Key, ScaleTarget, accelerators_held
 from penstock.controller.observer import Observer

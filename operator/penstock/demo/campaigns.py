@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.adapters.clock import monotonic
+from penstock.clients.clock import monotonic
 from penstock.core.manifests.system import GATEWAY, NAMESPACE, OPERATOR
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.stage import Stage

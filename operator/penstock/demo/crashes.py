@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import (
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,

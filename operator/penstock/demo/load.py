@@ -10,7 +10,7 @@ from typing import Self
 
 import aiohttp
 
-from penstock.adapters.clock import monotonic
+from penstock.clients.clock import monotonic
 
 
 class End(StrEnum):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 
 MODEL_NAME = "penstock-tiny"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import aiohttp
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.exposition import Samples, label
+from penstock.clients.clock import monotonic
+from penstock.clients.exposition import Samples, label
 from penstock.core.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View

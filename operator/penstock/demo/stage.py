@@ -9,16 +9,16 @@ from pathlib import Path
 
 import yaml
 
-from penstock.adapters.clock import monotonic, steady
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import (
+from penstock.clients.clock import monotonic, steady
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DEPLOYMENTS,
     INFERENCE_SERVICES,
     PODS,
 )
-from penstock.adapters.scrape import Scraper
+from penstock.clients.scrape import Scraper
 from penstock.core.addresses import host_port
 from penstock.core.observed import ObservedPod
 from penstock.core.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL

@@ -9,8 +9,8 @@ from pathlib import Path
 import aiohttp
 from rich.console import Console
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import connect
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import connect
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.model import ensure_model
 from penstock.demo.narrator import Narrator

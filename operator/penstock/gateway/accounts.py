@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from penstock.adapters.clock import wall
+from penstock.clients.clock import wall
 from penstock.core.feed import VERSION, Feed
 from penstock.gateway.account import Account
 from penstock.gateway.snapshot import Service

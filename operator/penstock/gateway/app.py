@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from penstock.adapters import feed as feeds
-from penstock.adapters.clock import monotonic
+from penstock.clients import feed as feeds
+from penstock.clients.clock import monotonic
 from penstock.gateway.client import ClientLeft, Reply
 from penstock.gateway.exchange import Exchange
 from penstock.gateway.fleet import Fleet

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from penstock.adapters.kube import Object
-from penstock.adapters.watch import Key
+from penstock.clients.kube import Object
+from penstock.clients.watch import Key
 from penstock.core.addresses import host_port
 from penstock.core.claim_order import claim_order
 from penstock.core.quantity import parse_duration_s

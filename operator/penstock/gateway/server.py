@@ -10,7 +10,7 @@ from functools import partial
 
 import uvicorn
 
-from penstock.adapters.kube import connect
+from penstock.clients.kube import connect
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.http_protocol import Connections, GatewayProtocol

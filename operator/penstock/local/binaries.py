@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 from penstock.local.download import DownloadFailed, download
 from penstock.local.gobuild import build
 from penstock.local.versions import BINARIES, ETCD, KUBERNETES

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import Kube, connect
-from penstock.adapters.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES
 from penstock.api.crdgen import crds
 from penstock.api.install import install_manifests
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import Kube, connect
+from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES
 from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
 

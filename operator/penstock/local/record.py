@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 
 RECORD = "cluster.json"
 GATEWAY_PORT = 8080

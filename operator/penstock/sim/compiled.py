@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.adapters.caches import cache_root
+from penstock.clients.caches import cache_root
 
 COMPILED = (
     *(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from penstock.adapters.pyplot import pyplot
+from penstock.clients.pyplot import pyplot
 from penstock.sim.report import changes
 from penstock.sim.run import Run
 from penstock.sim.service import Service

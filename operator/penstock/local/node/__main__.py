@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 
-from penstock.adapters.kube import connect
+from penstock.clients.kube import connect
 from penstock.local.node.agent import NodeAgent
 from penstock.local.record import get
 

@@ -10,11 +10,11 @@ import signal
 
 import psutil
 
-from penstock.adapters.clock import monotonic, wall
-from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import LEASES, NODES, PODS
-from penstock.adapters.watch import Key, Mirror
+from penstock.clients.clock import monotonic, wall
+from penstock.clients.events import EventRecorder
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import LEASES, NODES, PODS
+from penstock.clients.watch import Key, Mirror
 from penstock.core.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from aiohttp import web
 
-from penstock.adapters.watch import Mirror
+from penstock.clients.watch import Mirror
 from penstock.local.components import KUBELET_PORT
 from penstock.local.record import Cluster
 

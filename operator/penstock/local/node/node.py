@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from penstock.adapters.events import EventRecorder
-from penstock.adapters.kube import Kube
+from penstock.clients.events import EventRecorder
+from penstock.clients.kube import Kube
 from penstock.local.record import Cluster
 
 # The field manager and the source of events of what the node writes.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from penstock.adapters.clock import wall
-from penstock.adapters.resources import PODS
+from penstock.clients.clock import wall
+from penstock.clients.resources import PODS
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
 from penstock.local.node.node import MANAGER, Node

@@ -4,8 +4,8 @@ import base64
 import os
 from typing import Any
 
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import CONFIG_MAPS, SECRETS, Resource
+from penstock.clients.kube import Kube
+from penstock.clients.resources import CONFIG_MAPS, SECRETS, Resource
 from penstock.errors import NotFound
 from penstock.local import processes
 from penstock.local.components import API_PORT

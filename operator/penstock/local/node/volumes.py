@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.adapters.clock import wall
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import (
+from penstock.clients.clock import wall
+from penstock.clients.kube import Kube
+from penstock.clients.resources import (
     CONFIG_MAPS,
     SECRETS,
     SERVICE_ACCOUNTS,

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.adapters.clock import monotonic, wall
-from penstock.adapters.resources import PODS
+from penstock.clients.clock import monotonic, wall
+from penstock.clients.resources import PODS
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
 from penstock.local import processes

@@ -14,7 +14,7 @@ from prometheus_api_client import PrometheusConnect
 from prometheus_api_client.exceptions import PrometheusApiClientException
 from urllib3.util.retry import Retry
 
-from penstock.adapters.clock import monotonic, wall
+from penstock.clients.clock import monotonic, wall
 
 MAX_SAID_CHARS = 300
 # Of the time that an answer may take, what the server itself may: so that it can still say why not.

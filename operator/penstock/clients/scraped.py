@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.adapters.exposition import Samples, labels_text
-from penstock.adapters.promql import Caps, Server, Unanswered, ask
-from penstock.adapters.scrape import WANTED, believed
+from penstock.clients.exposition import Samples, labels_text
+from penstock.clients.promql import Caps, Server, Unanswered, ask
+from penstock.clients.scrape import WANTED, believed
 from penstock.core.signals import STALE_S, EngineReading, Missing
 
 # A tick waits for it. Of each pod there are some seventy series.

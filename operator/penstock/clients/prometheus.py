@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from penstock.adapters.promql import Caps, Server, Unanswered, ask
+from penstock.clients.promql import Caps, Server, Unanswered, ask
 from penstock.core.canary.metric_gate import Answer, Unreadable
 
 CAPS = Caps(timeout_s=5.0, max_bytes=256 << 10)

@@ -5,9 +5,9 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 
-from penstock.adapters.clock import monotonic
-from penstock.adapters.kube import Kube, Object
-from penstock.adapters.resources import Resource
+from penstock.clients.clock import monotonic
+from penstock.clients.kube import Kube, Object
+from penstock.clients.resources import Resource
 from penstock.errors import KubeError, NotFound, Transient
 
 logger = logging.getLogger(__name__)

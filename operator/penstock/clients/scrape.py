@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import httpx
 
-from penstock.adapters import feed as feeds
-from penstock.adapters.exposition import Samples, label
+from penstock.clients import feed as feeds
+from penstock.clients.exposition import Samples, label
 from penstock.core.feed import Feed
 from penstock.core.signals import EngineReading, Histogram, Missing, Source
 from penstock_engine import wire

@@ -16,8 +16,8 @@ import aiohttp
 from kubernetes.aio import client, config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
-from penstock.adapters.connections import Connections
-from penstock.adapters.resources import KINDS, Resource
+from penstock.clients.connections import Connections
+from penstock.clients.resources import KINDS, Resource
 from penstock.errors import (
     AlreadyExists,
     Conflict,

@@ -4,9 +4,9 @@ import logging
 import secrets
 from typing import Any
 
-from penstock.adapters.clock import wall
-from penstock.adapters.kube import Kube
-from penstock.adapters.resources import EVENTS
+from penstock.clients.clock import wall
+from penstock.clients.kube import Kube
+from penstock.clients.resources import EVENTS
 from penstock.core.timestamps import timestamp
 from penstock.errors import KubeError
 

@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import aiohttp
 
-from penstock.adapters.kube import Kube, Object, lines
-from penstock.adapters.resources import LEASES, PODS
+from penstock.clients.kube import Kube, Object, lines
+from penstock.clients.resources import LEASES, PODS
 from penstock.errors import KubeError, NotFound, Transient
 
 PORT_NAME = "http"
