@@ -15,6 +15,7 @@ from penstock_engine.wire import SSE_DONE
 ASK = "What is a penstock?"
 BODY: dict[str, Any] = {"model": "soup", "input": ASK, "max_output_tokens": 12, "temperature": 0}
 CHAT = {"messages": [{"role": "user", "content": ASK}], "max_tokens": 12, "temperature": 0}
+CALL = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": "{}"}}
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 
 
@@ -33,7 +34,7 @@ def test_a_response_is_the_chat_of_the_same_words(client: httpx.Client) -> None:
     told = client.post("/v1/responses", json=BODY).json()
     chat = client.post("/v1/chat/completions", json=CHAT).json()
     (item,) = told["output"]
-    assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")
+    assert (item["type"], item["role"]) == ("message", "assistant")
     assert item["content"][0]["text"] == chat["choices"][0]["message"]["content"]
     assert (told["status"], told["incomplete_details"]) == (
         ("incomplete", {"reason": "max_output_tokens"})
@@ -60,6 +61,45 @@ def test_a_streamed_response_is_the_whole_one(client: httpx.Client) -> None:
     assert last["output"] == [events[-2]["item"]]
     assert last["output"][0]["content"] == whole["output"][0]["content"]
     assert last["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+
+
+def test_a_message_that_is_cut_off_is_incomplete(client: httpx.Client) -> None:
+    body = BODY | {"max_output_tokens": 3, "ignore_eos": True}
+    whole = client.post("/v1/responses", json=body).json()
+    events = events_of(client.post("/v1/responses", json=body | {"stream": True}).text)
+    last = events[-1]["response"]
+    for told in (whole, last):
+        assert (told["status"], told["output"][0]["status"]) == ("incomplete", "incomplete")
+    assert events[-1]["type"] == "response.incomplete"
+    assert (events[-2]["type"], events[-2]["item"]["status"]) == (
+        "response.output_item.done", "incomplete",
+    )  # fmt: skip
+    assert last["output"][0]["content"] == whole["output"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("message", "statuses"),
+    [
+        ({"reasoning": "hm", "content": "I loo"}, ["completed", "incomplete"]),
+        ({"reasoning": "hm"}, ["incomplete"]),
+        ({"content": "I look.", "tool_calls": [CALL]}, ["completed", "completed"]),
+    ],
+)
+async def test_only_the_last_item_is_cut_off(message: dict[str, Any], statuses: list[str]) -> None:
+    end = {"index": 0, "message": message, "delta": message, "finish_reason": "length"}
+    usage = {"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14}
+    body = {"model": "soup", "choices": [end], "usage": usage}
+
+    async def stream() -> Any:
+        for chunk in ({"choices": [end]}, {"choices": [], "usage": usage}):
+            yield b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+    form = ResponsesDialect("7", 0)
+    form.read(json.dumps(BODY).encode(), {})
+    events = events_of(b"".join([e async for e in form.events(stream())]).decode())
+    for told in (form.whole(body), events[-1]["response"]):
+        assert told["status"] == "incomplete"
+        assert [item["status"] for item in told["output"]] == statuses
 
 
 def test_logprobs_come_with_the_text(client: httpx.Client) -> None:

@@ -20,7 +20,14 @@ from penstock_engine.server.deltas import Chunk, chunks, parts
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.intake import MAX_BODY_BYTES
-from penstock_engine.server.responses.items import as_input, failed, finished, item, response
+from penstock_engine.server.responses.items import (
+    as_input,
+    failed,
+    finished,
+    item,
+    last_item_status,
+    response,
+)
 from penstock_engine.server.responses.request import HELD_ANYWAY, PASSED, ResponsesRequest
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.responses.stream import ResponseStream
@@ -84,15 +91,16 @@ class ResponsesDialect:
 
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
-        said = with_custom_calls(
-            parts(choice["message"], choice.get("logprobs")), self._custom_names
-        )
-        output = [
-            item(part, self._begun["id"], index, status="completed")
-            for index, part in enumerate(said)
-        ]
+        told = parts(choice["message"], choice.get("logprobs"))
+        said = list(with_custom_calls(told, self._custom_names))
+        reason = choice["finish_reason"]
+        output: list[Json] = []
+        for part in said:
+            is_last = len(output) == len(said) - 1
+            status = last_item_status(part, reason) if is_last else "completed"
+            output.append(item(part, self._begun["id"], len(output), status=status))
         begun = self._begun | {"model": body["model"]}
-        whole = finished(begun, output, choice["finish_reason"], body["usage"])
+        whole = finished(begun, output, reason, body["usage"])
         self._keep(whole)
         return whole
 

@@ -1,6 +1,6 @@
 """The objects of the Responses API: the response, and the items of its output."""
 
-from typing import Any
+from typing import Any, Literal
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Part
@@ -41,11 +41,21 @@ def response(head: Json, request: ResponsesRequest, *, is_stored: bool) -> Json:
     }
 
 
+def end_status(finish_reason: str | None) -> Literal["completed", "incomplete"]:
+    """The status of a response that has ended, and of its last item unless that is a call."""
+    return "incomplete" if finish_reason == "length" else "completed"
+
+
+def last_item_status(part: Part, finish_reason: str | None) -> Literal["completed", "incomplete"]:
+    """The status of the last item of a response. Calls come whole: none is cut off."""
+    return "completed" if part.kind == "call" else end_status(finish_reason)
+
+
 def finished(begun: Json, output: list[Json], finish_reason: str | None, usage: Json) -> Json:
-    is_cut = finish_reason == "length"
+    status = end_status(finish_reason)
     return begun | {
-        "status": "incomplete" if is_cut else "completed",
-        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+        "status": status,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
         "output": output,
         "usage": {
             "input_tokens": usage["prompt_tokens"],
@@ -71,7 +81,7 @@ def item(part: Part, response_id: str, index: int, *, status: str) -> Json:
         "id": f"{prefix}_{response_id.removeprefix('resp_')}_{index}",
         "status": status,
     }
-    is_done = status == "completed"
+    is_done = status != "in_progress"
     match part.kind:
         case "reasoning":
             content = [content_part(part)] if is_done else []

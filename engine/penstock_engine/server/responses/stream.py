@@ -6,7 +6,13 @@ from dataclasses import replace
 from penstock_engine.server.answers import Json
 from penstock_engine.server.deltas import Chunk, Part
 from penstock_engine.server.json_text import JsonText
-from penstock_engine.server.responses.items import content_part, failed, finished, item
+from penstock_engine.server.responses.items import (
+    content_part,
+    failed,
+    finished,
+    item,
+    last_item_status,
+)
 
 
 class ResponseStream:
@@ -45,7 +51,7 @@ class ResponseStream:
         for part in chunk.parts:
             yield from self._grow(part)
         if chunk.finish_reason is not None:
-            yield from self._close()
+            yield from self._close(chunk.finish_reason)
             self._finish_reason = chunk.finish_reason
         elif self._finish_reason is not None:  # the last chunk: the usage of the whole
             whole = finished(self._response, self._output, self._finish_reason, chunk.usage or {})
@@ -77,7 +83,8 @@ class ResponseStream:
             case "call":
                 yield self._called("response.function_call_arguments.delta", delta=part.text)
 
-    def _close(self) -> Iterator[Json]:
+    def _close(self, finish_reason: str | None = None) -> Iterator[Json]:
+        """Ends the open item. finish_reason: of the answer, where it ends with this item."""
         if self._open is None:
             return
         part = self._open = replace(self._open, text="".join(self._texts), logprobs=self._logprobs)
@@ -97,7 +104,7 @@ class ResponseStream:
                 )
         if part.kind != "call":
             yield self._said("response.content_part.done", part=content_part(part))
-        whole = self._item("completed")
+        whole = self._item(last_item_status(part, finish_reason))
         yield {"type": "response.output_item.done", **self._place} | {"item": whole}
         self._output.append(whole)
         self._open = None
