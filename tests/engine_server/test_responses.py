@@ -146,6 +146,10 @@ def test_the_models_own_chat_of_items(client: httpx.Client) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"truncation": "auto"}, "truncation"),
+        ({"include": ["surprise"]}, "include.0: Input should be 'message.output_text.logprobs' or"),
+        ({"include": ["web_search_call.results"]}, "include.0"),
+        ({"reasoning": {"summary": "detailed"}}, "summary must be auto or left out"),
+        ({"reasoning": {"generate_summary": "concise"}}, "generate_summary must be auto"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": 10**6}, "maximum context length"),
@@ -181,6 +185,15 @@ def test_neutral_values_are_welcome(client: httpx.Client) -> None:
     answer = client.post("/v1/responses", json=BODY | body)
     assert answer.status_code == 200, answer.text
     assert (answer.json()["store"], answer.json()["metadata"]) == (False, {"a": "b"})
+
+
+def test_what_codex_always_sends_is_welcome(client: httpx.Client) -> None:
+    body = {
+        "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "low", "summary": "auto"},
+    }  # fmt: skip
+    told = client.post("/v1/responses", json=BODY | body).json()
+    assert told["reasoning"] == {"effort": "low", "summary": None}
+    assert told["output"][0]["content"][0]["logprobs"] == []
 
 
 def test_a_custom_tool_is_a_function_of_one_text_to_the_model() -> None:

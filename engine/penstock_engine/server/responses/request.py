@@ -99,8 +99,26 @@ class TextOptions(BaseModel):
     verbosity: Literal["medium"] | None = None
 
 
+# Entries of `include`. Codex always asks for the encrypted reasoning; items here have its text.
+Included = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
+
+
 class ReasoningOptions(BaseModel):
+    """summary: `auto` is accepted, as Codex always sends it, and gives no summary. generate_summary:
+    its older name."""
+
     effort: ReasoningEffort | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+    @model_validator(mode="after")
+    def _check_summary(self) -> "ReasoningOptions":
+        for name in ("summary", "generate_summary"):
+            if getattr(self, name) not in (None, "auto"):
+                raise ValueError(
+                    f"{name} must be auto or left out: reasoning is given whole, and not summarised"
+                )
+        return self
 
 
 class ResponsesRequest(BaseModel):
@@ -115,7 +133,7 @@ class ResponsesRequest(BaseModel):
     parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
-    include: list[str] = []
+    include: list[Included] = []
     top_logprobs: int = Field(default=0, ge=-1)
     truncation: Literal["disabled"] = "disabled"
     store: bool = True
