@@ -174,6 +174,9 @@ def test_refused_with_a_sentence(
     assert good.status_code == 200, "the engine did not survive"
 
 
+ASKED = {"messages": CHAT["messages"]}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
@@ -189,6 +192,13 @@ def test_refused_with_a_sentence(
         ("/v1/messages", CHAT | {"max_tokens": 1}, ("use_beam_search", True)),
         ("/v1/messages", CHAT | {"max_tokens": 1}, ("thinking_token_budget", 5)),
         ("/tokenize", {"prompt": "a"}, ("truncate_prompt_tokens", 1)),
+        ("/tokenize", ASKED, ("temperature", 0.5)),
+        ("/tokenize", ASKED, ("max_tokens", 5)),
+        ("/tokenize", ASKED, ("include_reasoning", False)),
+        ("/v1/messages/count_tokens", ASKED, ("temperature", 0.5)),
+        ("/v1/messages/count_tokens", ASKED, ("max_tokens", 5)),
+        ("/v1/messages/count_tokens", ASKED, ("stop_sequences", ["a"])),
+        ("/v1/messages/count_tokens", ASKED, ("stream", True)),
     ],
     ids=lambda case: case if isinstance(case, str) else str(next(iter(case))),
 )

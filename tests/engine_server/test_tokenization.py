@@ -33,6 +33,21 @@ def test_a_chat_has_the_tokens_that_are_charged_for(client: httpx.Client) -> Non
     assert counted["count"] == charged == anthropic["input_tokens"]
 
 
+def test_what_the_prompt_is_made_from_is_counted(client: httpx.Client) -> None:
+    plain = post(client, "/tokenize", messages=CHAT)["count"]
+    open_end = post(client, "/tokenize", messages=CHAT, add_generation_prompt=False)["count"]
+    body = {"messages": CHAT, "truncate_prompt_tokens": -1, "max_tokens": 2046}
+    assert open_end < plain
+    assert post(client, "/tokenize", **body)["count"] == 2
+
+
+def test_a_count_takes_what_clients_send_with_a_prompt(client: httpx.Client) -> None:
+    path = "/v1/messages/count_tokens"
+    effort = {"output_config": {"effort": "low"}, "metadata": {"user_id": "u"}, "stream": False}
+    plain, told = (post(client, path, messages=CHAT, **extra) for extra in ({}, effort))
+    assert plain == told
+
+
 def test_special_tokens_are_text_again(client: httpx.Client) -> None:
     ids = post(client, "/tokenize", messages=CHAT)["tokens"]
     assert post(client, "/detokenize", tokens=ids)["prompt"].startswith("<|im_start|>user\n")
@@ -46,6 +61,7 @@ def test_special_tokens_are_text_again(client: httpx.Client) -> None:
         ("/tokenize", {"prompt": "x" * 1_000_000}, 400),
         ("/tokenize", {"prompt": "x", "model": "other"}, 404),
         ("/tokenize", {"messages": []}, 400),
+        ("/tokenize", {"messages": CHAT, "prompt": "x"}, 400),
         ("/tokenize", {"messages": [{"role": "<wizard>", "content": "x"}]}, 400),
         ("/detokenize", {}, 400),
         ("/detokenize", {"tokens": [-1]}, 400),

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import from_json
 
 from penstock_engine.server.chat_request import ChatCompletionRequest
@@ -71,7 +72,10 @@ WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 
 # Parameters of text generation. A route that does not take one refuses it.
-OF_SOME_ROUTE = {**CompletionRequest.model_fields, **ChatCompletionRequest.model_fields}
+OF_SOME_ROUTE: dict[str, FieldInfo] = {
+    **CompletionRequest.model_fields,
+    **ChatCompletionRequest.model_fields,
+}
 
 Request = TypeVar("Request", bound=GenerationRequest)
 Model = TypeVar("Model", bound=BaseModel)
@@ -131,14 +135,20 @@ def changes_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
     return value is None or any(_is_same(value, each) for each in neutral)
 
 
-def refuse_without_effect(body: Mapping[str, Any], taken: Collection[str]) -> None:
+def refuse_without_effect(
+    body: Mapping[str, Any],
+    taken: Collection[str],
+    of_other_routes: Mapping[str, FieldInfo] = OF_SOME_ROUTE,
+) -> None:
     """Raises RequestError for a known parameter that is not among those that a route takes."""
     for name, value in body.items():
         if name not in taken:
-            _is_known(name, value)
+            _is_known(name, value, of_other_routes)
 
 
-def _is_known(name: str, value: Any) -> bool:
+def _is_known(
+    name: str, value: Any, of_other_routes: Mapping[str, FieldInfo] = OF_SOME_ROUTE
+) -> bool:
     """Whether the engine knows a parameter that the route does not take. Raises RequestError where the
     value would change the answer."""
     if name in NEUTRAL:
@@ -146,10 +156,9 @@ def _is_known(name: str, value: Any) -> bool:
             reason = REASONS.get(name, f"{name} is not supported by this engine: leave it out")
             raise RequestError(400, reason, param=name)
         return True
-    if name in OF_SOME_ROUTE:
-        if value is not None and value != OF_SOME_ROUTE[name].get_default(
-            call_default_factory=True
-        ):
+    if name in of_other_routes:
+        default = of_other_routes[name].get_default(call_default_factory=True)
+        if value is not None and value != default:
             reason = f"{name} is not a parameter of this route and has no effect: leave it out"
             raise RequestError(400, reason, param=name)
         return True

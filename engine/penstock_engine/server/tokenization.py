@@ -4,7 +4,7 @@ import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import (
@@ -21,9 +21,19 @@ from penstock_engine.server.served import Served
 
 MAX_TOKENS = 1_000_000
 
+# Parameters of a chat that its prompt is made from.
+PROMPT_PARAMS = (
+    "add_generation_prompt", "add_special_tokens", "chat_template_kwargs", "continue_final_message",
+    "messages", "reasoning_effort", "tool_choice", "tools", "truncate_prompt_tokens",
+    "truncation_side",
+)  # fmt: skip
+
+# Parameters that limit the room that a truncated prompt has in the context.
+ROOM_PARAMS = ("max_completion_tokens", "max_tokens")
+
 
 class TokenizeRequest(BaseModel):
-    """A text, or the messages of a chat with everything that a chat request may say of them."""
+    """A text, or the messages of a chat with the parameters that its prompt is made from."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -32,6 +42,12 @@ class TokenizeRequest(BaseModel):
     messages: list[Json] | None = None
     add_special_tokens: bool = True
     return_token_strs: bool = False
+
+    @model_validator(mode="after")
+    def _check_text(self) -> "TokenizeRequest":
+        if self.prompt is not None and self.messages is not None:
+            raise ValueError("prompt and messages exclude each other")
+        return self
 
 
 class DetokenizeRequest(BaseModel):
@@ -68,6 +84,9 @@ def _tokenize(served: Served, raw: bytes) -> Json:
         fields = {"prompt": request.prompt, "add_special_tokens": request.add_special_tokens}
         ids = encode(served, request_of(CompletionRequest, fields))[0]
     else:
+        is_truncated = body.get("truncate_prompt_tokens") is not None
+        room_params = ROOM_PARAMS if is_truncated else ()
+        refuse_without_effect(body, {*TokenizeRequest.model_fields, *PROMPT_PARAMS, *room_params})
         ids = encode(served, request_of(ChatCompletionRequest, body))[0]
     tokens = served.tokenizer.words(ids) if request.return_token_strs else None
     return {
