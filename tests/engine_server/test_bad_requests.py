@@ -106,7 +106,6 @@ BAD: list[tuple[tuple[str, bytes], str | None]] = [
     (text(logprobs=21), "logprobs"),
     (text(prompt_logprobs=-1), "prompt_logprobs"),
     (text(echo="perhaps"), "echo"),
-    (text(echo=True, stream=True), None),
     (text(suffix="after"), "suffix"),
     (text(logit_bias={"5": 101}), "logit_bias"),
     (text(logit_bias={"-5": 1}), "logit_bias"),

@@ -66,6 +66,22 @@ def test_a_streamed_completion_is_the_whole_one(client: httpx.Client) -> None:
     assert all("usage" not in chunk for chunk in chunks)
 
 
+@pytest.mark.parametrize("extra", [{}, {"return_token_ids": True}, {"n": 2}])
+def test_a_stream_with_echo_begins_with_the_prompt(
+    client: httpx.Client, extra: dict[str, Any]
+) -> None:
+    prompts = ["The gateway", "A very long queue"]
+    body = DRAW | {"prompt": prompts, "echo": True} | extra
+    whole = complete(client, **body)["choices"]
+    chunks = events(client, "/v1/completions", body)
+    for choice in whole:
+        said = [e for chunk in chunks for e in chunk["choices"] if e["index"] == choice["index"]]
+        prompt = prompts[choice["index"] * len(prompts) // len(whole)]
+        assert said[0]["text"].startswith(prompt)
+        assert "".join(e["text"] for e in said) == choice["text"]
+        assert [t for e in said for t in e["token_ids"] or ()] == (choice["token_ids"] or [])
+
+
 def test_usage_in_every_chunk(client: httpx.Client) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = DRAW | {"prompt": "The gateway", "max_tokens": 3, "stream_options": options}

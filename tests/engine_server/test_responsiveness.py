@@ -62,11 +62,12 @@ class HeldTokenizer(Tokenizer):
     [
         ("/v1/completions", {"prompt": [7] * 40, "logprobs": 2}),
         ("/v1/completions", {"prompt": [7] * 40, "logprobs": 2, "echo": True}),
+        ("/v1/completions", {"prompt": [7] * 40, "logprobs": 2, "echo": True, "stream": True}),
         ("/v1/completions", {"prompt": [[7] * 40] * 3, "prompt_logprobs": 2}),
         ("/v1/chat/completions", {"messages": MESSAGES, "logprobs": True, "top_logprobs": 2}),
         ("/v1/chat/completions", {"messages": MESSAGES, "prompt_logprobs": 2}),
     ],
-    ids=["completion", "echo", "prompt", "chat", "chat-prompt"],
+    ids=["completion", "echo", "streamed-echo", "prompt", "chat", "chat-prompt"],
 )
 async def test_health_is_answered_while_logprobs_are_written(
     around: Any, model_dir: Path, path: str, body: dict[str, Any]

@@ -101,12 +101,13 @@ def test_chat_logprobs(client: httpx.Client) -> None:
         assert entry["logprob"] <= 0
 
 
+@pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("stop", [None, "e", ["never said, however long", " nor this"]])
 def test_streamed_logprobs_are_the_whole_ones(
-    client: httpx.Client, stop: str | list[str] | None
+    client: httpx.Client, stop: str | list[str] | None, echo: bool
 ) -> None:
     """None is lost where text is held back for a stop string or a half character."""
-    body = {"max_tokens": 20, "seed": 4, "logprobs": 2, "stop": stop}
+    body = {"max_tokens": 20, "seed": 4, "logprobs": 2, "stop": stop, "echo": echo}
     whole = complete(client, **body)["choices"][0]["logprobs"]
     with client.stream(
         "POST", "/v1/completions",

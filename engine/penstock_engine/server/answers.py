@@ -71,7 +71,7 @@ class Answer:
     def _whole(self, choice: Choice, whole: Piece) -> Json:
         body: Json = {
             "index": choice.index,
-            "logprobs": self._logprobs(choice, whole, 0),
+            "logprobs": self._logprobs(choice, whole, 0, is_first=True),
             "finish_reason": whole.finish_reason,
             "stop_reason": whole.stop_reason,
         }
@@ -96,11 +96,15 @@ class Answer:
         """The tokens of the prompt; None if not requested."""
         return choice.prompt if self.generator.request.return_token_ids else None
 
+    @property
+    def _echoes_prompts(self) -> bool:
+        """Whether the text of each choice begins with its prompt."""
+        return self.kind == "completion" and self.generator.request.echo
+
     def _echoed(self, choice: Choice) -> str:
-        request = self.generator.request
-        if not request.echo:
+        if not self._echoes_prompts:
             return ""
-        skip = request.skip_special_tokens
+        skip = self.generator.request.skip_special_tokens
         return self.generator.tokenizer.decode(choice.prompt, skip_special_tokens=skip)
 
     def _prompt_logprobs(self, choice: Choice) -> list[JsonText | None] | None:
@@ -108,13 +112,18 @@ class Answer:
             return None
         return prompt_logprobs(choice.prompt_logprobs, self._spell)
 
-    def _logprobs(self, choice: Choice, piece: Piece, offset: int) -> Json | None:
-        """Log-probabilities of a piece; None if not requested. offset: characters before the piece."""
+    def _logprobs(
+        self, choice: Choice, piece: Piece, offset: int, *, is_first: bool
+    ) -> Json | None:
+        """Log-probabilities of a piece; None if not requested.
+
+        offset: characters before the piece. is_first: whether an echoed prompt belongs to the piece.
+        """
         if self.generator.request.num_logprobs is None:
             return None
         if self.kind == "chat":
             return chat_logprobs(piece.logprobs, self._spell)
-        if not self.generator.request.echo:
+        if not (is_first and self._echoes_prompts):
             return completion_logprobs(piece.logprobs, piece.token_ids, offset, self._spell)
         told = (None, *choice.prompt_logprobs, *piece.logprobs)
         return completion_logprobs(told, [*choice.prompt, *piece.token_ids], 0, self._spell)
@@ -159,12 +168,19 @@ class Answer:
                     if is_first and view is not None:
                         for event in self._openings(choice):
                             items.put_nowait(event)
-                    event = self._delta(choice, piece, offset, view, is_first=is_first)
+                    echoed = choice.prompt if is_first and self._echoes_prompts else []
+                    if echoed:  # which may be long
+                        event = await asyncio.to_thread(
+                            self._delta, choice, piece, offset, view, is_first=True
+                        )
+                    else:
+                        event = self._delta(choice, piece, offset, view, is_first=is_first)
                     is_first = False
                     if event:
                         items.put_nowait(event)
                     if self.generator.request.num_logprobs is not None:
-                        offset += sum(len(self._spell(token)) for token in piece.token_ids)
+                        tokens = (*echoed, *piece.token_ids)
+                        offset += sum(len(self._spell(token)) for token in tokens)
             items.put_nowait(None)
         except RequestError as error:
             items.put_nowait(error)
@@ -187,7 +203,7 @@ class Answer:
         """Empty when nothing in the piece is certain yet."""
         body: Json = {
             "index": choice.index,
-            "logprobs": self._logprobs(choice, piece, offset),
+            "logprobs": self._logprobs(choice, piece, offset, is_first=is_first),
             "finish_reason": piece.finish_reason,
         }
         if piece.finish_reason is not None:
@@ -195,7 +211,8 @@ class Answer:
         if view is None:
             body["token_ids"] = self._token_ids(piece)
             body["prompt_token_ids"] = self._prompt_token_ids(choice) if is_first else None
-            return self._event(choice, body | {"text": piece.text})
+            echoed = self._echoed(choice) if is_first else ""
+            return self._event(choice, body | {"text": echoed + piece.text})
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(piece.token_ids)
         delta = view.delta(piece)

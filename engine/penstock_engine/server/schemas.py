@@ -222,12 +222,6 @@ class CompletionRequest(GenerationRequest):
     ]
     logprobs: int | None = Field(default=None, ge=-1)
 
-    @model_validator(mode="after")
-    def _check_echo(self) -> "CompletionRequest":
-        if self.echo and self.stream:
-            raise ValueError("echo is only allowed with stream: false")
-        return self
-
     @property
     def asked_max_tokens(self) -> int | None:
         return 16 if self.max_tokens is None else self.max_tokens  # OpenAI's default here
