@@ -16,20 +16,24 @@ CLIENT_LEFT_STATUS = 499
 # A client that does not read may keep the last words from being sent for so long.
 LAST_WORDS_S = 5.0
 
+# A missing type is read as JSON, and so is the type that `curl -d` sends by itself.
+JSON_TYPES = (b"application/json", b"application/x-www-form-urlencoded", b"")
+
 
 class ClientLeft(Exception):
     """Before its request was complete."""
 
 
 def checked_headers(headers: RawHeaders, *, limit_bytes: int) -> dict[bytes, bytes]:
-    """A request's headers by name. Raises Refused: too large, or the body is no plain JSON."""
+    """A request's headers by name. Raises Refused: too large, or the body is of another
+    type or encoded."""
     if sum(len(name) + len(value) for name, value in headers) > limit_bytes:
         raise Refused(431, f"the headers are larger than {limit_bytes} bytes")
     named: dict[bytes, bytes] = {}
     for name, value in headers:  # RFC 9110, 5.3: repeated fields are joined with commas
         named[name] = named[name] + b", " + value if name in named else value
-    content_type = named.get(b"content-type", b"application/json").split(b";")[0].strip()
-    if content_type.lower() != b"application/json":
+    content_type = named.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if content_type not in JSON_TYPES:
         raise Refused(415, "the content type must be application/json")
     if named.get(b"content-encoding", b"identity") != b"identity":
         raise Refused(415, "the body must not be encoded")
