@@ -33,7 +33,7 @@ from penstock.core.rollout import commands
 from penstock.core.status import traffic_of
 from penstock.demo import rollouts
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 
@@ -204,7 +204,7 @@ async def run(options: argparse.Namespace) -> bool:
         await install(made, say=lambda _: None)
         async with await connect(made.kubeconfig) as kube:
             stage = Stage(made, kube)
-            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+            stage.mount_models(models)
             try:
                 return await measure(stage, options)
             finally:

@@ -32,7 +32,7 @@ from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.core.service import ENGINE_PORT
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 from penstock.sim.profile import Profile, write
@@ -201,7 +201,7 @@ async def campaign(options: argparse.Namespace) -> bool:
             ) as client,
         ):
             stage = Stage(cluster, kube)
-            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+            stage.mount_models(models)
             await scaled(stage, 1)
             said = await described(stage)
             prober = Prober(client, SERVICE, options.seed)

@@ -33,7 +33,7 @@ from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HAS
 from penstock.demo.campaigns import corpus
 from penstock.demo.load import Load, Workload
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, eventually, models_claim
+from penstock.demo.stage import Stage, eventually
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 
@@ -190,7 +190,7 @@ async def campaign(per_strategy: int) -> bool:
         await install(cluster, say=print)
         async with await connect(cluster.kubeconfig) as kube, AsyncExitStack() as stack:
             stage = Stage(cluster, kube)
-            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+            stage.mount_models(models)
             made = Campaign(stage, names)
             await made.begin()
             words, loads = corpus(ROOT), []

@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.clients.kube import connect
 from penstock.demo.campaigns import writes_while_quiet
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 
@@ -27,8 +27,8 @@ async def campaign(minutes: float) -> bool:
         await install(cluster, say=print)
         async with await connect(cluster.kubeconfig) as kube:
             stage = Stage(cluster, kube)
-            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
-            stage.kubectl("apply", "-f", str(ROOT / "examples" / "quickstart.yaml"))
+            stage.mount_models(models)
+            stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
             await stage.until(
                 lambda view: view.scaling.get("desired") == 1, "chat", within_s=120, what="settled"
             )

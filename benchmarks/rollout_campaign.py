@@ -18,7 +18,7 @@ from penstock.demo import rollouts
 from penstock.demo.campaigns import corpus
 from penstock.demo.load import End
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 
@@ -102,7 +102,7 @@ async def run(names: list[str], clients: int, within_s: float) -> None:
             ]
             async with await connect(made.kubeconfig) as kube:
                 stage = Stage(made, kube)
-                stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+                stage.mount_models(models)
                 try:
                     endings = await rollouts.campaign(
                         stage, corpus(ROOT), chosen,

@@ -15,7 +15,7 @@ from penstock.clients.kube import connect
 from penstock.demo.campaigns import corpus, scale_under_load
 from penstock.demo.load import End
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
 from penstock.local.install import install
 
@@ -29,8 +29,8 @@ async def campaign(requests: int, seed: int) -> bool:
         await install(cluster, say=print)
         async with await connect(cluster.kubeconfig) as kube:
             stage = Stage(cluster, kube)
-            stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
-            example = str(ROOT / "examples" / "quickstart.yaml")
+            stage.mount_models(models)
+            example = str(ROOT / "examples" / "tiny-model.yaml")
             for kill in (False, True):
                 stage.kubectl("apply", "-f", example)
                 await stage.until(lambda v: v.ready == 1, "chat", within_s=120, what="an engine")

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.clients.kube import connect
 from penstock.demo.model import ensure_model
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster
 from penstock.local.install import install
@@ -34,7 +34,7 @@ def penstock_cluster() -> Iterator[Cluster]:
 async def stage(penstock_cluster: Cluster, models: Path) -> AsyncIterator[Stage]:
     async with await connect(penstock_cluster.kubeconfig) as kube:
         made = Stage(penstock_cluster, kube)
-        made.kubectl("apply", "-f", "-", stdin=models_claim(models))
+        made.mount_models(models)
         try:
             yield made
         finally:

@@ -1,4 +1,4 @@
-"""`kubectl apply -f examples/quickstart.yaml`, an answer, and nothing left after deletion."""
+"""`kubectl apply -f examples/tiny-model.yaml`, an answer, and nothing left after deletion."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import pytest
 from penstock.demo.campaigns import writes_while_quiet
 from penstock.demo.stage import Stage
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "quickstart.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny-model.yaml"
 
 pytestmark = pytest.mark.e2e
 

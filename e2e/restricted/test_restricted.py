@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 
 pytestmark = pytest.mark.e2e
 
@@ -21,7 +21,7 @@ async def namespace(stage: Stage, models: Path) -> AsyncIterator[str]:
     metadata = {"name": name, "labels": RESTRICTED}
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    stage.kubectl("apply", "-f", "-", stdin=models_claim(models, name))
+    stage.mount_models(models, name)
     yield name
     stage.kubectl("delete", "namespace", name, "--wait=false")
     stage.kubectl("delete", "persistentvolume", f"models-{name}", "--wait=false")

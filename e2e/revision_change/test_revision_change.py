@@ -15,7 +15,7 @@ from penstock.core.manifests import system
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.campaigns import corpus
 from penstock.demo.load import End, Load, Outcome, Workload
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.local.audit import AuditEntry, AuditLog, Right, account, denied, rights_used
 from penstock.local.cluster import Cluster
 
@@ -51,7 +51,7 @@ def life(penstock_cluster: Cluster, models: Path) -> Life:
 
 
 async def live(cluster: Cluster, models: Path) -> Life:
-    service = yaml.safe_load((ROOT / "examples" / "quickstart.yaml").read_text())
+    service = yaml.safe_load((ROOT / "examples" / "tiny-model.yaml").read_text())
     service["metadata"]["name"] = NAME
     # What sizing learns is kept in a ConfigMap: those rights are used too.
     service["spec"]["objectives"] = {"ttft": "5s", "tpot": "200ms"}
@@ -63,7 +63,7 @@ async def live(cluster: Cluster, models: Path) -> Life:
     workload = Workload(NAME, corpus(ROOT), prompt_words=60, max_tokens=64, seed=SEED, think_s=0.5)
     async with await connect(cluster.kubeconfig) as kube:
         stage = Stage(cluster, kube)
-        stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+        stage.mount_models(models)
         stage.kubectl("apply", "-f", "-", stdin=json.dumps(service))
         try:
             await stage.until(

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 async def test_no_request_is_lost(stage: Stage) -> None:
     """The kill of an engine cuts its streams, and nothing else does."""
-    stage.kubectl("apply", "-f", str(ROOT / "examples" / "quickstart.yaml"))
+    stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
     await stage.until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
     tally = await scale_under_load(stage, "chat", corpus(ROOT), requests=150, kill=True, seed=SEED)
     print(f"seed {SEED}: {tally}")

@@ -7,7 +7,9 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from penstock.cli.main import build
 from penstock.local import cluster as clusters
 from penstock.local import processes
 
@@ -25,6 +27,10 @@ def test_two_clusters_live_side_by_side_and_leave_nothing() -> None:
         one = clusters.up(first, say=lambda _: None)
         two = clusters.up(second, say=lambda _: None)
         assert one.network != two.network
+        printed = CliRunner().invoke(build("local"), ["local", "env", "--name", first]).stdout
+        assert printed.splitlines()[:2] == [
+            f"export KUBECONFIG={one.kubeconfig}", f"export PENSTOCK_URL={one.gateway_url}/v1",
+        ]  # fmt: skip
         assert clusters.dead_components(one) == clusters.dead_components(two) == []
         assert one.kubeconfig.stat().st_mode & 0o777 == 0o600
         assert one.folder.stat().st_mode & 0o777 == 0o700

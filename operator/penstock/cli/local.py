@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import shlex
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,9 +15,11 @@ from rich.text import Text
 
 from penstock.core.quantity import parse_quantity
 from penstock.errors import KubeError
+from penstock.local import chat_model
 from penstock.local import cluster as clusters
+from penstock.local.binaries import ensure_binaries
 from penstock.local.gobuild import BuildFailed
-from penstock.local.install import install
+from penstock.local.install import install, install_models
 
 app = typer.Typer(no_args_is_help=True)
 # Markup is off: names, paths and errors may hold brackets.
@@ -33,15 +37,25 @@ def up(
         typer.Option(help="An extended resource of the node, such as nvidia.com/gpu=8."),
     ] = None,
 ) -> None:
-    """Start a cluster, and Penstock in it. What does not run of a cluster that is there is started."""
+    """Start a cluster with Penstock and a small chat model, or the missing components of one.
+
+    Without --bare, the claim `models` of the namespace default holds SmolLM2-135M-Instruct, which is
+    downloaded once.
+    """
     offered = dict(_resource(entry) for entry in allocatable or [])
     with _reported(), console.status("starting"):
         cluster = clusters.up(name, say=_say, allocatable=offered)
         if not bare:
             asyncio.run(install(cluster, say=_say))
+            asyncio.run(install_models(cluster, chat_model.models_folder(), say=_say))
+            _bring_chat_model()
     console.print(f"cluster {name} is up at {cluster.server}")
-    console.print(f"export KUBECONFIG={cluster.kubeconfig}", soft_wrap=True)
+    flag = "" if name == "default" else f" --name {name}"
+    console.print(f'use it: eval "$(penstock local env{flag})"', soft_wrap=True)
     if not bare:
+        console.print(
+            f"models of the claim pvc://models: {chat_model.models_folder()}", soft_wrap=True
+        )
         console.print(f"OpenAI-compatible URL: {cluster.gateway_url}/v1")
 
 
@@ -78,6 +92,21 @@ def status() -> None:
 
 
 @app.command()
+def env(name: Name = "default") -> None:
+    """Print shell commands for using a cluster: eval "$(penstock local env)".
+
+    They set KUBECONFIG, PENSTOCK_URL (the OpenAI-compatible URL) and, where kubectl is not on PATH, PATH.
+    """
+    with _reported():
+        cluster = clusters.get(name)
+        kubectl = ensure_binaries(lambda text: typer.echo(text, err=True))["kubectl"]
+    typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
+    typer.echo(f"export PENSTOCK_URL={cluster.gateway_url}/v1")
+    if shutil.which("kubectl") is None:
+        typer.echo(f'export PATH={shlex.quote(str(kubectl.parent))}:"$PATH"')
+
+
+@app.command()
 def logs(
     source: Annotated[str, typer.Argument(help="A component, or part of a pod's name.")],
     name: Name = "default",
@@ -94,6 +123,19 @@ def logs(
         raise typer.Exit(1)
     for file in files:
         typer.echo(file.read_text(errors="replace"), nl=False)
+
+
+def _bring_chat_model() -> None:
+    """Fetch the chat model. The cluster is of use without it, so a failure is only reported."""
+    try:
+        chat_model.ensure_chat_model(_say)
+    except chat_model.ModelUnavailable as error:
+        typer.secho(
+            f"penstock local: {chat_model.NAME} could not be fetched: {error}. "
+            f"examples/quickstart.yaml needs it: run this command again, or put a model into "
+            f"{chat_model.models_folder()} and name it in spec.model.uri.",
+            err=True, fg="yellow",
+        )  # fmt: skip
 
 
 def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:

@@ -27,6 +27,7 @@ from penstock.demo.kubectl import Kubectl
 from penstock.errors import NotFound
 from penstock.local.binaries import ensure_binaries
 from penstock.local.cluster import Cluster
+from penstock.local.models_claim import models_claim
 
 POLL_S = 0.3
 
@@ -69,6 +70,11 @@ class Stage:
 
     async def close(self) -> None:
         await self._scraper.close()
+
+    def mount_models(self, folder: Path, namespace: str = "default") -> None:
+        """Apply the claim `models` on a folder of this machine."""
+        manifests = models_claim(folder, namespace)
+        self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests))
 
     async def rollout(self, *arguments: str) -> tuple[int, str]:
         """`kubectl penstock rollout`: its exit code, and what it said. Raises TimeoutError after three
@@ -145,34 +151,3 @@ async def eventually(check: Callable[[], Awaitable[bool]], *, within_s: float, w
             raise TimeoutError(f"{what}: not within {within_s:.0f} s")
         await asyncio.sleep(POLL_S)
     return monotonic() - started_s
-
-
-def models_claim(folder: Path, namespace: str = "default") -> str:
-    """A claim `models` on a folder of this machine, as YAML for kubectl."""
-    name = f"models-{namespace}"
-    size = {"storage": "10Gi"}
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": size,
-            "accessModes": ["ReadOnlyMany"],
-            "storageClassName": "",
-            "persistentVolumeReclaimPolicy": "Retain",
-            "hostPath": {"path": str(folder), "type": "Directory"},
-            "claimRef": {"namespace": namespace, "name": "models"},
-        },
-    }
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "models", "namespace": namespace},
-        "spec": {
-            "accessModes": ["ReadOnlyMany"],
-            "storageClassName": "",
-            "volumeName": name,
-            "resources": {"requests": size},
-        },
-    }
-    return yaml.safe_dump_all([volume, claim])

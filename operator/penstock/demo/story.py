@@ -14,7 +14,7 @@ from penstock.clients.kube import connect
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.model import ensure_model
 from penstock.demo.narrator import Narrator
-from penstock.demo.stage import Stage, models_claim
+from penstock.demo.stage import Stage
 from penstock.demo.timeline import Sample, Timeline
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
@@ -90,10 +90,10 @@ class Story:
 
     async def _apply(self, stage: Stage, models: Path) -> None:
         self._tell.chapter("One object")
-        example = self._root / "examples" / "quickstart.yaml"
-        stage.kubectl("apply", "-f", "-", stdin=models_claim(models))
+        example = self._root / "examples" / "tiny-model.yaml"
+        stage.mount_models(models)
         self._tell.yaml(example.read_text())
-        self._tell.command("kubectl apply -f examples/quickstart.yaml")
+        self._tell.command("kubectl apply -f examples/tiny-model.yaml")
         self._tell.say(stage.kubectl("apply", "-f", str(example)).strip())
         with self._tell.waiting("waiting for Ready"):
             took_s = await stage.until(

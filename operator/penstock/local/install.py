@@ -1,6 +1,7 @@
 """Penstock itself, put into a local cluster."""
 
 import asyncio
+from pathlib import Path
 
 from penstock.api.crdgen import crds
 from penstock.api.install import install_manifests
@@ -9,6 +10,7 @@ from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, MODEL_ROUTES
 from penstock.errors import KubeError, NotFound, Transient
 from penstock.local.cluster import GATEWAY_PORT, Cluster, ClusterError, Say
+from penstock.local.models_claim import models_claim
 
 MANAGER = "penstock-local"
 READY_TIMEOUT_S = 90.0
@@ -33,6 +35,15 @@ async def install(cluster: Cluster, *, say: Say) -> None:
                         f"{name} did not become ready; see: penstock local logs {name}"
                     )
                 await asyncio.sleep(0.3)
+
+
+async def install_models(cluster: Cluster, folder: Path, *, say: Say) -> None:
+    """Apply the claim `models` on `folder`, in the namespace default."""
+    say(f"mounting {folder} as the claim models")
+    folder.mkdir(parents=True, exist_ok=True)
+    async with await connect(cluster.kubeconfig) as kube:
+        for manifest in models_claim(folder):
+            await _apply(kube, manifest)
 
 
 async def install_crds(kube: Kube) -> None:
