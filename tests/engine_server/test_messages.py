@@ -138,6 +138,20 @@ def test_a_conversation_with_tools_as_a_chat() -> None:
     assert (chat["tool_choice"], chat["parallel_tool_calls"]) == ("required", False)
 
 
+@pytest.mark.parametrize(
+    ("thinking", "budget"),
+    [
+        ({"type": "enabled", "budget_tokens": 3}, 3),
+        ({"type": "adaptive"}, None),
+        ({"type": "disabled"}, None),
+    ],
+)
+def test_thinking_is_a_budget_of_a_chat(thinking: dict[str, Any], budget: int | None) -> None:
+    body = BODY | {"max_tokens": 4, "thinking": thinking}
+    chat = MessagesRequest.model_validate(body).as_chat()
+    assert chat["thinking_token_budget"] == budget
+
+
 def test_reasoning_text_and_calls_are_blocks() -> None:
     call = {"id": "t1", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
     message = {"reasoning": "hm", "content": "I look.", "tool_calls": [call]}

@@ -346,6 +346,22 @@ def test_a_completion_and_a_response_have_budgets(client: httpx.Client) -> None:
     assert [item["type"] for item in told["output"]] == ["reasoning", "message"]
 
 
+@pytest.mark.parametrize(
+    "thinking",
+    [
+        {"type": "enabled"},
+        {"type": "enabled", "budget_tokens": 0},
+        {"type": "enabled", "budget_tokens": 30},
+        {"type": "disabled", "budget_tokens": 5},
+        {"type": "deep"},
+    ],
+)
+def test_what_is_no_thinking(client: httpx.Client, thinking: Any) -> None:
+    body = {"messages": CHAT["messages"], "max_tokens": 30, "thinking": thinking}
+    answer = client.post("/v1/messages", json=body)
+    assert (answer.status_code, "thinking" in answer.text) == (400, True)
+
+
 @pytest.mark.parametrize("budget", [-2, 1.5, True, "3"])
 def test_what_is_no_budget(client: httpx.Client, budget: Any) -> None:
     body = CHAT | {"thinking_token_budget": budget}
@@ -368,6 +384,16 @@ def test_a_budget_needs_a_reasoning_parser(
     error = plain.post(path, json=body | {"thinking_token_budget": 5}).json()["error"]
     assert (error["code"], error["param"]) == (400, "thinking_token_budget")
     assert "--reasoning-parser" in error["message"]
+
+
+def test_thinking_of_a_message_needs_a_reasoning_parser(plain: httpx.Client) -> None:
+    body = {"messages": CHAT["messages"], "max_tokens": 30}
+    for kind in ("adaptive", "disabled"):
+        answer = plain.post("/v1/messages", json=body | {"thinking": {"type": kind}})
+        assert answer.status_code == 200
+    enabled = {"thinking": {"type": "enabled", "budget_tokens": 5}}
+    answer = plain.post("/v1/messages", json=body | enabled)
+    assert (answer.status_code, "--reasoning-parser" in answer.text) == (400, True)
 
 
 def test_a_custom_tool_of_a_response_is_called_with_text(client: httpx.Client) -> None:

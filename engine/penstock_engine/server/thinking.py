@@ -31,7 +31,10 @@ def limit_thinking(
         return
     if options.reasoning_parser is None:
         raise RequestError(
-            400, f"{PARAM} needs an engine with --reasoning-parser: leave it out", param=PARAM
+            400,
+            f"{PARAM} (thinking.budget_tokens of /v1/messages) needs an engine with "
+            "--reasoning-parser: leave it out",
+            param=PARAM,
         )
     if num_tokens == -1:
         return

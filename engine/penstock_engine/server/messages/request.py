@@ -110,6 +110,19 @@ class OutputConfig(BaseModel):
     format: OutputFormat | None = None
 
 
+class ThinkingConfig(BaseModel):
+    """budget_tokens: the most tokens of an answer's reasoning; goes with enabled."""
+
+    type: Literal["enabled", "adaptive", "disabled"]
+    budget_tokens: int | None = Field(default=None, ge=1, strict=True)
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> "ThinkingConfig":
+        if (self.type == "enabled") != (self.budget_tokens is not None):
+            raise ValueError("budget_tokens goes with type: enabled")
+        return self
+
+
 class CountTokensRequest(BaseModel):
     """What the tokens of a prompt come from."""
 
@@ -118,6 +131,7 @@ class CountTokensRequest(BaseModel):
     system: str | Texts | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
+    thinking: ThinkingConfig | None = None
 
     def as_chat(self) -> Json:
         """The body of a chat request."""
@@ -142,6 +156,13 @@ class MessagesRequest(CountTokensRequest):
     cache_salt: str | None = None
     priority: int | None = None
 
+    @model_validator(mode="after")
+    def _check_thinking(self) -> "MessagesRequest":
+        budget = self.thinking and self.thinking.budget_tokens
+        if budget and budget >= self.max_tokens:
+            raise ValueError("thinking.budget_tokens must be less than max_tokens")
+        return self
+
     def as_chat(self) -> Json:
         body = super().as_chat() | {
             "max_tokens": self.max_tokens,
@@ -152,6 +173,8 @@ class MessagesRequest(CountTokensRequest):
             "cache_salt": self.cache_salt,
             "priority": self.priority,
         }
+        if self.thinking is not None:
+            body["thinking_token_budget"] = self.thinking.budget_tokens
         if self.output_config is not None and self.output_config.format is not None:
             schema = {"name": "answer", "schema": self.output_config.format.schema_}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
