@@ -10,13 +10,14 @@ import pytest
 import torch
 from families import FAMILIES as ALL_FAMILIES
 from families import LLAMA3, Family
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFWriter, dequantize
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFWriter, dequantize
 from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.checkpoint import check_model
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
+from penstock_engine.gguf_file.reader import CheckedReader
 from penstock_engine.loading import load_weights
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
@@ -207,6 +208,26 @@ def test_config_json_of_the_folder_is_what_the_metadata_say(folder: Path) -> Non
     assert read.max_model_len == raw["max_position_embeddings"]
     for name in ("num_layers", "hidden_size", "num_kv_heads", "head_dim", "tie_word_embeddings"):
         assert getattr(read, name) == getattr(given, name)
+
+
+def test_arrays_of_numbers_are_read_at_once(tmp_path: Path) -> None:
+    """With the values that the library reads one by one."""
+    path = tmp_path / "arrays.gguf"
+    writer = GGUFWriter(path, "llama")
+    arrays = {
+        "scores": [0.5, -1.0, 2.0], "types": [1, 3, 1], "slides": [True, False], "words": ["a", "bc"],
+        "last": [7],
+    }  # fmt: skip
+    for name, values in arrays.items():
+        writer.add_array(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    ours, theirs = CheckedReader(path).fields, GGUFReader(path).fields
+    assert {name: ours[name].contents() for name in arrays} == arrays
+    assert [field.offset for field in ours.values()] == [field.offset for field in theirs.values()]
+    assert [field.types for field in ours.values()] == [field.types for field in theirs.values()]
+    assert len(ours["scores"].parts) == len(ours["last"].parts)
 
 
 def test_a_file_of_another_kind_is_refused(folder: Path) -> None:

@@ -13,6 +13,8 @@ from gguf import GGUFWriter
 from gguf_files import write_gguf
 
 from penstock_engine.core.errors import ModelError
+from penstock_engine.gguf_file import tokenizer as gguf_tokenizer
+from penstock_engine.gguf_file.file import read_gguf
 from penstock_engine.tokens import TemplateRefused, Tokenizer
 
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -123,6 +125,22 @@ def test_a_text_begins_as_add_bos_token_says(
     assert tokenizer.encode("ab") == expected
     assert tokenizer.encode("ab", add_special_tokens=False) == [0, 1]
     assert tokenizer.encode("a<s>", add_special_tokens=False) == [0, 3]
+
+
+def test_the_tokenizer_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a large one would take a second of the start."""
+    path = with_tokenizer(tmp_path / "made.gguf")
+    convert = gguf_tokenizer.convert_gguf_tokenizer
+    converted: list[Any] = []
+
+    def recorded(*args: Any) -> Any:
+        converted.append(convert(*args))
+        return converted[-1]
+
+    monkeypatch.setattr(gguf_tokenizer, "convert_gguf_tokenizer", recorded)
+    tokenizer = gguf_tokenizer.load_tokenizer(read_gguf(path))
+    ((backend, _),) = converted
+    assert tokenizer.backend_tokenizer is backend
 
 
 @pytest.mark.parametrize(("pre", "expected"), [("gpt-2", [6]), ("smollm", [4, 5])])

@@ -1,8 +1,9 @@
 """Builds the tokenizer and chat template from a GGUF file's metadata, with transformers."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.integrations.gguf.gguf_tokenizer_mapping import (
     GGUF_PRE_TOKENIZER_SPLITS,
@@ -45,7 +46,7 @@ def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
                 [pre_tokenizers.Digits(individual_digits=True), backend.pre_tokenizer]
             )
         return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-            tokenizer_object=backend,
+            tokenizer_object=_Handover(backend),
             add_bos_token=bool(file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")),
             add_eos_token=bool(file.metadata.get("tokenizer.ggml.add_eos_token", False)),
             chat_template=template,
@@ -54,6 +55,16 @@ def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
         )
     except Exception as error:  # tokenizers raises nothing more specific
         raise _bad("the tokenizer in the file cannot be read") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Handover:
+    """A tokenizer that transformers takes as it is: a copy of a large one takes a second."""
+
+    backend: Tokenizer
+
+    def __deepcopy__(self, _: object) -> Tokenizer:
+        return self.backend
 
 
 def _named(file: GgufFile, tokens: list[str]) -> dict[str, Any]:
