@@ -173,6 +173,13 @@ def test_refused_with_a_sentence(
     assert good.status_code == 200, "the engine did not survive"
 
 
+def test_keys_of_a_logit_bias_that_are_no_token_ids_are_named(client: httpx.Client) -> None:
+    bias = {"bad1": 1, "5": 1, "x" * 100: 1}
+    answer = client.post("/v1/completions", json=TEXT | {"logit_bias": bias})
+    message = answer.json()["error"]["message"]
+    assert message == f"logit_bias: must have token ids as its keys, not 'bad1', '{'x' * 32}'"
+
+
 ASKED = {"messages": CHAT["messages"]}
 
 

@@ -46,13 +46,19 @@ def _by_token(value: Any) -> dict[int, float]:
     if not isinstance(value, dict) or len(value) > MAX_BIASES:
         raise ValueError(f"must be an object of at most {MAX_BIASES} token ids")
     biases: dict[int, float] = {}
+    others = [token for token in value if not _is_token_id(token)]
+    if others:
+        named = ", ".join(repr(token[:32]) for token in others[:5])
+        raise ValueError(f"must have token ids as its keys, not {named}")
     for token, bias in value.items():
-        if not token.isascii() or not token.isdigit() or len(token) > 9:
-            raise ValueError("must have token ids as its keys")
         if type(bias) not in (int, float) or not -100 <= bias <= 100:
             raise ValueError("must have numbers from -100 to 100 as its values")
         biases[int(token)] = float(bias)
     return biases
+
+
+def _is_token_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
 
 
 LogitBias = Annotated[
