@@ -15,7 +15,7 @@ SIZES = {"k": 1000, "K": 2**10, "m": 10**6, "M": 2**20, "g": 10**9, "G": 2**30}
 
 
 def context_length(text: str) -> int:
-    """auto, -1, 4096, 4k (4000) or 4K (4096). Raises BadParameter."""
+    """Parses auto, -1, 4096, 4k (4000) or 4K (4096). Raises BadParameter."""
     if text in ("auto", "-1"):
         return FIT
     try:
@@ -44,7 +44,7 @@ def _scaled(text: str) -> int:
 
 
 def json_object(given: str | dict[str, Any]) -> dict[str, Any]:
-    """Of its text; a default is one already. Raises BadParameter."""
+    """Parses a JSON object; passes an object through. Raises BadParameter."""
     value = _json(given) if isinstance(given, str) else given
     if not isinstance(value, dict):
         raise BadParameter(f"{given!r} is not a JSON object")
@@ -52,7 +52,7 @@ def json_object(given: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def speculation(text: str) -> SpeculationConfig:
-    """vLLM's JSON. Raises BadParameter, which says what is wrong."""
+    """Parses vLLM's JSON of --speculative-config. Raises BadParameter."""
     try:
         return SpeculationConfig(**json_object(text))
     except (ValueError, TypeError) as error:
@@ -60,7 +60,7 @@ def speculation(text: str) -> SpeculationConfig:
 
 
 def json_texts(given: str | Sequence[str]) -> list[str]:
-    """Of a JSON list's text; a default is one already. Raises BadParameter."""
+    """Parses a JSON list of strings; passes a sequence through. Raises BadParameter."""
     value = _json(given) if isinstance(given, str) else list(given)
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise BadParameter(f"{given!r} is not a JSON list of texts")

@@ -211,7 +211,7 @@ def test_config_json_of_the_folder_is_what_the_metadata_say(folder: Path) -> Non
 
 
 def test_arrays_of_numbers_are_read_at_once(tmp_path: Path) -> None:
-    """With the values that the library reads one by one."""
+    """Values, offsets and types equal those of the library, which reads numbers one by one."""
     path = tmp_path / "arrays.gguf"
     writer = GGUFWriter(path, "llama")
     arrays = {

