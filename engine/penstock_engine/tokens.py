@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.gguf_file.tokenizer import load_tokenizer
-from penstock_engine.parsers.overlap import overlap
+from penstock_engine.parsers.partial_tag import partial_tag_overlap
 from penstock_engine.template import TemplateOptions, loops_over_content
 
 REPLACEMENT = "\ufffd"
@@ -248,6 +248,7 @@ class TextStream:
             at, stop = min(hits)
             self.stop = stop
             return text[: at + len(stop)] if self._include_stop else text[:at]
-        keep = 0 if final else max((overlap(text, stop) for stop in self._stop_strings), default=0)
+        overlaps = (partial_tag_overlap(text, stop) for stop in self._stop_strings)
+        keep = 0 if final else max(overlaps, default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]

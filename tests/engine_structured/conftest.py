@@ -1,4 +1,4 @@
-"""The tiny model of the server's tests, its tokenizer, and compilers of grammars."""
+"""Fixtures: the tiny model of the server tests, its tokenizer, and grammar compilers."""
 
 import importlib.util
 import random
@@ -9,10 +9,10 @@ import pytest
 
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.structured.compiler import GrammarCompiler
-from penstock_engine.structured.constraint import Compiled, GrammarConstraint
+from penstock_engine.structured.constraint import CompiledGrammar, GrammarConstraint
 from penstock_engine.structured.grammar import Grammar
 from penstock_engine.structured.limits import make_matcher, make_tokenizer
-from penstock_engine.structured.worker import answer
+from penstock_engine.structured.worker import check_grammar
 from penstock_engine.tokens import Tokenizer
 
 _path = Path(__file__).parents[1] / "engine_server" / "conftest.py"
@@ -26,35 +26,37 @@ model_dir = _module.model_dir
 launch = _module.launch
 
 
-ENDS = frozenset({0, 2})  # of the tiny model: <|endoftext|> and <|im_end|>
+ENDS = frozenset({0, 2})  # end-of-sequence tokens of the tiny model: <|endoftext|>, <|im_end|>
 
 
-class Compile:
-    """Without a process."""
+class DirectCompiler:
+    """Compiles grammars in this process, and generates and checks texts with them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.vocab_size = (tokenizer.vocab_size // 64 + 1) * 64  # always some columns to spare
+        self.vocab_size = (tokenizer.vocab_size // 64 + 1) * 64  # with padding, as real models have
         self.tokenizer = tokenizer
-        self._spelt = make_tokenizer(tokenizer.to_json(), self.vocab_size, ENDS)
+        self._grammar_tokenizer = make_tokenizer(tokenizer.to_json(), self.vocab_size, ENDS)
 
     def __call__(self, grammar: Grammar) -> GrammarConstraint:
         parts = [{"name": p.name, "kind": p.kind, "text": p.text} for p in grammar.parts]
         job = {"start": grammar.start, "rules": grammar.rules, "parts": parts}
-        reply = answer(job, self._spelt)
-        return Compiled(make_matcher(self._spelt, reply["text"]), ENDS).constraint()
+        reply = check_grammar(job, self._grammar_tokenizer)
+        matcher = make_matcher(self._grammar_tokenizer, reply["text"])
+        return CompiledGrammar(matcher, ENDS).new_constraint()
 
     def allowed(self, constraint: GrammarConstraint) -> set[int]:
+        """Returns the ids of the tokens that the constraint allows next."""
         bits = bytearray(-(-self.vocab_size // 32) * 4)
         constraint.fill(memoryview(bits))
         return {i for i in range(self.vocab_size) if bits[i >> 3] >> (i & 7) & 1}
 
     def write(self, grammar: Grammar, seed: int, max_tokens: int = 600) -> str | None:
-        """A text of the grammar, drawn evenly; None when it does not end."""
-        draw = random.Random(seed)
+        """Generates a random text of the grammar; None if it has not ended after `max_tokens`."""
+        rng = random.Random(seed)
         constraint = self(grammar)
         written: list[int] = []
         while not constraint.is_finished and len(written) < max_tokens:
-            token = draw.choice(sorted(self.allowed(constraint)))
+            token = rng.choice(sorted(self.allowed(constraint)))
             assert constraint.accept(token)
             if token in ENDS:
                 break
@@ -64,8 +66,8 @@ class Compile:
                 return None
         return self.tokenizer.decode(written, skip_special_tokens=False)
 
-    def takes(self, grammar: Grammar, text: str) -> bool:
-        """Whether a whole text fits."""
+    def matches(self, grammar: Grammar, text: str) -> bool:
+        """Whether the grammar matches a complete text."""
         constraint = self(grammar)
         tokens = self.tokenizer.encode(text, add_special_tokens=False)
         if not all(constraint.accept(token) for token in tokens):
@@ -87,5 +89,5 @@ async def compiler(model_dir: Path, tokenizer: Tokenizer) -> AsyncIterator[Gramm
 
 
 @pytest.fixture(scope="session")
-def compile_now(tokenizer: Tokenizer) -> Compile:
-    return Compile(tokenizer)
+def compile_now(tokenizer: Tokenizer) -> DirectCompiler:
+    return DirectCompiler(tokenizer)

@@ -1,4 +1,4 @@
-"""Text of a model as the fields of a chat's message, whole and streamed."""
+"""Tests of chat messages built from generated text, whole and streamed."""
 
 import json
 import re
@@ -19,7 +19,7 @@ PLAIN = {"role": "assistant", "reasoning": None, "finish_reason": "stop"}
 
 
 def view(text: str, reason: str = "stop", **form: Any) -> dict[str, Any]:
-    """Message and finish_reason, checked against those of a stream of single characters."""
+    """Returns message and finish_reason, after comparing them with a stream of single characters."""
     whole = ChatView(AnswerForm(**form))
     piece = Piece(text, (), (), reason)
     message = whole.message(piece)
@@ -42,7 +42,7 @@ def test_text_is_content() -> None:
     assert view("") == PLAIN | {"content": ""}
 
 
-def test_calls() -> None:
+def test_tool_calls_have_unique_ids_of_openais_form() -> None:
     answer = view(f"Let me see. {CALL}\n{CALL}", **TOOLS)
     assert answer["content"] == "Let me see. "
     assert answer["finish_reason"] == "tool_calls"
@@ -53,17 +53,17 @@ def test_calls() -> None:
     assert {call["type"] for call in answer["tool_calls"]} == {"function"}
 
 
-def test_mistrals_ids_have_nine_characters() -> None:
+def test_mistral_call_ids_have_nine_characters() -> None:
     text = '[TOOL_CALLS][{"name": "now", "arguments": {}}]'
     (call,) = view(text, call_format=MISTRAL, tool_names=frozenset({"now"}))["tool_calls"]
     assert re.fullmatch(r"[A-Za-z0-9]{9}", call["id"])
 
 
-def test_only_calls_leave_no_content() -> None:
+def test_content_is_null_if_there_are_only_calls() -> None:
     assert view(f"\n{CALL}\n", **TOOLS)["content"] is None
 
 
-def test_one_call_when_others_are_not_wanted() -> None:
+def test_only_the_first_call_is_kept_without_parallel_calls() -> None:
     assert len(view(CALL + CALL, **TOOLS, is_parallel=False)["tool_calls"]) == 1
 
 
@@ -71,16 +71,16 @@ def test_one_call_when_others_are_not_wanted() -> None:
     ("reason", "is_named", "expected"),
     [("stop", False, "tool_calls"), ("stop", True, "stop"), ("length", False, "length")],
 )
-def test_how_an_answer_with_calls_ends(reason: str, is_named: bool, expected: str) -> None:
+def test_finish_reason_of_an_answer_with_calls(reason: str, is_named: bool, expected: str) -> None:
     assert view(CALL, reason, **TOOLS, is_named=is_named)["finish_reason"] == expected
 
 
-def test_a_call_that_is_none_is_content() -> None:
+def test_a_call_of_an_unknown_tool_is_content() -> None:
     text = CALL.replace("now", "later")
     assert view(text, **TOOLS) == PLAIN | {"content": text}
 
 
-def test_reasoning() -> None:
+def test_reasoning_is_separated_or_hidden() -> None:
     answer = view("<think>hm</think>yes", is_thinking=False)
     assert (answer["reasoning"], answer["content"]) == ("hm", "yes")
     assert view("hm", "length", is_thinking=True)["content"] is None
@@ -89,7 +89,7 @@ def test_reasoning() -> None:
     assert hidden["content"] == "yes"
 
 
-def test_reasoning_then_calls() -> None:
+def test_calls_are_parsed_after_reasoning() -> None:
     answer = view(f"hm</think>\n\n{CALL}", is_thinking=True, **TOOLS)
     assert (answer["reasoning"], answer["content"]) == ("hm", None)
     assert json.loads(answer["tool_calls"][0]["function"]["arguments"]) == {"zone": "UTC"}

@@ -1,4 +1,4 @@
-"""The place of an answer in its grammar: fill, accept, rollback, the end."""
+"""Tests of grammar constraints: fill, accept, rollback, and the end of the answer."""
 
 import random
 import re
@@ -9,21 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_engine.structured.grammar import (
-    after_thought,
-    literal,
-    of_choices,
-    of_regex,
-    of_schema,
+    after_reasoning,
+    choice_grammar,
+    json_schema_grammar,
+    lark_string,
+    regex_grammar,
 )
 from penstock_engine.tokens import Tokenizer
 
-ENDS = frozenset({0, 2})  # of the tiny model: <|endoftext|> and <|im_end|>
-# Digits by name, as engine and Python need not know the same Unicode: one has 16's, the other 14's.
+ENDS = frozenset({0, 2})  # end-of-sequence tokens of the tiny model: <|endoftext|>, <|im_end|>
+# Digits are listed instead of \d, because llguidance and Python may know different Unicode versions.
 PATTERNS = (r"[a-c]{2,4}(x|yz)*", r"the (engine|gateway)s?", "[0-9\u0660-\u0669]+\\.[0-9]{2}")
 
 
-def test_an_answer_ends_with_its_grammar(compile_now: Any, tokenizer: Tokenizer) -> None:
-    constraint = compile_now(of_choices(["ab", "abc"]))
+def test_the_constraint_is_finished_when_the_grammar_is_complete(
+    compile_now: Any, tokenizer: Tokenizer
+) -> None:
+    constraint = compile_now(choice_grammar(["ab", "abc"]))
     for token in tokenizer.encode("ab"):
         assert not constraint.is_finished
         assert token in compile_now.allowed(constraint)
@@ -40,37 +42,41 @@ def test_an_answer_ends_with_its_grammar(compile_now: Any, tokenizer: Tokenizer)
     assert constraint.is_finished
 
 
-def test_a_shorthand_is_its_class(compile_now: Any, tokenizer: Tokenizer) -> None:
-    allowed = compile_now.allowed(compile_now(of_regex(r"\d")))
+def test_a_regex_shorthand_allows_its_class_only(compile_now: Any, tokenizer: Tokenizer) -> None:
+    allowed = compile_now.allowed(compile_now(regex_grammar(r"\d")))
     assert {token for digit in "0123456789" for token in tokenizer.encode(digit)} <= allowed
     assert allowed.isdisjoint(token for other in "ax_ ." for token in tokenizer.encode(other))
 
 
-def test_no_token_beyond_the_tokenizer(compile_now: Any, tokenizer: Tokenizer) -> None:
-    free = compile_now.allowed(compile_now(of_regex("(?s:.*)")))
+def test_padding_columns_and_special_tokens_are_never_allowed(
+    compile_now: Any, tokenizer: Tokenizer
+) -> None:
+    free = compile_now.allowed(compile_now(regex_grammar("(?s:.*)")))
     assert max(free) < tokenizer.vocab_size < compile_now.vocab_size
     assert tokenizer.special_tokens["<|im_start|>"] not in free
 
 
-def test_where_the_limits_are_met_nothing_can_be_drawn(compile_now: Any) -> None:
-    """The grammar is then compiled anew for others."""
-    constraint = compile_now(of_regex("[ab]{90}(.{1,1000}){1,1000}"))
-    draw = random.Random(0)
+def test_no_token_is_allowed_once_a_limit_is_reached(compile_now: Any) -> None:
+    """The grammar is marked as exhausted, so that the compiler compiles it again."""
+    constraint = compile_now(regex_grammar("[ab]{90}(.{1,1000}){1,1000}"))
+    rng = random.Random(0)
     for _ in range(500):
         tokens = compile_now.allowed(constraint) - ENDS
         if not tokens:
             break
-        assert constraint.accept(draw.choice(sorted(tokens)))
-    assert constraint._compiled.is_spent
+        assert constraint.accept(rng.choice(sorted(tokens)))
+    assert constraint._compiled.is_exhausted
     assert not constraint.accept(2)
     assert not constraint.is_finished
 
 
 @pytest.mark.parametrize("opening", [None, "<think>"])
-def test_thoughts_are_free_and_the_answer_is_not(
+def test_reasoning_is_free_and_the_answer_is_constrained(
     compile_now: Any, tokenizer: Tokenizer, opening: str | None
 ) -> None:
-    grammar = after_thought(of_choices(["yes"]), opening and literal(opening), literal("</think>"))
+    grammar = after_reasoning(
+        choice_grammar(["yes"]), opening and lark_string(opening), lark_string("</think>")
+    )
     text = f"{opening or ''} any {{ <x> </thin \n</think>yes"
     constraint = compile_now(grammar)
     for token in tokenizer.encode(text):
@@ -85,9 +91,9 @@ def test_thoughts_are_free_and_the_answer_is_not(
     assert direct.is_finished == (opening is not None)
 
 
-def test_a_special_token_can_end_a_thought(compile_now: Any, tokenizer: Tokenizer) -> None:
+def test_a_special_token_can_end_the_reasoning(compile_now: Any, tokenizer: Tokenizer) -> None:
     start = tokenizer.special_tokens["<|im_start|>"]
-    constraint = compile_now(after_thought(of_choices(["yes"]), None, f"<[{start}]>"))
+    constraint = compile_now(after_reasoning(choice_grammar(["yes"]), None, f"<[{start}]>"))
     for token in [*tokenizer.encode("hm <|im"), start, *tokenizer.encode("yes")]:
         assert constraint.accept(token)
     assert constraint.is_finished
@@ -106,9 +112,12 @@ SCHEMA = {
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_rolling_back_is_never_having_been_there(compile_now: Any, data: st.DataObject) -> None:
-    """Masks depend on the tokens that count, however many were tried between them."""
-    constraint, straight = compile_now(of_schema(SCHEMA)), compile_now(of_schema(SCHEMA))
+def test_rollback_restores_the_mask(compile_now: Any, data: st.DataObject) -> None:
+    """Masks depend on the kept tokens only, not on tokens that were rolled back between them."""
+    constraint, straight = (
+        compile_now(json_schema_grammar(SCHEMA)),
+        compile_now(json_schema_grammar(SCHEMA)),
+    )
     path: list[int] = []
     for _ in range(data.draw(st.integers(1, 25))):
         tokens = sorted(compile_now.allowed(constraint))
@@ -134,9 +143,9 @@ def test_rolling_back_is_never_having_been_there(compile_now: Any, data: st.Data
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_what_is_allowed_is_what_is_accepted(compile_now: Any, data: st.DataObject) -> None:
+def test_accept_agrees_with_fill(compile_now: Any, data: st.DataObject) -> None:
     pattern = data.draw(st.sampled_from(PATTERNS))
-    constraint = compile_now(of_regex(pattern))
+    constraint = compile_now(regex_grammar(pattern))
     written: list[int] = []
     while not constraint.is_finished:
         tokens = compile_now.allowed(constraint)

@@ -1,4 +1,4 @@
-"""Reasoning and tool calls out of text, whole and however it is cut."""
+"""Tests of the parsers of reasoning and tool calls, with whole texts and with random chunks."""
 
 import itertools
 import json
@@ -8,11 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock_engine.parsers.answer_stream import AnswerStream
-from penstock_engine.parsers.json_scan import JsonScan
+from penstock_engine.parsers.answer_parser import AnswerParser
+from penstock_engine.parsers.json_scan import JsonScanner
 from penstock_engine.parsers.parts import Call, Content, Part, Reasoning
-from penstock_engine.parsers.reasoning_count import ReasoningCount
-from penstock_engine.parsers.think_stream import ThinkStream
+from penstock_engine.parsers.reasoning_parser import ReasoningParser
+from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
+from penstock_engine.parsers.tool_call_parser import ToolCallParser
 from penstock_engine.parsers.tool_format import (
     HERMES,
     LLAMA3_JSON,
@@ -21,7 +22,6 @@ from penstock_engine.parsers.tool_format import (
     PLAIN_LIST,
     ToolFormat,
 )
-from penstock_engine.parsers.tool_stream import ToolStream
 
 FORMATS = {
     "hermes": HERMES,
@@ -37,9 +37,9 @@ NOW = Call("now", "{}")
 WEATHER = Call("get_weather", '{"city": "Zürich </tool_call> \\" [TOOL_CALLS]{"}')
 
 
-def read(stream: AnswerStream, pieces: list[str]) -> list[Part]:
-    """The parts, with neighbours of one kind joined."""
-    parts = [part for piece in pieces for part in stream.push(piece)] + stream.finish()
+def parse(parser: AnswerParser, chunks: list[str]) -> list[Part]:
+    """Parses all chunks and joins adjacent parts of one kind."""
+    parts = [part for chunk in chunks for part in parser.push(chunk)] + parser.finish()
     joined: list[Part] = []
     for part in parts:
         last = joined[-1] if joined else None
@@ -51,11 +51,11 @@ def read(stream: AnswerStream, pieces: list[str]) -> list[Part]:
     return joined
 
 
-def calls_in(form: ToolFormat, pieces: list[str]) -> list[Part]:
-    return read(AnswerStream(None, ToolStream(form, TOOLS)), pieces)
+def parse_calls(form: ToolFormat, chunks: list[str]) -> list[Part]:
+    return parse(AnswerParser(None, ToolCallParser(form, TOOLS)), chunks)
 
 
-def written(form: ToolFormat, calls: list[Call]) -> str:
+def write_calls(form: ToolFormat, calls: list[Call]) -> str:
     before, after = form.call
     texts = [before % call.name + call.arguments + after for call in calls]
     return form.first + form.between.join(texts) + form.last
@@ -63,9 +63,9 @@ def written(form: ToolFormat, calls: list[Call]) -> str:
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("calls", [[ADD], [NOW], [WEATHER, ADD, NOW]], ids=["add", "now", "three"])
-def test_calls_are_read_as_the_format_writes_them(form: ToolFormat, calls: list[Call]) -> None:
-    assert calls_in(form, [written(form, calls)]) == calls
-    assert calls_in(form, [f"\n {written(form, calls)}\n"]) == calls
+def test_calls_written_in_a_format_are_parsed(form: ToolFormat, calls: list[Call]) -> None:
+    assert parse_calls(form, [write_calls(form, calls)]) == calls
+    assert parse_calls(form, [f"\n {write_calls(form, calls)}\n"]) == calls
 
 
 ADD_JSON = '{"name": "add", "arguments": {"a": 1}}'
@@ -113,9 +113,9 @@ ADD_1 = Call("add", '{"a": 1}')
         ("plain_list", "[1, 2]", [Content("[1, 2]")]),
     ],
 )  # fmt: skip
-def test_texts(form: str, text: str, parts: list[Part]) -> None:
-    assert calls_in(FORMATS[form], [text]) == parts
-    assert calls_in(FORMATS[form], list(text)) == parts
+def test_tool_calls_and_content_are_separated(form: str, text: str, parts: list[Part]) -> None:
+    assert parse_calls(FORMATS[form], [text]) == parts
+    assert parse_calls(FORMATS[form], list(text)) == parts
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_texts(form: str, text: str, parts: list[Part]) -> None:
     ids=lambda text: text[:40],
 )  # fmt: skip
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_what_is_malformed_is_text(form: ToolFormat, json_text: str) -> None:
+def test_a_malformed_call_is_content(form: ToolFormat, json_text: str) -> None:
     text = f"{form.opening}{json_text}"
-    assert calls_in(form, [text]) == [Content(text)]
+    assert parse_calls(form, [text]) == [Content(text)]
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_what_is_malformed_is_text(form: ToolFormat, json_text: str) -> None:
         (True, " <t", [Reasoning(" <t")]),
     ],
 )
-def test_reasoning(is_open: bool, text: str, parts: list[Part]) -> None:
-    for pieces in ([text], list(text)):
-        assert read(AnswerStream(ThinkStream(is_open=is_open), None), pieces) == parts
+def test_reasoning_and_content_are_separated(is_open: bool, text: str, parts: list[Part]) -> None:
+    for chunks in ([text], list(text)):
+        assert parse(AnswerParser(ReasoningParser(is_open=is_open), None), chunks) == parts
 
 
 @pytest.mark.parametrize(
@@ -179,18 +179,20 @@ def test_reasoning(is_open: bool, text: str, parts: list[Part]) -> None:
         (True, [], 0),
     ],
 )
-def test_tokens_of_reasoning(is_open: bool, tokens: list[str], num_tokens: int) -> None:
-    count = ReasoningCount(is_open=is_open)
+def test_reasoning_tokens_are_counted_without_their_tags(
+    is_open: bool, tokens: list[str], num_tokens: int
+) -> None:
+    counter = ReasoningTokenCounter(is_open=is_open)
     for text in tokens:
-        count.push(text)
-    count.finish()
-    assert count.num_tokens == num_tokens
+        counter.push(text)
+    counter.finish()
+    assert counter.num_tokens == num_tokens
 
 
-def test_calls_within_reasoning_are_thoughts() -> None:
+def test_a_call_inside_reasoning_is_reasoning() -> None:
     text = f"<think><tool_call>{ADD_JSON}</tool_call></think>\n<tool_call>{ADD_JSON}</tool_call>"
-    stream = AnswerStream(ThinkStream(is_open=False), ToolStream(HERMES, TOOLS))
-    assert read(stream, [text]) == [Reasoning(f"<tool_call>{ADD_JSON}</tool_call>"), ADD_1]
+    parser = AnswerParser(ReasoningParser(is_open=False), ToolCallParser(HERMES, TOOLS))
+    assert parse(parser, [text]) == [Reasoning(f"<tool_call>{ADD_JSON}</tool_call>"), ADD_1]
 
 
 FRAGMENTS = [
@@ -201,37 +203,38 @@ FRAGMENTS = [
 
 
 @st.composite
-def cut_texts(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A text made of all that could confuse, and pieces that it is cut into."""
+def chunked_texts(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """Draws a text of tags and fragments of calls, and a way to split it into chunks."""
     text = "".join(draw(st.lists(st.sampled_from(FRAGMENTS), max_size=12)))
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=8)))
     edges = [0, *cuts, len(text)]
     return text, [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
-MAKERS: dict[str, Callable[[], AnswerStream]] = {
+PARSERS: dict[str, Callable[[], AnswerParser]] = {
     **{
-        f"{name}{' after thought' if think is not None else ''}": (
-            lambda form=form, think=think: AnswerStream(
-                None if think is None else ThinkStream(is_open=think), ToolStream(form, TOOLS)
+        f"{name}{' after reasoning' if is_open is not None else ''}": (
+            lambda form=form, is_open=is_open: AnswerParser(
+                None if is_open is None else ReasoningParser(is_open=is_open),
+                ToolCallParser(form, TOOLS),
             )
         )
         for name, form in FORMATS.items()
-        for think in (None, False)
+        for is_open in (None, False)
     },
-    "thought, open": lambda: AnswerStream(ThinkStream(is_open=True), None),
+    "open reasoning": lambda: AnswerParser(ReasoningParser(is_open=True), None),
 }
 
 
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-@given(cut=cut_texts())
-@example(cut=("<tool_call>{", ["<tool_call>", "{"]))
-def test_any_cut_gives_the_same_parts(
-    make: Callable[[], AnswerStream], cut: tuple[str, list[str]]
+@pytest.mark.parametrize("make", PARSERS.values(), ids=PARSERS)
+@given(chunked=chunked_texts())
+@example(chunked=("<tool_call>{", ["<tool_call>", "{"]))
+def test_parts_do_not_depend_on_chunking(
+    make: Callable[[], AnswerParser], chunked: tuple[str, list[str]]
 ) -> None:
-    text, pieces = cut
-    whole = read(make(), [text])
-    assert read(make(), pieces) == whole == read(make(), list(text))
+    text, chunks = chunked
+    whole = parse(make(), [text])
+    assert parse(make(), chunks) == whole == parse(make(), list(text))
     for part in whole:
         if isinstance(part, Call):
             assert part.name in TOOLS
@@ -241,8 +244,8 @@ def test_any_cut_gives_the_same_parts(
 @given(st.text(alphabet='abc <>[]{}"\\;/', max_size=80), st.sampled_from(list(FORMATS.values())))
 @example(" [", FORMATS["mistral"])
 @example(" <tool_call>", FORMATS["hermes"])
-def test_text_without_calls_comes_through_unchanged(text: str, form: ToolFormat) -> None:
-    assert "".join(p.text for p in calls_in(form, [text]) if isinstance(p, Content)) == text
+def test_text_without_calls_is_unchanged(text: str, form: ToolFormat) -> None:
+    assert "".join(p.text for p in parse_calls(form, [text]) if isinstance(p, Content)) == text
 
 
 json_values = st.recursive(
@@ -253,8 +256,9 @@ json_values = st.recursive(
 
 
 @given(json_values.filter(lambda v: isinstance(v, (list, dict))), st.booleans())
-def test_the_end_of_json_is_found(value: object, ascii_only: bool) -> None:
+def test_json_scanner_finds_the_end_of_a_value(value: object, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
-    assert JsonScan().end(text + "]}") == len(text)
-    scan = JsonScan()
-    assert [scan.end(character) for character in text] == [None] * (len(text) - 1) + [1]
+    assert JsonScanner().find_end(text + "]}") == len(text)
+    scanner = JsonScanner()
+    ends = [scanner.find_end(character) for character in text]
+    assert ends == [None] * (len(text) - 1) + [1]

@@ -1,4 +1,4 @@
-"""What a grammar of calls lets a model write, the parser of the same format reads."""
+"""Tests of tool call grammars: all that a grammar allows, the parser of the same format can read."""
 
 import itertools
 import json
@@ -8,6 +8,7 @@ import pytest
 from jsonschema import validate
 
 from penstock_engine.parsers.parts import Call, Content
+from penstock_engine.parsers.tool_call_parser import ToolCallParser
 from penstock_engine.parsers.tool_format import (
     HERMES,
     LLAMA3_JSON,
@@ -17,9 +18,8 @@ from penstock_engine.parsers.tool_format import (
     Tool,
     ToolFormat,
 )
-from penstock_engine.parsers.tool_stream import ToolStream
-from penstock_engine.structured.grammar import of_schema
-from penstock_engine.structured.tool_calls import of_calls, spell
+from penstock_engine.structured.grammar import json_schema_grammar
+from penstock_engine.structured.tool_calls import to_lark, tool_call_grammar
 from penstock_engine.tokens import Tokenizer
 
 FORMATS = {
@@ -45,14 +45,16 @@ NAMES = {tool.name: tool for tool in TOOLS}
 
 
 def read(form: ToolFormat, text: str) -> list[Call | Content]:
-    stream = ToolStream(form, NAMES)
+    stream = ToolCallParser(form, NAMES)
     return [*stream.push(text), *stream.finish()]  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("is_many", [False, True])
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_demanded_calls_are_calls(compile_now: Any, form: ToolFormat, is_many: bool) -> None:
-    grammar = of_calls(form, TOOLS, {}, is_many=is_many, otherwise=None)
+def test_a_grammar_without_alternative_yields_valid_calls(
+    compile_now: Any, form: ToolFormat, is_many: bool
+) -> None:
+    grammar = tool_call_grammar(form, TOOLS, {}, is_many=is_many, alternative=None)
     counts = set()
     for seed in range(8):
         text = compile_now.write(grammar, seed)
@@ -68,58 +70,61 @@ def test_demanded_calls_are_calls(compile_now: Any, form: ToolFormat, is_many: b
 
 
 @pytest.mark.parametrize(("name", "form"), FORMATS.items(), ids=FORMATS)
-def test_free_text_turns_into_calls_only_by_their_opening(
+def test_a_text_alternative_allows_any_text_but_only_valid_calls(
     compile_now: Any, name: str, form: ToolFormat
 ) -> None:
-    grammar = of_calls(form, TOOLS, {}, is_many=True, otherwise="text")
+    grammar = tool_call_grammar(form, TOOLS, {}, is_many=True, alternative="text")
     before, after = form.call
     call = form.first + before % "add" + '{"a": 1}' + after + form.last
     wrong = form.first + before % "rm" + '{"a": 1}' + after + form.last
-    assert compile_now.takes(grammar, "")
-    assert compile_now.takes(grammar, "Nothing to call here, } or ] or [.")
-    assert compile_now.takes(grammar, call)
-    assert not compile_now.takes(grammar, wrong)
-    assert not compile_now.takes(grammar, call.replace('"a"', '"c"'))
+    assert compile_now.matches(grammar, "")
+    assert compile_now.matches(grammar, "Nothing to call here, } or ] or [.")
+    assert compile_now.matches(grammar, call)
+    assert not compile_now.matches(grammar, wrong)
+    assert not compile_now.matches(grammar, call.replace('"a"', '"c"'))
     if not form.bare:
-        assert compile_now.takes(grammar, f"Let me see. {call}")
-        assert not compile_now.takes(grammar, f"Let me see. {wrong}")
+        assert compile_now.matches(grammar, f"Let me see. {call}")
+        assert not compile_now.matches(grammar, f"Let me see. {wrong}")
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_an_answer_in_a_form_is_the_other_choice(compile_now: Any, form: ToolFormat) -> None:
-    answer = of_schema({"type": "object", "required": ["x"], "additionalProperties": False,
+def test_a_grammar_alternative_allows_its_answer_or_a_call(
+    compile_now: Any, form: ToolFormat
+) -> None:
+    answer = json_schema_grammar({"type": "object", "required": ["x"], "additionalProperties": False,
                         "properties": {"x": {"type": "null"}}})  # fmt: skip
-    grammar = of_calls(form, TOOLS, {}, is_many=False, otherwise=answer)
+    grammar = tool_call_grammar(form, TOOLS, {}, is_many=False, alternative=answer)
     before, after = form.call
     call = form.first + before % "add" + '{"a": 1}' + after + form.last
     call = call if call.startswith(form.opening) else form.opening + call
-    assert compile_now.takes(grammar, call)
-    assert compile_now.takes(grammar, '{"x": null}')
-    assert not compile_now.takes(grammar, '{"y": null}')
-    assert not compile_now.takes(grammar, "text")
+    assert compile_now.matches(grammar, call)
+    assert compile_now.matches(grammar, '{"x": null}')
+    assert not compile_now.matches(grammar, '{"y": null}')
+    assert not compile_now.matches(grammar, "text")
 
 
-def test_an_opening_that_is_a_special_token(compile_now: Any, tokenizer: Tokenizer) -> None:
-    """Its text, spelt with other tokens, opens nothing."""
+def test_only_the_special_token_opens_a_call_not_its_text(
+    compile_now: Any, tokenizer: Tokenizer
+) -> None:
     special = "<|im_start|>"
     form = ToolFormat(opening=special, call=(f"{special}%s ", "!"), between="")
     specials = tokenizer.special_tokens
-    grammar = of_calls(form, TOOLS, specials, is_many=True, otherwise="text")
+    grammar = tool_call_grammar(form, TOOLS, specials, is_many=True, alternative="text")
     constraint = compile_now(grammar)
-    spelt = list(
+    as_text = list(
         itertools.chain.from_iterable(
             tokenizer.encode(character, add_special_tokens=False) for character in special
         )
     )
     call = [specials[special], *tokenizer.encode('add {"a": 1}!')]
-    for token in [*tokenizer.encode("hm "), *spelt, *tokenizer.encode("rm "), *call]:
+    for token in [*tokenizer.encode("hm "), *as_text, *tokenizer.encode("rm "), *call]:
         assert constraint.accept(token)
     assert not constraint.accept(tokenizer.encode("x")[0])
     assert constraint.accept(specials[special])
     assert not constraint.accept(tokenizer.encode("rm")[0])
 
 
-def test_texts_are_spelt_around_special_tokens() -> None:
-    assert spell('a"b\n', {}) == '"a\\"b\\n"'
-    assert spell("[A]x[AB]", {"[A]": 7, "[AB]": 8}) == '<[7]> "x" <[8]>'
-    assert spell("", {"[A]": 7}) == ""
+def test_to_lark_writes_special_tokens_by_id() -> None:
+    assert to_lark('a"b\n', {}) == '"a\\"b\\n"'
+    assert to_lark("[A]x[AB]", {"[A]": 7, "[AB]": 8}) == '<[7]> "x" <[8]>'
+    assert to_lark("", {"[A]": 7}) == ""

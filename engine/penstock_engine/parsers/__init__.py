@@ -1,1 +1,1 @@
-"""Text of a model -> reasoning, content and tool calls, as it arrives."""
+"""Incremental parsers: split generated text into reasoning, content and tool calls as it arrives."""

@@ -1,54 +1,60 @@
-"""JSON in text that arrives in pieces: where a value ends, in linear time, and what it is."""
+"""Strict JSON, and a scanner that finds the end of a JSON value in text that arrives in chunks."""
 
 import json
 import re
 from typing import Any
 
-_MARKS = re.compile(r'["\\{}\[\]]')
+_DELIMITERS = re.compile(r'["\\{}\[\]]')
 
 
-class JsonScan:
-    """Finds the bracket that closes the first one. What lies between is not checked."""
+class JsonScanner:
+    """Finds the bracket that closes the first one, in linear time. It does not validate the JSON."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
         self._is_escaped = False
 
-    def end(self, piece: str) -> int | None:
-        """How much of the next piece belongs to the value, when it ends in this piece."""
-        start = 1 if self._is_escaped and piece else 0
-        self._is_escaped &= not piece
-        for match in _MARKS.finditer(piece):
-            mark, at = match[0], match.start()
-            if at < start:  # it follows a backslash
+    def find_end(self, chunk: str) -> int | None:
+        """Returns the index just after the value's last character; None if it does not end in this chunk."""
+        start = 1 if self._is_escaped and chunk else 0
+        self._is_escaped &= not chunk
+        for match in _DELIMITERS.finditer(chunk):
+            delimiter, at = match[0], match.start()
+            if at < start:  # escaped by a backslash
                 continue
             if self._in_string:
-                if mark == "\\":
+                if delimiter == "\\":
                     start = at + 2
-                    self._is_escaped = start > len(piece)
-                elif mark == '"':
+                    self._is_escaped = start > len(chunk)
+                elif delimiter == '"':
                     self._in_string = False
-            elif mark == '"':
+            elif delimiter == '"':
                 self._in_string = True
-            elif mark != "\\":
-                self._depth += 1 if mark in "{[" else -1
+            elif delimiter != "\\":
+                self._depth += 1 if delimiter in "{[" else -1
                 if self._depth <= 0:
                     return at + 1
         return None
 
 
 def read_json(text: str) -> Any:
-    """Raises ValueError for what is not strict JSON, RecursionError when it is nested too deeply."""
-    return json.loads(text, parse_constant=_refuse)
+    """Parses strict JSON, without NaN and Infinity.
+
+    Raises ValueError if the text is not strict JSON, RecursionError if it is nested too deeply.
+    """
+    return json.loads(text, parse_constant=_reject_constant)
 
 
 def write_json(value: Any) -> str:
-    """Raises as read_json does: for infinities, half surrogate pairs, deep nesting."""
+    """Serialises a value as strict JSON.
+
+    Raises ValueError for NaN, infinities and lone surrogates, RecursionError for deep nesting.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     text.encode()
     return text
 
 
-def _refuse(constant: str) -> Any:
+def _reject_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")

@@ -1,25 +1,25 @@
-"""What the text of an answer is made of."""
+"""The parts of an answer: content, reasoning and tool calls."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Text for the reader."""
+    """Text of the answer itself."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Text that the model wrote to itself."""
+    """Text of the model's reasoning."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A whole call of a tool. arguments: a JSON object, as text."""
+    """A complete tool call. arguments: a JSON object, as text."""
 
     name: str
     arguments: str

@@ -1,4 +1,4 @@
-"""How families of models write tool calls: data that the parser reads by and the grammar writes by."""
+"""Tool call syntax of each model family, shared by the parser and the grammar."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,17 +19,19 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
-    """Reading: opening, header, JSON, what is in `after`; again. The JSON is one call or a list.
+    """Tool call syntax of one model family.
 
-    opening     the tag before a call; may be a special token
-    bare        the character with which a whole answer can begin to be calls, without the tag
-    has_header  the name of the tool may stand before its arguments, outside of the JSON
-    after       what may follow a call, beside white space
+    The parser reads a repetition of: opening, header, JSON (one call or a list of calls), separators.
 
-    Writing: first, then calls with `between` between them, then last.
+    opening     tag before a call; may be a special token
+    bare        first character of an answer that consists of calls without the tag
+    has_header  whether the tool's name may precede its arguments, outside the JSON
+    after       separators that may follow a call, besides white space
 
-    call        of one call, what stands before and after its arguments; %s is the name
-    id_prefix, id_chars   of the ids of calls: how they begin, and what length follows
+    The grammar writes: first, then calls separated by `between`, then last.
+
+    call        text before and after the arguments of one call; %s is the tool's name
+    id_prefix, id_chars   prefix of call ids, and number of random characters after it
     """
 
     opening: str = ""
@@ -65,10 +67,10 @@ MISTRAL = ToolFormat(
     between=", ",
     last="]",
     id_prefix="",
-    id_chars=9,  # Mistral's templates refuse others
+    id_chars=9,  # Mistral's templates reject other lengths
 )
-# Since version 11 of Mistral's tokenizer, told by this token.
-MISTRAL_11_MARK = "[ARGS]"
+# This token exists since version 11 of Mistral's tokenizer.
+MISTRAL_11_ARGS_TAG = "[ARGS]"
 MISTRAL_11 = ToolFormat(
     opening="[TOOL_CALLS]",
     has_header=True,
@@ -77,7 +79,7 @@ MISTRAL_11 = ToolFormat(
     id_prefix="",
     id_chars=9,
 )
-# What a model is made to write when nobody has said what it has learnt.
+# Format that the grammar enforces when no --tool-call-parser names the model's own.
 PLAIN_LIST = ToolFormat(
     bare="[",
     first="[",
@@ -88,7 +90,11 @@ PLAIN_LIST = ToolFormat(
 
 
 def read_calls(header: str, source: str, names: Collection[str]) -> list[Call]:
-    """The calls of one JSON text. Raises ValueError when it is anything else than calls of `names`."""
+    """Parses one JSON text into tool calls.
+
+    header: text between the tag and the JSON. names: the tools that may be called. Raises ValueError if
+    the text is anything else than calls of these tools.
+    """
     value = read_json(source)
     if header:
         value = {"name": header.partition("[")[0].strip(), "arguments": value}

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from penstock_engine.parsers.answer_stream import AnswerStream
-from penstock_engine.parsers.think_stream import THINK, THOUGHT, ThinkStream
+from penstock_engine.parsers.answer_parser import AnswerParser
+from penstock_engine.parsers.reasoning_parser import THINK_END, THINK_START, ReasoningParser
+from penstock_engine.parsers.tool_call_parser import ToolCallParser
 from penstock_engine.parsers.tool_format import (
     HERMES,
     LLAMA3_JSON,
     MISTRAL,
     MISTRAL_11,
-    MISTRAL_11_MARK,
+    MISTRAL_11_ARGS_TAG,
     PLAIN_LIST,
     Tool,
     ToolFormat,
 )
-from penstock_engine.parsers.tool_stream import ToolStream
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.chat_request import ChatCompletionRequest, template_variables
 from penstock_engine.server.errors import RequestError
@@ -23,8 +23,8 @@ from penstock_engine.server.generation import Choice
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.server.tools import NamedTool
 from penstock_engine.structured.compiler import CompilerBusy, GrammarCompiler
-from penstock_engine.structured.grammar import Grammar, GrammarRefused, after_thought
-from penstock_engine.structured.tool_calls import of_calls, spell
+from penstock_engine.structured.grammar import Grammar, GrammarError, after_reasoning
+from penstock_engine.structured.tool_calls import to_lark, tool_call_grammar
 from penstock_engine.tokens import Tokenizer
 
 TOOL_FORMATS = {"hermes": HERMES, "llama3_json": LLAMA3_JSON, "mistral": MISTRAL}
@@ -59,10 +59,12 @@ class AnswerForm:
     grammar: Grammar | None = None
     grammar_param: str | None = None
 
-    def stream(self) -> AnswerStream:
-        think = None if self.is_thinking is None else ThinkStream(is_open=self.is_thinking)
-        calls = None if self.call_format is None else ToolStream(self.call_format, self.tool_names)
-        return AnswerStream(think, calls)
+    def stream(self) -> AnswerParser:
+        think = None if self.is_thinking is None else ReasoningParser(is_open=self.is_thinking)
+        calls = (
+            None if self.call_format is None else ToolCallParser(self.call_format, self.tool_names)
+        )
+        return AnswerParser(think, calls)
 
 
 def answer_form(
@@ -78,7 +80,7 @@ def answer_form(
             form = replace(form, role=request.answer_role, echoed=request.echoed_text)
             form = _with_calls(form, request, tokenizer, options)
             form = _with_reasoning(form, request, prompt, tokenizer, options)
-    except GrammarRefused as error:
+    except GrammarError as error:
         raise RequestError(400, f"{param}: {error}", param=param) from error
     return form
 
@@ -95,12 +97,12 @@ async def constrain(
         raise RequestError(400, message, param=param)
     try:
         compiled = await compiler.compile(form.grammar)
-    except GrammarRefused as error:
+    except GrammarError as error:
         raise RequestError(400, f"{param}: {error}", param=param) from error
     except CompilerBusy as error:
         raise RequestError(503, "too many grammars wait to be compiled: try again") from error
     for choice in choices:
-        choice.constraint = compiled.constraint()
+        choice.constraint = compiled.new_constraint()
 
 
 def _with_calls(
@@ -137,12 +139,12 @@ def _with_calls(
     is_free = asked == "auto" and form.grammar is None and not any(t.is_strict for t in tools)
     if is_free:
         return form
-    grammar = of_calls(
+    grammar = tool_call_grammar(
         call_format,
         tools if asked != "auto" else [_loosened(tool) for tool in tools],
         specials,
         is_many=form.is_parallel,
-        otherwise=(form.grammar or "text") if asked == "auto" else None,
+        alternative=(form.grammar or "text") if asked == "auto" else None,
     )
     return replace(form, grammar=grammar, grammar_param="tools")
 
@@ -153,7 +155,7 @@ def _loosened(tool: Tool) -> Tool:
 
 
 def _call_format(tokenizer: Tokenizer, options: ServeOptions) -> ToolFormat | None:
-    if options.tool_call_parser == "mistral" and MISTRAL_11_MARK in tokenizer.special_tokens:
+    if options.tool_call_parser == "mistral" and MISTRAL_11_ARGS_TAG in tokenizer.special_tokens:
         return MISTRAL_11
     return TOOL_FORMATS[options.tool_call_parser] if options.tool_call_parser else None
 
@@ -172,14 +174,14 @@ def _with_reasoning(
         return form
     specials = tokenizer.special_tokens
     if form.grammar is not None:
-        opening = None if is_thinking else spell(THINK, specials)
-        grammar = after_thought(form.grammar, opening, spell(THOUGHT, specials))
+        opening = None if is_thinking else to_lark(THINK_START, specials)
+        grammar = after_reasoning(form.grammar, opening, to_lark(THINK_END, specials))
         form = replace(form, grammar=grammar)
     return replace(
         form,
         is_thinking=is_thinking,
         shows_reasoning=request.include_reasoning,
-        shows_special=form.shows_special or THOUGHT in specials,
+        shows_special=form.shows_special or THINK_END in specials,
     )
 
 
@@ -192,8 +194,8 @@ def _is_thinking(
         return None
     begun = request.messages[-1].text if request.continue_final_message else ""
     if begun.strip():
-        return True if begun.rfind(THINK) > begun.rfind(THOUGHT) else None
+        return True if begun.rfind(THINK_START) > begun.rfind(THINK_END) else None
     tail = tokenizer.decode(prompt[-PROMPT_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
-    if tail.endswith(THOUGHT):
+    if tail.endswith(THINK_END):
         return None
-    return tail.endswith(THINK) or REASONS_UNTOLD[parser]
+    return tail.endswith(THINK_START) or REASONS_UNTOLD[parser]

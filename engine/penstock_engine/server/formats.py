@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from penstock_engine.parsers.json_scan import read_json
 from penstock_engine.structured import grammar
-from penstock_engine.structured.grammar import Grammar, GrammarRefused
+from penstock_engine.structured.grammar import Grammar, GrammarError
 
 
 class Strict(BaseModel):
@@ -24,7 +24,7 @@ class JsonObjectFormat(Strict):
     type: Literal["json_object"]
 
     def grammar(self) -> Grammar:
-        return grammar.of_schema({"type": "object"})
+        return grammar.json_schema_grammar({"type": "object"})
 
 
 class JsonSchema(Strict):
@@ -39,7 +39,7 @@ class JsonSchemaFormat(Strict):
     json_schema: JsonSchema
 
     def grammar(self) -> Grammar:
-        return grammar.of_schema(self.json_schema.json_schema)
+        return grammar.json_schema_grammar(self.json_schema.json_schema)
 
 
 ResponseFormat = Annotated[
@@ -64,16 +64,16 @@ class StructuredOutputs(Strict):
         return self
 
     def grammar(self) -> Grammar:
-        """Raises GrammarRefused."""
+        """Raises GrammarError."""
         if self.regex is not None:
-            return grammar.of_regex(self.regex)
+            return grammar.regex_grammar(self.regex)
         if self.choice is not None:
-            return grammar.of_choices(self.choice)
+            return grammar.choice_grammar(self.choice)
         if self.grammar_text is not None:
-            return grammar.of_rules(self.grammar_text)
+            return grammar.ebnf_grammar(self.grammar_text)
         if self.json_object:
-            return grammar.of_schema({"type": "object"})
-        return grammar.of_schema(self._schema())
+            return grammar.json_schema_grammar({"type": "object"})
+        return grammar.json_schema_grammar(self._schema())
 
     def _schema(self) -> Any:
         """vLLM takes it as text, too."""
@@ -82,4 +82,4 @@ class StructuredOutputs(Strict):
         try:
             return read_json(self.json_schema)
         except (ValueError, RecursionError) as error:
-            raise GrammarRefused("json is not the text of a JSON schema") from error
+            raise GrammarError("json is not the text of a JSON schema") from error

@@ -9,7 +9,7 @@ from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.events import Failure, TokenEvent
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
-from penstock_engine.parsers.reasoning_count import ReasoningCount
+from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.bridge import Bridge
 from penstock_engine.server.deadlines import too_late
@@ -63,7 +63,7 @@ class Choice:
     fork_of: str = ""
     sequence_id: str = field(default_factory=lambda: uuid.uuid4().hex, init=False)
     constraint: Constraint | None = field(default=None, init=False)
-    reasoning: ReasoningCount | None = field(default=None, init=False)
+    reasoning: ReasoningTokenCounter | None = field(default=None, init=False)
     completion_tokens: int = field(default=0, init=False)
     cached_tokens: int = field(default=0, init=False)
     first_token_s: float | None = field(default=None, init=False)

@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from penstock_engine.parsers.reasoning_count import ReasoningCount
+from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.server.answer_form import AnswerForm, answer_form
 from penstock_engine.server.chat_request import (
     BatchChatRequest,
@@ -113,7 +113,7 @@ def take_in(
     form = answer_form(request, prompts[0], served.tokenizer, served.options)
     if form.is_thinking is not None:
         for choice in choices:
-            choice.reasoning = ReasoningCount(is_open=form.is_thinking)
+            choice.reasoning = ReasoningTokenCounter(is_open=form.is_thinking)
     return request, choices, form
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock_engine.parsers.think_stream import THINK, THOUGHT
+from penstock_engine.parsers.reasoning_parser import THINK_END, THINK_START
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.answer_form import AnswerForm
 from penstock_engine.server.chat_request import ChatCompletionRequest
@@ -38,7 +38,7 @@ def limit_thinking(
         )
     if num_tokens == -1:
         return
-    closing = tuple(tokenizer.encode(THOUGHT, add_special_tokens=False))
+    closing = tuple(tokenizer.encode(THINK_END, add_special_tokens=False))
     is_chat = isinstance(request, ChatCompletionRequest)
     for choice in choices:
         is_open = form.is_thinking if is_chat else _is_within_reasoning(choice.prompt, tokenizer)
@@ -54,4 +54,4 @@ def limit_thinking(
 
 def _is_within_reasoning(prompt: list[int], tokenizer: Tokenizer) -> bool:
     text = tokenizer.decode(prompt, skip_special_tokens=False)
-    return text.rfind(THINK) > text.rfind(THOUGHT)
+    return text.rfind(THINK_START) > text.rfind(THINK_END)

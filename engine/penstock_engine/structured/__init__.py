@@ -1,1 +1,1 @@
-"""Answers that must have a form: grammars, compiled off the event loop and within limits."""
+"""Structured output: grammars that constrain an answer, compiled off the event loop within limits."""

@@ -1,4 +1,4 @@
-"""A grammar and how far an answer has come in it."""
+"""CompiledGrammar grammars and the state of one sequence in one."""
 
 from dataclasses import dataclass
 
@@ -6,37 +6,38 @@ from llguidance import LLMatcher
 
 
 @dataclass(slots=True)
-class Compiled:
-    """A grammar at its beginning.
+class CompiledGrammar:
+    """A compiled grammar in its start state, shared by all sequences that use it.
 
-    is_spent: what it has worked out so far, for all who use it, fills its limits.
+    is_exhausted: whether the lexer states computed so far have reached the limits.
     """
 
     matcher: LLMatcher
     eos_token_ids: frozenset[int]
-    is_spent: bool = False
+    is_exhausted: bool = False
 
-    def constraint(self) -> "GrammarConstraint":
+    def new_constraint(self) -> "GrammarConstraint":
+        """Returns a constraint for one sequence."""
         return GrammarConstraint(self)
 
 
 class GrammarConstraint:
-    """Of one sequence (core.constraint.Constraint)."""
+    """The grammar state of one sequence. Implements core.constraint.Constraint."""
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: CompiledGrammar) -> None:
         self._compiled = compiled
         self._matcher = compiled.matcher.deep_copy()
-        self._num_ends = 0  # tokens of the end that the matcher has no part in
+        self._num_ends = 0  # end-of-sequence tokens accepted after the matcher had stopped
 
     @property
     def is_finished(self) -> bool:
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
     def fill(self, bits: memoryview) -> None:
-        """No bit is set, and so nothing can be drawn, where the grammar meets its limits."""
+        """Sets the bits of the allowed tokens; none, so that sampling fails, once a limit is reached."""
         mask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
-            self._compiled.is_spent = True
+            self._compiled.is_exhausted = True
         else:
             bits[:] = mask[: len(bits)]
 

@@ -1,4 +1,4 @@
-"""What an answer must look like: checked and capped before anything is compiled."""
+"""Grammars of answers, built and checked for size before they are compiled."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -10,17 +10,17 @@ MAX_REGEX_CHARS = 8192
 MAX_CHOICES = 4096
 MAX_SCHEMA_DEPTH = 60
 
-# Endless white space between tokens of JSON is a known way for a model to fill its context.
+# Bounded, because models are known to fill their context with white space between JSON tokens.
 JSON_OPTIONS = {"whitespace_pattern": r"[ \t\n\r]{1,32}"}
 
 
-class GrammarRefused(ValueError):
-    """Nothing can be made to fit this grammar. The message says why, in words for its author."""
+class GrammarError(ValueError):
+    """The grammar is invalid, unsatisfiable or too costly. The message is for its author."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A grammar that another one names as @name. grammar: Lark or GBNF."""
+class Subgrammar:
+    """A grammar that the main grammar refers to as @name. Kind "grammar" is Lark or GBNF."""
 
     name: str
     kind: Literal["json", "regex", "grammar"]
@@ -29,99 +29,104 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """start: a Lark expression for the whole answer; rules: Lark that it uses."""
+    """A grammar of a whole answer.
+
+    start: Lark expression of the answer. rules: Lark rules that it uses. parts: grammars it refers to.
+    """
 
     start: str
     rules: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Subgrammar, ...] = ()
 
 
-def of_schema(schema: Any) -> Grammar:
-    """Raises GrammarRefused."""
-    return Grammar("@answer", parts=(json_part("answer", schema),))
+def json_schema_grammar(schema: Any) -> Grammar:
+    """Returns the grammar of the JSON texts that satisfy a schema. Raises GrammarError."""
+    return Grammar("@answer", parts=(json_subgrammar("answer", schema),))
 
 
-def of_regex(pattern: str) -> Grammar:
-    """Of the whole answer, in the linear-time syntax of Rust's regex. Raises GrammarRefused."""
+def regex_grammar(pattern: str) -> Grammar:
+    """Returns the grammar of the texts that a regex matches entirely, in the syntax of Rust's regex.
+
+    Raises GrammarError.
+    """
     if len(pattern) > MAX_REGEX_CHARS:
-        raise GrammarRefused(f"the regex has more than {MAX_REGEX_CHARS} characters")
-    return Grammar("@answer", parts=(Part("answer", "regex", pattern),))
+        raise GrammarError(f"the regex has more than {MAX_REGEX_CHARS} characters")
+    return Grammar("@answer", parts=(Subgrammar("answer", "regex", pattern),))
 
 
-def of_choices(choices: Sequence[str]) -> Grammar:
-    """Raises GrammarRefused."""
+def choice_grammar(choices: Sequence[str]) -> Grammar:
+    """Returns the grammar of a list of texts. Raises GrammarError."""
     if not 1 <= len(choices) <= MAX_CHOICES:
-        raise GrammarRefused(f"there must be 1 to {MAX_CHOICES} choices")
-    rules = "CHOICE: " + " | ".join(map(literal, choices))
-    _cap(rules, "the choices")
+        raise GrammarError(f"there must be 1 to {MAX_CHOICES} choices")
+    rules = "CHOICE: " + " | ".join(map(lark_string, choices))
+    _check_size(rules, "the choices")
     return Grammar("CHOICE", rules)
 
 
-def of_rules(text: str) -> Grammar:
-    """Lark, or GBNF as llama.cpp has it. Raises GrammarRefused."""
-    _cap(text, "the grammar")
+def ebnf_grammar(text: str) -> Grammar:
+    """Returns the grammar given as Lark, or as llama.cpp's GBNF. Raises GrammarError."""
+    _check_size(text, "the grammar")
     if not text.strip():
-        raise GrammarRefused("the grammar is empty")
-    return Grammar("@answer", parts=(Part("answer", "grammar", text),))
+        raise GrammarError("the grammar is empty")
+    return Grammar("@answer", parts=(Subgrammar("answer", "grammar", text),))
 
 
-def json_part(name: str, schema: Any) -> Part:
-    """Raises GrammarRefused."""
+def json_subgrammar(name: str, schema: Any) -> Subgrammar:
+    """Returns a JSON schema as a named subgrammar. Raises GrammarError."""
     if schema is True:
         schema = {}
     if not isinstance(schema, dict):
-        raise GrammarRefused("the schema must be an object that something can satisfy")
-    _check(schema)
+        raise GrammarError("the schema must be an object that something can satisfy")
+    _check_schema(schema)
     given = schema.get("x-guidance", {})
     if not isinstance(given, dict):
-        raise GrammarRefused("x-guidance must be an object")
+        raise GrammarError("x-guidance must be an object")
     text = json.dumps({**schema, "x-guidance": JSON_OPTIONS | given}, ensure_ascii=False)
-    _cap(text, "the schema")
-    return Part(name, "json", text)
+    _check_size(text, "the schema")
+    return Subgrammar(name, "json", text)
 
 
-def after_thought(grammar: Grammar, opening: str | None, closing: str) -> Grammar:
-    """The same after any text up to `closing`, which counts only after `opening` unless None.
+def after_reasoning(grammar: Grammar, opening: str | None, closing: str) -> Grammar:
+    """Returns the grammar of an answer that follows free reasoning text.
 
-    Both are Lark: a string, or the number of a special token.
+    opening: tag that starts the reasoning, which is then optional; None if the answer begins inside
+    reasoning. closing: tag that ends it. Both are Lark: a string, or the id of a special token.
     """
     if closing.startswith("<["):
-        thought = f"thought: /(?s:.*)/ {closing}"
+        reasoning = f"reasoning: /(?s:.*)/ {closing}"
     else:
-        thought = f"thought[suffix={closing}]: /(?s:.*)/"
-    prefix = "thought" if opening is None else f"({opening} thought)?"
+        reasoning = f"reasoning[suffix={closing}]: /(?s:.*)/"
+    prefix = "reasoning" if opening is None else f"({opening} reasoning)?"
     return replace(
-        grammar, start=f"{prefix} ({grammar.start})", rules=f"{grammar.rules}\n{thought}"
+        grammar, start=f"{prefix} ({grammar.start})", rules=f"{grammar.rules}\n{reasoning}"
     )
 
 
-def literal(text: str) -> str:
-    """A text as Lark writes it."""
+def lark_string(text: str) -> str:
+    """Returns a text as a Lark string lark_string."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def _cap(text: str, what: str) -> None:
+def _check_size(text: str, what: str) -> None:
     if len(text.encode(errors="replace")) > MAX_GRAMMAR_BYTES:
-        raise GrammarRefused(f"{what} may have {MAX_GRAMMAR_BYTES // 1024} KiB at most")
+        raise GrammarError(f"{what} may have {MAX_GRAMMAR_BYTES // 1024} KiB at most")
 
 
-def _check(schema: dict[str, Any]) -> None:
-    for depth, keywords in _objects(schema):
+def _check_schema(schema: dict[str, Any]) -> None:
+    for depth, keywords in _iter_objects(schema):
         if depth > MAX_SCHEMA_DEPTH:
-            raise GrammarRefused(f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")
+            raise GrammarError(f"the schema is nested more than {MAX_SCHEMA_DEPTH} levels deep")
         least = keywords.get("minProperties")
         if isinstance(least, int) and least > 1:
             # Keys may repeat, and repeated keys count once.
-            raise GrammarRefused(
-                "minProperties above 1 cannot be guaranteed: list them as required"
-            )
+            raise GrammarError("minProperties above 1 cannot be guaranteed: list them as required")
         pattern = keywords.get("pattern")
         if isinstance(pattern, str) and len(pattern) > MAX_REGEX_CHARS:
-            raise GrammarRefused(f"a pattern has more than {MAX_REGEX_CHARS} characters")
+            raise GrammarError(f"a pattern has more than {MAX_REGEX_CHARS} characters")
 
 
-def _objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """All objects within a JSON value and how deep each lies, without recursion."""
+def _iter_objects(value: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields all objects inside a JSON value with their depth, without recursion."""
     stack = [(1, value)]
     while stack:
         depth, value = stack.pop()

@@ -1,16 +1,15 @@
-"""What a grammar may cost. The compiling process and the engine hold to the same limits."""
+"""Limits on the cost of a grammar, shared by the compiling process and the engine."""
 
 from collections.abc import Collection
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-COMPILE_TIMEOUT_S = 1.2
+COMPILE_TIMEOUT_S = 1.2  # wall-clock time of one grammar in the compiling process
 MAX_COMPILE_CPU_S = 0.5
-MAX_MASK_CPU_S = 0.05
-MAX_MEMORY_BYTES = 4 * 2**30  # of addresses; a vocabulary of 150,000 tokens takes a tenth
+MAX_MASK_CPU_S = 0.05  # one token mask
+MAX_MEMORY_BYTES = 4 * 2**30  # address space; a vocabulary of 150,000 tokens takes a tenth
 
-# A mask of any grammar that was accepted takes a few milliseconds at most: that is what the fuel
-# of a step is for.
+# The fuel of a step bounds the time of one mask of an accepted grammar to a few milliseconds.
 LIMITS = LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=50_000,
@@ -25,14 +24,15 @@ LIMITS = LLParserLimits(
 def make_tokenizer(
     tokenizer_json: str, vocab_size: int, eos_token_ids: Collection[int]
 ) -> LLTokenizer:
-    """vocab_size: of the logits, which may have more columns than there are tokens.
+    """Builds llguidance's tokenizer from a tokenizer.json.
 
-    Raises ValueError when the bytes of the tokens cannot be told.
+    vocab_size: columns of the logits, which may be more than the tokens. Raises ValueError if the
+    tokenizer does not say which bytes its tokens stand for.
     """
     ends = sorted(eos_token_ids)
     return LLTokenizer(tokenizer_json, n_vocab=vocab_size, eos_token=ends or None)
 
 
 def make_matcher(tokenizer: LLTokenizer, text: str) -> LLMatcher:
-    """Never raises: what is wrong with `text`, get_error of the matcher tells."""
+    """Compiles a grammar. Never raises: the matcher's get_error() returns the error, if any."""
     return LLMatcher(tokenizer, text, log_level=0, limits=LIMITS)

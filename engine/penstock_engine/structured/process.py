@@ -1,4 +1,4 @@
-"""The compiling process, as the event loop sees it."""
+"""Starts, calls and restarts the process that compiles grammars."""
 
 import asyncio
 import contextlib
@@ -16,9 +16,10 @@ Json = dict[str, Any]
 
 
 class CompilerProcess:
-    """Started with the first job, and again, at once, after one that had to be ended with it.
+    """A process that compiles one grammar at a time.
 
-    One job at a time.
+    It starts with the first job. After a job that is killed for taking too long it restarts at once.
+    hello: its first message, with the tokenizer.
     """
 
     def __init__(self, hello: Json) -> None:
@@ -30,28 +31,31 @@ class CompilerProcess:
         return self._started is not None and not self._started.done()
 
     async def run(self, job: Json) -> Json | None:
-        """The reply; None when the job took too long or too much memory. Raises OSError."""
-        if self._started is None or _is_gone(self._started):
+        """Returns the reply; None if the job took too long or too much memory.
+
+        Raises OSError if the process cannot start.
+        """
+        if self._started is None or _has_exited(self._started):
             self._started = asyncio.create_task(_start(self._hello))
         process = await asyncio.shield(self._started)
         reply = b""
         try:
             with contextlib.suppress(TimeoutError, ConnectionError):
-                reply = await asyncio.wait_for(_ask(process, job), COMPILE_TIMEOUT_S)
+                reply = await asyncio.wait_for(_call(process, job), COMPILE_TIMEOUT_S)
         finally:
             if not reply.endswith(b"\n"):
-                await _end(process)
+                await _kill(process)
                 self._started = asyncio.create_task(_start(self._hello))
         return json.loads(reply) if reply.endswith(b"\n") else None
 
     async def close(self) -> None:
         if self._started is not None:
             with contextlib.suppress(OSError):
-                await _end(await self._started)
+                await _kill(await self._started)
 
 
-def _is_gone(started: asyncio.Task[Process]) -> bool:
-    """Whether it did not start, or has ended while there was nothing to do."""
+def _has_exited(started: asyncio.Task[Process]) -> bool:
+    """Whether the process failed to start, or exited between jobs."""
     if not started.done():
         return False
     return started.exception() is not None or started.result().returncode is not None
@@ -64,19 +68,19 @@ async def _start(hello: Json) -> Process:
     )  # fmt: skip
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
-            if await _ask(process, hello):
+            if await _call(process, hello):
                 return process
     except ConnectionError:
         pass
     except BaseException:
-        await _end(process)
+        await _kill(process)
         raise
-    await _end(process)
-    raise OSError("the compiling process does not start")
+    await _kill(process)
+    raise OSError("the process that compiles grammars does not start")
 
 
-async def _ask(process: Process, body: Json) -> bytes:
-    """One line for another; empty when the process has ended."""
+async def _call(process: Process, body: Json) -> bytes:
+    """Sends one JSON line and returns the reply line; empty if the process has exited."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(json.dumps(body).encode() + b"\n")
@@ -84,7 +88,7 @@ async def _ask(process: Process, body: Json) -> bytes:
     return await process.stdout.readline()
 
 
-async def _end(process: Process) -> None:
+async def _kill(process: Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         process.kill()
     if process.stdin is not None:

@@ -1,7 +1,7 @@
-"""A process that compiles grammars nobody has vouched for: `python -m penstock_engine.structured.worker`.
+"""Process that compiles untrusted grammars: `python -m penstock_engine.structured.worker`.
 
-One JSON line in, one out. It yields to the engine, and what a grammar takes in time and memory ends
-with it. The engine itself compiles only what has passed here.
+It reads one JSON line per job and writes one. It runs at low priority, with limits on time and
+memory, and can be killed. The engine itself compiles only grammars that compiled here.
 """
 
 import json
@@ -25,10 +25,10 @@ from penstock_engine.structured.limits import (
     make_tokenizer,
 )
 
-NICENESS = 10
-TRIAL_TOKENS = 24
+NICENESS = 10  # below the engine, which has 0
+TRIAL_TOKENS = 24  # length of the trial generation
 
-# Without: what the grammar forces would be worked out to its end, however far, for each token.
+# With forcing, llguidance would compute all tokens that the grammar forces, without bound, per token.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 
 Json = dict[str, Any]
@@ -44,33 +44,35 @@ def main() -> None:
     _reply({"ready": True})
     for line in sys.stdin.buffer:
         _limit_cpu()
-        _reply(answer(json.loads(line), tokenizer))
+        _reply(check_grammar(json.loads(line), tokenizer))
 
 
-def answer(job: Json, tokenizer: LLTokenizer) -> Json:
-    """{"text": what make_matcher takes} or {"error": what is wrong}."""
+def check_grammar(job: Json, tokenizer: LLTokenizer) -> Json:
+    """Compiles and tries a grammar. Returns {"text": input of make_matcher} or {"error": message}."""
     try:
-        text = compose(job)
-    except (ValueError, RecursionError) as refusal:
-        return {"error": explain(str(refusal))}
+        text = to_llguidance(job)
+    except (ValueError, RecursionError) as error:
+        return {"error": _shorten_error(str(error))}
     started_s = time.process_time()
     matcher = make_matcher(tokenizer, text)
-    error = matcher.get_error() or _try_out(matcher, tokenizer.vocab_size)
-    if error:
-        return {"error": explain(error)}
+    message = matcher.get_error() or _try_generation(matcher, tokenizer.vocab_size)
+    if message:
+        return {"error": _shorten_error(message)}
     if time.process_time() - started_s > MAX_COMPILE_CPU_S:
         return {"error": "it is too complex to compile in time"}
     return {"text": text}
 
 
-def compose(job: Json) -> str:
-    """A grammar as llguidance takes it. Raises ValueError."""
+def to_llguidance(job: Json) -> str:
+    """Returns a job's grammar in llguidance's JSON format. Raises ValueError."""
     start = f"{OPTIONS}start: {job['start']}\n{job['rules']}"
-    parts = [{"name": part["name"]} | _part(part["kind"], part["text"]) for part in job["parts"]]
+    parts = [
+        {"name": part["name"]} | _subgrammar(part["kind"], part["text"]) for part in job["parts"]
+    ]
     return json.dumps({"grammars": [{"lark_grammar": start}, *parts]}, ensure_ascii=False)
 
 
-def _part(kind: str, text: str) -> Json:
+def _subgrammar(kind: str, text: str) -> Json:
     if kind == "json":
         return {"json_schema": json.loads(text)}
     if kind == "regex":
@@ -82,31 +84,31 @@ def _part(kind: str, text: str) -> Json:
         raise ValueError(str(error)) from error
 
 
-def _try_out(matcher: LLMatcher, vocab_size: int) -> str:
-    """Writes a beginning of some answer. Returns what is wrong, or nothing."""
+def _try_generation(matcher: LLMatcher, vocab_size: int) -> str:
+    """Generates the beginning of a random answer. Returns an error message, empty on success."""
     matcher = matcher.deep_copy()
-    draw = random.Random(0)  # noqa: S311 - a path through a grammar, not a secret
+    rng = random.Random(0)  # noqa: S311 - a path through a grammar, not a secret
     for _ in range(TRIAL_TOKENS):
         started_s = time.process_time()
         mask = matcher.compute_bitmask()
         if time.process_time() - started_s > MAX_MASK_CPU_S:
             return "it is too complex to follow token by token"
-        if matcher.is_stopped() or not matcher.consume_token(_pick(mask, vocab_size, draw)):
+        if matcher.is_stopped() or not matcher.consume_token(_pick(mask, vocab_size, rng)):
             break
     return matcher.get_error()
 
 
-def _pick(mask: bytes, vocab_size: int, draw: random.Random) -> int:
+def _pick(mask: bytes, vocab_size: int, rng: random.Random) -> int:
     for _ in range(200):
-        token_id = draw.randrange(vocab_size)
+        token_id = rng.randrange(vocab_size)
         if mask[token_id >> 3] >> (token_id & 7) & 1:
             return token_id
     bits = int.from_bytes(mask, "little")
     return max(0, (bits & -bits).bit_length() - 1)
 
 
-def explain(message: str) -> str:
-    """llguidance's message without its rendering of the grammar."""
+def _shorten_error(message: str) -> str:
+    """Returns llguidance's message without its rendering of the grammar, at most 300 characters."""
     if "NoExtension" in message:
         return "nothing can satisfy it"
     found = re.search(r"^error: (.*)", message, re.MULTILINE)
@@ -116,7 +118,7 @@ def explain(message: str) -> str:
 
 
 def _limit_cpu() -> None:
-    """Of one job, should nobody be there to end it."""
+    """Limits the CPU time of the next job, in case the parent process is gone and cannot kill it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     limit_s = int(used.ru_utime + used.ru_stime + COMPILE_TIMEOUT_S) + 1

@@ -1,24 +1,24 @@
-"""Reasoning and content out of text, piece by piece."""
+"""Splits generated text into reasoning and content, chunk by chunk."""
 
 from enum import Enum
 
-from penstock_engine.parsers.overlap import overlap
+from penstock_engine.parsers.partial_tag import partial_tag_overlap
 from penstock_engine.parsers.parts import Content, Part, Reasoning
 
-THINK = "<think>"
-THOUGHT = "</think>"
+THINK_START = "<think>"
+THINK_END = "</think>"
 
 
 class _State(Enum):
-    START = "nothing but white space so far"
+    START = "only white space so far"
     REASONING = "before the closing tag"
-    CONTENT = "after it, or without any"
+    CONTENT = "after the closing tag, or no reasoning at all"
 
 
-class ThinkStream:
-    """Splits a text into reasoning and content.
+class ReasoningParser:
+    """Splits a text at <think> and </think> into reasoning and content.
 
-    is_open: whether the answer begins within reasoning, without an opening tag of its own.
+    is_open: whether the answer begins inside reasoning, without an opening tag of its own.
     is_tagged: whether an opening tag has been read.
     """
 
@@ -35,29 +35,29 @@ class ThinkStream:
         return self._state is _State.REASONING or (is_start and self._is_open)
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether no more reasoning can come."""
         return self._state is _State.CONTENT
 
     @property
     def num_held_chars(self) -> int:
-        """Characters at the end of the text that may belong to a tag."""
+        """Number of characters held back because they may belong to a tag."""
         return len(self._rest)
 
     def push(self, text: str) -> list[Part]:
-        """What this piece makes certain."""
+        """Returns the parts that are certain after this chunk."""
         self._rest += text
         parts: list[Part] = []
-        if self._state is _State.START and not self._begin():
+        if self._state is _State.START and not self._leave_start():
             return parts
         if self._state is _State.REASONING:
-            at = self._rest.find(THOUGHT)
-            end = at if at >= 0 else len(self._rest) - overlap(self._rest, THOUGHT)
+            at = self._rest.find(THINK_END)
+            end = at if at >= 0 else len(self._rest) - partial_tag_overlap(self._rest, THINK_END)
             if end:
                 parts.append(Reasoning(self._rest[:end]))
             self._rest = self._rest[end:]
             if at >= 0:
-                self._rest = self._rest[len(THOUGHT) :]
+                self._rest = self._rest[len(THINK_END) :]
                 self._state = _State.CONTENT
         if self._state is _State.CONTENT and self._rest:
             parts.append(Content(self._rest))
@@ -65,21 +65,18 @@ class ThinkStream:
         return parts
 
     def finish(self) -> list[Part]:
-        """What was held back, when no more text comes."""
+        """Returns the text held back so far. Call it once, after the last chunk."""
         if not self._rest:
             return []
-        is_reasoning = self._state is _State.REASONING or (
-            self._state is _State.START and self._is_open
-        )
-        return [Reasoning(self._rest) if is_reasoning else Content(self._rest)]
+        return [Reasoning(self._rest) if self.is_open else Content(self._rest)]
 
-    def _begin(self) -> bool:
-        """Leaves the start; False when it takes more text."""
+    def _leave_start(self) -> bool:
+        """Moves on from START, past the opening tag if there is one. Returns False if more text is needed."""
         text = self._rest.lstrip()
-        if THINK.startswith(text) and text != THINK:
+        if THINK_START.startswith(text) and text != THINK_START:
             return False
-        if text.startswith(THINK):
-            self._rest = text[len(THINK) :]
+        if text.startswith(THINK_START):
+            self._rest = text[len(THINK_START) :]
             self.is_tagged = True
             self._state = _State.REASONING
         else:

@@ -1,10 +1,10 @@
-"""Tool calls out of text, piece by piece, with the same calls however the text is cut."""
+"""Extracts tool calls from generated text. The result does not depend on how the text is chunked."""
 
 from collections.abc import Collection
 from enum import Enum
 
-from penstock_engine.parsers.json_scan import JsonScan
-from penstock_engine.parsers.overlap import overlap
+from penstock_engine.parsers.json_scan import JsonScanner
+from penstock_engine.parsers.partial_tag import partial_tag_overlap
 from penstock_engine.parsers.parts import Content, Part
 from penstock_engine.parsers.tool_format import ToolFormat, read_calls
 
@@ -12,32 +12,35 @@ MAX_HEADER_CHARS = 200
 
 
 class _State(Enum):
-    START = "nothing but white space so far"
+    START = "only white space so far"
     TEXT = "content"
-    HEADER = "after an opening, before the JSON"
-    JSON = "within the JSON"
+    HEADER = "after an opening tag, before the JSON"
+    JSON = "inside the JSON"
     AFTER = "after a call"
 
 
-class ToolStream:
-    """Calls come whole. What is not a call of one of `names` after all is content.
+class ToolCallParser:
+    """Splits generated text into content and complete tool calls.
 
-    White space before the first call of an answer and after each call is dropped.
+    Text that only looks like a call of one of `names` is returned as content. White space before the
+    first call of an answer and after each call is dropped.
     """
 
     def __init__(self, form: ToolFormat, names: Collection[str]) -> None:
         self._form = form
         self._names = names
         self._state = _State.START
-        self._rest = ""  # not looked at yet, or not certain
-        self._source: list[str] = []  # of a call, from its opening on; white space at the start
+        self._rest = ""  # not parsed yet
+        self._source: list[
+            str
+        ] = []  # text of the unfinished call, from its tag on; leading white space
         self._header = ""
         self._json: list[str] = []
-        self._scan = JsonScan()
+        self._scanner = JsonScanner()
         self._parts: list[Part] = []
 
     def push(self, text: str) -> list[Part]:
-        """What this piece makes certain."""
+        """Returns the content and the calls that are certain after this chunk."""
         self._rest += text
         while self._rest and self._advance():
             pass
@@ -45,27 +48,27 @@ class ToolStream:
         return parts
 
     def finish(self) -> list[Part]:
-        """What was held back, when no more text comes."""
+        """Returns the text held back so far. Call it once, after the last chunk."""
         if self._state is _State.AFTER:
             return []
         text = "".join(self._source) + self._rest
         return [Content(text)] if text else []
 
     def _advance(self) -> bool:
-        """One transition; False when it takes more text."""
+        """Makes one state transition. Returns False if more text is needed."""
         match self._state:
             case _State.START:
-                return self._start()
+                return self._leave_start()
             case _State.TEXT:
-                return self._text()
+                return self._find_opening()
             case _State.HEADER:
                 return self._begin_json()
             case _State.JSON:
                 return self._read_json()
             case _State.AFTER:
-                return self._pass_over()
+                return self._skip_separators()
 
-    def _start(self) -> bool:
+    def _leave_start(self) -> bool:
         if not self._skip_space():
             return False
         opening = self._form.opening
@@ -78,10 +81,10 @@ class ToolStream:
         elif self._is_bare():
             self._state = _State.HEADER
         else:
-            self._to_text()
+            self._emit_source()
         return True
 
-    def _text(self) -> bool:
+    def _find_opening(self) -> bool:
         opening = self._form.opening
         at = self._rest.find(opening) if opening else -1
         if at >= 0:
@@ -90,7 +93,7 @@ class ToolStream:
             self._rest = self._rest[at + len(opening) :]
             self._state = _State.HEADER
             return True
-        certain = len(self._rest) - overlap(self._rest, opening)
+        certain = len(self._rest) - partial_tag_overlap(self._rest, opening)
         self._emit(self._rest[:certain])
         self._rest = self._rest[certain:]
         return False
@@ -104,18 +107,18 @@ class ToolStream:
             if at < 0 and self._form.has_header and len(self._rest) < MAX_HEADER_CHARS:
                 return False
         if at < 0:
-            self._to_text()
+            self._emit_source()
             return True
         self._header = self._rest[:at]
         self._source.append(self._header)
         self._rest = self._rest[at:]
-        self._scan = JsonScan()
+        self._scanner = JsonScanner()
         self._json = []
         self._state = _State.JSON
         return True
 
     def _read_json(self) -> bool:
-        end = self._scan.end(self._rest)
+        end = self._scanner.find_end(self._rest)
         self._json.append(self._rest[:end])
         self._source.append(self._rest[:end])
         self._rest = "" if end is None else self._rest[end:]
@@ -124,13 +127,13 @@ class ToolStream:
         try:
             self._parts += read_calls(self._header, "".join(self._json), self._names)
         except (ValueError, RecursionError):
-            self._to_text()
+            self._emit_source()
         else:
             self._source = []
             self._state = _State.AFTER
         return True
 
-    def _pass_over(self) -> bool:
+    def _skip_separators(self) -> bool:
         self._rest = self._rest.lstrip()
         if not self._rest:
             return False
@@ -147,14 +150,14 @@ class ToolStream:
         return bool(self._form.bare) and self._rest.startswith(self._form.bare)
 
     def _skip_space(self) -> bool:
-        """Moves white space to the source; False when nothing else has come."""
+        """Moves leading white space to the source. Returns False if no other text has arrived."""
         stripped = self._rest.lstrip()
         self._source.append(self._rest[: len(self._rest) - len(stripped)])
         self._rest = stripped
         return bool(stripped)
 
-    def _to_text(self) -> None:
-        """What looked like a call is none."""
+    def _emit_source(self) -> None:
+        """Emits the source as content, because it is not a call."""
         self._emit("".join(self._source))
         self._source = []
         self._state = _State.TEXT
