@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+from campaigns import rollouts
 
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object, connect
@@ -31,7 +32,6 @@ from penstock.clients.resources import INFERENCE_SERVICES, PODS, Resource
 from penstock.core.observed import ObservedPod
 from penstock.core.rollout import commands
 from penstock.core.status import traffic_of
-from penstock.demo import rollouts
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

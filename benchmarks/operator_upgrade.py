@@ -30,8 +30,7 @@ from penstock.core.history import PODS_ANNOTATION, STABLE_ANNOTATION
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.rollout.phases import Strategy
 from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH
-from penstock.demo.campaigns import corpus
-from penstock.demo.load import Load, Workload
+from penstock.demo.load import Load, Workload, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, eventually
 from penstock.local import cluster as clusters

@@ -11,8 +11,9 @@ import asyncio
 import sys
 from pathlib import Path
 
+from campaigns.quiet_writes import writes_while_quiet
+
 from penstock.clients.kube import connect
-from penstock.demo.campaigns import writes_while_quiet
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

@@ -11,12 +11,11 @@ import tempfile
 from pathlib import Path
 
 import torch
+from campaigns import rollouts
 from safetensors.torch import load_file, save_file
 
 from penstock.clients.kube import connect
-from penstock.demo import rollouts
-from penstock.demo.campaigns import corpus
-from penstock.demo.load import End
+from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

@@ -11,9 +11,10 @@ import asyncio
 import sys
 from pathlib import Path
 
+from campaigns.scale_under_load import scale_under_load
+
 from penstock.clients.kube import connect
-from penstock.demo.campaigns import corpus, scale_under_load
-from penstock.demo.load import End
+from penstock.demo.load import End, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from campaigns.quiet_writes import writes_while_quiet
 
 from penstock.clients.resources import CONFIG_MAPS
 from penstock.core.manifests.kept import SIZING
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
 from penstock.core.recording import Recording
-from penstock.demo.campaigns import corpus, writes_while_quiet
-from penstock.demo.load import End, Load, Workload
+from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage, eventually
 from penstock.errors import NotFound
 

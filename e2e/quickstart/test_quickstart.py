@@ -6,8 +6,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from campaigns.quiet_writes import writes_while_quiet
 
-from penstock.demo.campaigns import writes_while_quiet
 from penstock.demo.stage import Stage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tiny-model.yaml"

@@ -5,11 +5,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from campaigns import rollouts
 
 from penstock.core.service import Object
-from penstock.demo import rollouts
-from penstock.demo.campaigns import corpus
-from penstock.demo.load import End, Load, Workload
+from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage, View
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from campaigns import rollouts
 from rollout_campaign import silent
 
-from penstock.demo import rollouts
-from penstock.demo.campaigns import corpus
-from penstock.demo.load import End, Load, Workload
+from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from campaigns.scale_under_load import scale_under_load
 
-from penstock.demo.campaigns import corpus, scale_under_load
-from penstock.demo.load import End
+from penstock.demo.load import End, corpus
 from penstock.demo.stage import Stage
 
 ROOT = Path(__file__).parents[2]

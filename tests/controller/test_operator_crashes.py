@@ -4,9 +4,9 @@ import random
 from pathlib import Path
 
 import pytest
+from campaigns.crashes import moments, survive
 
 from penstock.clients.kube import Kube
-from penstock.demo.crashes import moments, survive
 from penstock.demo.model import ensure_model
 from penstock.local.cluster import Cluster
 

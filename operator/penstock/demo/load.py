@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -165,3 +167,9 @@ class Load:
         if tail.strip() != b"data: [DONE]":
             return outcome(End.BROKEN, "the stream stopped without [DONE] or an error event")
         return outcome(End.DONE)
+
+
+def corpus(root: Path) -> list[str]:
+    """The words of the documentation, as prompts are cut from them."""
+    texts = sorted((root / "docs").rglob("*.md"))
+    return re.findall(r"\S+", "\n".join(text.read_text() for text in texts))

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from campaigns.killing_proxy import KillingProxy, Moment
+
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import (
     CONTROLLER_REVISIONS,
@@ -30,7 +32,6 @@ from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
 from penstock.core.rollout.phases import Phase, Strategy
 from penstock.core.service import REVISION_LABEL, SERVICE_LABEL
-from penstock.demo.killing_proxy import KillingProxy, Moment
 from penstock.demo.stage import eventually
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig

@@ -1,27 +1,15 @@
-"""Runs that end in a figure: the same code behind a benchmark's full size and a test's small one."""
+"""Streams requests while a service scales 1 -> 3 -> 1 and counts how they ended."""
 
 import asyncio
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.clients.clock import monotonic
-from penstock.core.manifests.system import GATEWAY, NAMESPACE, OPERATOR
 from penstock.demo.load import End, Load, Outcome, Workload
 from penstock.demo.stage import Stage
 from penstock.local import faults
-from penstock.local.audit import AuditEntry, AuditLog, account, writes_by
-
-ACCOUNTS = (account(OPERATOR), account(GATEWAY))
-
-
-def corpus(root: Path) -> list[str]:
-    """The words of the documentation, as prompts are cut from them."""
-    texts = sorted((root / "docs").rglob("*.md"))
-    return re.findall(r"\S+", "\n".join(text.read_text() for text in texts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +68,3 @@ async def scale_under_load(
     ends = Counter(outcome.end for outcome in load.outcomes)
     by_nobody = sum(o.end is End.CUT and not o.was_running(killed_s) for o in load.outcomes)
     return Tally(ends, by_nobody, peak, final, bad[0] if bad else None)
-
-
-async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> list[AuditEntry]:
-    """What Penstock writes, Leases aside, while nobody changes a service that is Ready.
-
-    Services of other namespaces do not count: they may be anything but quiet. Somebody writes a
-    note on it, and the operator's pod is replaced: both make an operator look at everything, and
-    neither is a change.
-    """
-    log = AuditLog(stage.cluster)
-    since = log.position()
-    stage.kubectl("annotate", "isvc", service, f"note=at-{since}")
-    await asyncio.sleep(seconds / 2)
-    operator = ("-n", NAMESPACE, "-l", f"app.kubernetes.io/name={OPERATOR}")
-    stage.kubectl("delete", "pod", *operator, "--wait=false")
-    await asyncio.sleep(seconds / 2)
-    quiet = {"", NAMESPACE, "default"}
-    return [w for w in writes_by(ACCOUNTS, log.entries(since)) if w.namespace in quiet]

@@ -1,0 +1,27 @@
+"""Counts what Penstock writes to the API server while nobody changes a Ready service."""
+
+import asyncio
+
+from penstock.core.manifests.system import GATEWAY, NAMESPACE, OPERATOR
+from penstock.demo.stage import Stage
+from penstock.local.audit import AuditEntry, AuditLog, account, writes_by
+
+ACCOUNTS = (account(OPERATOR), account(GATEWAY))
+
+
+async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> list[AuditEntry]:
+    """What Penstock writes, Leases aside, while nobody changes a service that is Ready.
+
+    Services of other namespaces do not count: they may be anything but quiet. Somebody writes a
+    note on it, and the operator's pod is replaced: both make an operator look at everything, and
+    neither is a change.
+    """
+    log = AuditLog(stage.cluster)
+    since = log.position()
+    stage.kubectl("annotate", "isvc", service, f"note=at-{since}")
+    await asyncio.sleep(seconds / 2)
+    operator = ("-n", NAMESPACE, "-l", f"app.kubernetes.io/name={OPERATOR}")
+    stage.kubectl("delete", "pod", *operator, "--wait=false")
+    await asyncio.sleep(seconds / 2)
+    quiet = {"", NAMESPACE, "default"}
+    return [w for w in writes_by(ACCOUNTS, log.entries(since)) if w.namespace in quiet]
