@@ -22,7 +22,7 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before anything of it is imported
 
-from penstock.core.rules.oracle import Oracle
+from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.clock import Clock
 from penstock.sim.frontier.worlds import World, world
 from penstock.sim.quota import Quota

@@ -29,8 +29,8 @@ if __name__ == "__main__":
 from rich.console import Console
 from rich.table import Table
 
-from penstock.core.rules.registry import PUBLISHED
 from penstock.sim import policies, scenario
+from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.faults import Blackout, Frozen
 from penstock.sim.ledger import Figures, Ledger
 from penstock.sim.policies import Future

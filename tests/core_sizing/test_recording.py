@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.plain import Unreadable
 from penstock.core.recording import Recording
-from penstock.core.rules import registry
+from penstock.sim.baselines import registry
 
 
 @settings(deadline=None, max_examples=25)

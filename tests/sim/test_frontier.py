@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.rules.registry import PUBLISHED
+from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.frontier import __main__ as command
 from penstock.sim.frontier import worlds
 from penstock.sim.frontier.case import Case, figures_of

@@ -12,8 +12,8 @@ from rich.table import Table
 from penstock.core.plain import Unreadable
 from penstock.core.recording import Recording
 from penstock.core.rule import Rule
-from penstock.core.rules import registry
 from penstock.core.timestamps import timestamp
+from penstock.sim.baselines import registry
 
 OWN = "sizing"
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from penstock.core.engine_profile import EngineProfile
 from penstock.core.plain import Unreadable, from_plain, to_plain
 from penstock.core.rule import Bounds, Decision, Objectives, Rule
-from penstock.core.rules.profile import EngineProfile
 from penstock.core.signals import Observation
 from penstock.core.sizing.rule import Sizing
 from penstock.core.sizing.state import SizingState

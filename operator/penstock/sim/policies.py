@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.core.engine_profile import EngineProfile
 from penstock.core.rule import Bounds, Objectives
-from penstock.core.rules.oracle import Oracle, oracle_of
-from penstock.core.rules.profile import EngineProfile
-from penstock.core.rules.registry import PUBLISHED, AnyRule, Knob
 from penstock.core.sizing.capacity import Mix, Room, capacity
 from penstock.core.sizing.iteration import IterationModel
 from penstock.core.sizing.mixed import Variant
 from penstock.core.sizing.rule import Sizing
 from penstock.core.sizing.variants import Offer
+from penstock.sim.baselines.oracle import Oracle, oracle_of
+from penstock.sim.baselines.registry import PUBLISHED, AnyRule, Knob
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request
 

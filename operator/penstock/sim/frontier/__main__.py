@@ -20,7 +20,7 @@ if __name__ == "__main__":
 from rich.console import Console
 
 from penstock.core.admission import Policy
-from penstock.core.rules.registry import PUBLISHED
+from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.frontier.case import figures_of
 from penstock.sim.frontier.search import OURS, Result, Search
 from penstock.sim.frontier.tell import draw, table_of

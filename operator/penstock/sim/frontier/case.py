@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.core.admission import Policy
-from penstock.core.rules.registry import Knobs
+from penstock.sim.baselines.registry import Knobs
 from penstock.sim.frontier.worlds import Part, World
 from penstock.sim.ledger import Figures, Ledger
 from penstock.sim.report import summaries_of, together

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from statistics import mean
 
 from penstock.core.admission import Policy
-from penstock.core.rules.registry import PUBLISHED, Knob, Knobs, Published
 from penstock.sim import policies
+from penstock.sim.baselines.registry import PUBLISHED, Knob, Knobs, Published
 from penstock.sim.frontier.case import Case
 from penstock.sim.frontier.worlds import Part, World
 from penstock.sim.ledger import Ledger

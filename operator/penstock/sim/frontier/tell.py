@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from penstock.clients.pyplot import pyplot
-from penstock.core.rules.registry import Knob
+from penstock.sim.baselines.registry import Knob
 from penstock.sim.frontier.search import Point, Result
 from penstock.sim.report import Estimate
 

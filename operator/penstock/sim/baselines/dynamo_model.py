@@ -1,0 +1,49 @@
+"""Dynamo's performance model of an aggregated engine: latencies and the best rate of one replica.
+
+Source: ai-dynamo components/src/dynamo/planner/core/perf_model/agg.py. Dynamo regresses the time of
+an iteration on its prefill tokens and decode KV; here a measured profile gives it.
+"""
+
+from penstock.core.engine_profile import EngineProfile
+from penstock.core.rule import Objectives
+from penstock.sim.baselines import rounding
+
+
+def next_ttft_s(
+    profile: EngineProfile, queued_tokens: float, prompt_tokens: float, running: float, kv: float
+) -> float:
+    """Of a request that comes now: chunk by chunk through what is ahead and its own prompt."""
+    left = queued_tokens + prompt_tokens
+    total = 0.0
+    while left > 0:
+        chunk = min(left, profile.max_batched_tokens)
+        total += profile.iteration_s(chunk, running, kv)
+        left -= chunk
+    return total
+
+
+def best_rate(
+    profile: EngineProfile, objectives: Objectives, isl: float, osl: float, hit_rate: float
+) -> float:
+    """Requests a second of the largest batch that meets both objectives; by Little's law.
+
+    isl, osl: mean prompt and output tokens. The batch is capped by KV, by the sequences that may
+    run, and where prompts come in as fast as answers end. One that never meets them runs alone.
+    """
+    context = isl + osl / 2
+    tokens = profile.max_batched_tokens
+    most = min(
+        profile.kv_capacity_tokens / context, profile.max_sequences, tokens * osl / (isl + osl)
+    )
+    best = 0.0
+    for batch in range(1, max(1, rounding.down(most)) + 1):
+        prefill = min(batch * isl * (1 - hit_rate) / osl, tokens)
+        itl_s = profile.iteration_s(prefill, batch, batch * context)
+        ttft_s = next_ttft_s(profile, prefill, isl, batch, batch * context)
+        fails = itl_s > objectives.tpot_s or ttft_s > objectives.ttft_s
+        if fails and batch > 1:
+            break
+        best = batch / (osl * itl_s)
+        if fails:
+            break
+    return best

@@ -1,0 +1,21 @@
+"""The share of prompt tokens that engines found cached between two looks."""
+
+from typing import TypeAlias
+
+from penstock.core.signals import Observation
+from penstock.sim.baselines.load import readings_by_pod
+
+Prefixes: TypeAlias = dict[str, tuple[int, int]]
+"""Prompt and cached tokens by pod."""
+
+
+def prefixes(seen: Observation) -> Prefixes:
+    return {n: (r.prompt_tokens, r.cached_tokens) for n, r in readings_by_pod(seen).items()}
+
+
+def hit_rate(before: Prefixes | None, now: Prefixes) -> float:
+    """0 when nothing was prefilled. A pod that came meanwhile counts from its start."""
+    past = before or {}
+    prompts = sum(p - past.get(name, (0, 0))[0] for name, (p, _) in now.items())
+    cached = sum(c - past.get(name, (0, 0))[1] for name, (_, c) in now.items())
+    return min(1.0, max(0.0, cached / prompts)) if prompts > 0 else 0.0

@@ -1,0 +1,93 @@
+"""HPA v2's `behavior`: how far and how fast a recommendation may move the replicas.
+
+Source: kubernetes pkg/controller/podautoscaler/horizontal.go.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from penstock.sim.baselines import rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """At most `value` replicas, or percent of those at the period's start, in period_s."""
+
+    kind: Literal["Pods", "Percent"]
+    value: float
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """Up or down. window_s: the stabilisation window, over recommendations and not replicas."""
+
+    policies: tuple[Policy, ...]
+    window_s: float
+    select: Literal["Max", "Min", "Disabled"] = "Max"
+
+
+@dataclass(frozen=True, slots=True)
+class Behavior:
+    """The defaults of Kubernetes."""
+
+    up: Direction = Direction((Policy("Pods", 4, 15), Policy("Percent", 100, 15)), window_s=0)
+    down: Direction = Direction((Policy("Percent", 100, 15),), window_s=300)
+
+    @property
+    def memory_s(self) -> float:
+        """How long a recommendation or a change can still matter."""
+        periods = [p.period_s for side in (self.up, self.down) for p in side.policies]
+        return max(self.up.window_s, self.down.window_s, *periods)
+
+
+DEFAULT = Behavior()
+
+
+class Stamped(NamedTuple):
+    """A recommendation, or a change of replicas with its sign."""
+
+    at_s: float
+    replicas: int
+
+
+def stabilised(
+    behavior: Behavior, current: int, wanted: int, past: tuple[Stamped, ...], now_s: float
+) -> int:
+    """Up only as far as the lowest recommendation of the up window, down as the highest of down's."""
+    lowest = min([wanted, *_within(past, now_s, behavior.up.window_s)])
+    highest = max([wanted, *_within(past, now_s, behavior.down.window_s)])
+    return min(max(current, lowest), highest)
+
+
+def limited(
+    behavior: Behavior, current: int, wanted: int, changes: tuple[Stamped, ...], now_s: float
+) -> int:
+    """As far towards `wanted` as the policies allow by now."""
+    if wanted > current:
+        return min(wanted, max(current, _limit(behavior.up, current, changes, now_s, sign=1)))
+    return max(wanted, min(current, _limit(behavior.down, current, changes, now_s, sign=-1)))
+
+
+def _limit(
+    side: Direction, current: int, changes: tuple[Stamped, ...], now_s: float, sign: int
+) -> int:
+    if side.select == "Disabled":
+        return current
+    ends = []
+    for policy in side.policies:
+        start = current - sum(_within(changes, now_s, policy.period_s))
+        ends.append(_end(policy, start, sign))
+    farthest = side.select == "Max"
+    return max(ends) if farthest == (sign > 0) else min(ends)
+
+
+def _end(policy: Policy, start: int, sign: int) -> int:
+    if policy.kind == "Pods":
+        return start + sign * int(policy.value)
+    end = start * (1 + sign * policy.value / 100)
+    return rounding.up(end) if sign > 0 else rounding.down(end)
+
+
+def _within(past: tuple[Stamped, ...], now_s: float, window_s: float) -> list[int]:
+    return [s.replicas for s in past if s.at_s > now_s - window_s]

@@ -1,0 +1,33 @@
+"""A gauge of every engine, as an HPA reads it from the custom metrics API."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.core.rule import Bounds, Objectives
+from penstock.core.signals import EngineReading, Observation
+from penstock.sim.baselines.hpa.metric import PodsMetric
+
+
+@dataclass(frozen=True, slots=True)
+class EngineGauge:
+    """The mean over pods against `target`. The series is the last scrape.
+
+    A pod that starts runs already and shows no metric: Kubernetes counts it as missing.
+    """
+
+    name: str
+    read: Callable[[EngineReading, Observation], float]
+    target: float
+
+    def initial(self) -> PodsMetric | None:
+        return None
+
+    def scrape(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: PodsMetric | None
+    ) -> PodsMetric:
+        values = tuple(self.read(reading, seen) for reading in seen.readings)
+        without = len(seen.missing) + len(seen.starting)
+        return PodsMetric(self.name, self.target, values, missing=without)
+
+    def metrics(self, series: PodsMetric | None) -> tuple[PodsMetric, ...]:
+        return (series,) if series else ()

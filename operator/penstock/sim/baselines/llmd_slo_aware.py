@@ -1,0 +1,89 @@
+"""llm-d's slo-aware KEDA rule: the tail of latency as a share of the objective, in a band.
+
+Source: llm-d docs/architecture/autoscaling/slo-aware-keda.md: P90 over 1 min, clamped at 2, averaged
+over 45 s; up above 0.55, credited with what starts; down below 0.40. The composite is the desired
+number itself, with a target of 1.
+"""
+
+from dataclasses import dataclass, replace
+
+from penstock.core.engine_profile import EngineProfile
+from penstock.core.rule import Bounds, Objectives
+from penstock.core.signals import Observation
+from penstock.sim.baselines import rounding
+from penstock.sim.baselines.hpa.autoscaler import Activation, Hpa
+from penstock.sim.baselines.hpa.behavior import Behavior, Direction, Policy
+from penstock.sim.baselines.hpa.metric import AverageMetric
+from penstock.sim.baselines.latency_tail import LatencyTail, Scrapes
+from penstock.sim.baselines.window import Samples, added, mean
+
+
+@dataclass(frozen=True, slots=True)
+class SloSeries:
+    """recorded: the clamped ratio as the recording rule left it, every record_s."""
+
+    scrapes: Scrapes = ()
+    recorded: Samples = ()
+    next_record_s: float | None = None
+    provisioned: int = 0
+    ready: int = 0
+
+
+def llmd_slo_aware(
+    profile: EngineProfile | None = None,
+    up_at: float = 0.55,
+    down_at: float = 0.40,
+    down_period_s: float = 120,
+    smoothing_s: float = 45,
+) -> Hpa[SloSeries]:
+    """profile: of the router's predictor; without it the measured latency, which is the fallback."""
+    source = SloBand(LatencyTail(profile), up_at, down_at, smoothing_s)
+    up = Direction((Policy("Percent", 100, 60), Policy("Pods", 4, 60)), window_s=30)
+    down = Direction((Policy("Pods", 1, down_period_s),), window_s=180)
+    behavior = Behavior(up, down)
+    return Hpa(source=source, behavior=behavior, scrape_s=5, activation=Activation())
+
+
+@dataclass(frozen=True, slots=True)
+class SloBand:
+    tail: LatencyTail
+    up_at: float
+    down_at: float
+    smoothing_s: float = 45.0
+    clamp: float = 2.0
+    record_s: float = 15.0
+
+    def initial(self) -> SloSeries:
+        return SloSeries()
+
+    def scrape(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, series: SloSeries
+    ) -> SloSeries:
+        """Every 5 s; the recording rule runs on every third."""
+        scrapes = self.tail.scraped(seen, series.scrapes)
+        n, ready = seen.provisioned, len(seen.ready)
+        counts = replace(series, scrapes=scrapes, provisioned=n, ready=ready)
+        now = seen.now_s
+        if series.next_record_s is not None and now < series.next_record_s - 1e-6:
+            return counts
+        ratio = min(self.tail.ratio(objectives, scrapes, now), self.clamp)
+        recorded = added(series.recorded, now, ratio, self.smoothing_s)
+        return replace(counts, recorded=recorded, next_record_s=now + self.record_s)
+
+    def metrics(self, series: SloSeries) -> tuple[AverageMetric, ...]:
+        if not series.recorded:
+            return ()
+        newest = series.recorded[-1].at_s
+        smooth = mean(series.recorded, newest, self.smoothing_s) or 0.0
+        desired = self.desired(smooth, series.provisioned, series.ready)
+        return (AverageMetric(f"replicas by slo at {smooth:.2f}", 1.0, desired),)
+
+    def desired(self, ratio: float, provisioned: int, ready: int) -> int:
+        """The published formula. Only the way up is credited with what starts already."""
+        n = provisioned
+        credit = ready / n if 0 < ready < n else 1.0
+        if ratio > self.up_at:
+            return n + rounding.up(n * (ratio * credit / self.up_at - 1))
+        if ratio < self.down_at:
+            return n - rounding.down(n * (1 - ratio / self.down_at))
+        return n

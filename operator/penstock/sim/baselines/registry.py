@@ -1,0 +1,219 @@
+"""Ours and the published rules by name, with the knobs a user of each would turn, and where to.
+
+The oracle is not among them: it is built from the future it knows.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, TypeAlias
+
+from penstock.core.engine_profile import EngineProfile
+from penstock.core.rule import Rule
+from penstock.core.sizing.iteration import IterationModel
+from penstock.core.sizing.rule import Sizing
+from penstock.sim.baselines.aibrix_apa import AibrixApa
+from penstock.sim.baselines.dynamo_load import DynamoLoad
+from penstock.sim.baselines.dynamo_throughput import DynamoThroughput
+from penstock.sim.baselines.hpa_busy import hpa_busy
+from penstock.sim.baselines.hpa_kv import hpa_kv
+from penstock.sim.baselines.hpa_queue import hpa_queue
+from penstock.sim.baselines.keda_queue_guard import keda_queue_guard
+from penstock.sim.baselines.kpa import Kpa
+from penstock.sim.baselines.kubeai import KubeAi
+from penstock.sim.baselines.llmd_slo_aware import llmd_slo_aware
+from penstock.sim.baselines.llmd_token_aware import llmd_token_aware
+from penstock.sim.baselines.ray_serve import RayServe
+from penstock.sim.baselines.static import Static
+from penstock.sim.baselines.wva_v1 import wva_v1
+from penstock.sim.baselines.wva_v2 import wva_v2
+
+Knob: TypeAlias = float | str | bool
+Knobs: TypeAlias = dict[str, Knob]
+AnyRule: TypeAlias = Rule[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """grid: the values that a tuner tries; its first knob trades cost against attainment, and its
+    values are in that order, the dearest first.
+
+    ordered: two knobs of which the first must stay below the second.
+    """
+
+    make: Callable[..., AnyRule]
+    grid: Mapping[str, tuple[Knob, ...]]
+    takes_profile: bool = False
+    ordered: tuple[str, str] | None = None
+
+    def build(self, profile: EngineProfile, **knobs: Knob) -> AnyRule:
+        """Raises TypeError for a knob that the rule does not have."""
+        return self.make(profile=profile, **knobs) if self.takes_profile else self.make(**knobs)
+
+    def combinations(self) -> Iterator[Knobs]:
+        """Each point of the grid once."""
+        for values in product(*self.grid.values()):
+            knobs = dict(zip(self.grid, values, strict=True))
+            if self.makes_sense(knobs):
+                yield knobs
+
+    def makes_sense(self, knobs: Knobs) -> bool:
+        if self.ordered is None:
+            return True
+        low, high = (float(knobs[name]) for name in self.ordered)
+        return low < high
+
+
+def dynamo(
+    profile: EngineProfile,
+    objective_share: float = 1.0,
+    down_sensitivity: float = 0.8,
+) -> DynamoLoad:
+    """Both modes, as the planner runs them together: throughput sets the floor."""
+    floor = DynamoThroughput(profile=profile, objective_share=objective_share)
+    return DynamoLoad(
+        profile=profile,
+        objective_share=objective_share,
+        down_sensitivity=down_sensitivity,
+        throughput=floor,
+    )
+
+
+# For its defaults, which are Sizing's own.
+OURS = Sizing(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
+
+
+def penstock(
+    profile: EngineProfile,
+    loss: float = OURS.loss,
+    calm_s: float = OURS.calm_s,
+    backlog: float = OURS.backlog,
+    startup_s: float = OURS.startup_s,
+    patience: float = OURS.patience,
+) -> Sizing:
+    """Ours, told what `penstock calibrate` measures."""
+    prior = IterationModel(
+        profile.base_s, profile.prefill_token_s, profile.sequence_s, profile.kv_token_s
+    )
+    return Sizing(
+        prior=prior,
+        startup_s=startup_s,
+        max_num_seqs=profile.max_sequences,
+        loss=loss,
+        calm_s=calm_s,
+        backlog=backlog,
+        patience=patience,
+    )
+
+
+DOWN_WINDOW = {"down_window_s": (60.0, 300.0, 600.0)}
+SLO_BAND = {
+    "up_at": (0.25, 0.35, 0.45, 0.55, 0.7, 0.85, 1.0),
+    "down_at": (0.15, 0.25, 0.4),
+    "down_period_s": (120.0, 300.0),
+}
+
+PUBLISHED: Mapping[str, Published] = {
+    "penstock": Published(
+        penstock,
+        {"loss": (0.02, 0.06, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)},
+        takes_profile=True,
+    ),
+    "static": Published(Static, {"replicas": tuple(range(16, 0, -1))}),
+    "hpa-busy": Published(hpa_busy, {"target": (0.4, 0.6, 0.8, 0.9), **DOWN_WINDOW}),
+    "hpa-kv": Published(hpa_kv, {"target": (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), **DOWN_WINDOW}),
+    "hpa-queue": Published(hpa_queue, {"target": (0.1, 0.25, 0.5, 1.0, 2.0, 5.0), **DOWN_WINDOW}),
+    "keda-queue-guard": Published(
+        keda_queue_guard,
+        {"running_target": (8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0), **DOWN_WINDOW},
+    ),
+    "kpa": Published(
+        Kpa,
+        {
+            "target": (8.0, 16.0, 24.0, 32.0, 48.0, 70.0),
+            "stable_window_s": (60.0, 180.0),
+            "down_delay_s": (0.0, 300.0),
+        },
+    ),
+    "aibrix-apa": Published(
+        AibrixApa,
+        {
+            "target": (0.2, 0.3, 0.4, 0.5, 0.6),
+            "window_s": (30.0, 180.0),
+            "guards_pending": (False, True),
+        },
+    ),
+    "llmd-token-aware": Published(
+        llmd_token_aware,
+        {
+            "backlog_s": (0.2, 0.5, 1.5),
+            "kv_target": (0.3, 0.45, 0.6, 0.8),
+            "up_period_s": (15.0, 60.0, 180.0),
+        },
+        takes_profile=True,
+    ),
+    "llmd-slo-aware": Published(
+        llmd_slo_aware, SLO_BAND, takes_profile=True, ordered=("down_at", "up_at")
+    ),
+    "llmd-slo-aware-measured": Published(llmd_slo_aware, SLO_BAND, ordered=("down_at", "up_at")),
+    "wva-v1": Published(
+        wva_v1,
+        {
+            "kv_threshold": (0.5, 0.65, 0.8),
+            "kv_spare": (0.1, 0.2, 0.3),
+            "hpa_window_s": (0.0, 120.0),
+        },
+    ),
+    "wva-v2": Published(
+        wva_v2,
+        {
+            "up_at": (0.4, 0.55, 0.7, 0.85),
+            "down_at": (0.3, 0.45, 0.6, 0.7),
+            "hpa_window_s": (0.0, 120.0),
+        },
+        takes_profile=True,
+        ordered=("down_at", "up_at"),
+    ),
+    "dynamo-throughput": Published(
+        DynamoThroughput,
+        {
+            "objective_share": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0),
+            "predictor": ("constant", "kalman"),
+        },
+        takes_profile=True,
+    ),
+    "dynamo-load": Published(
+        DynamoLoad,
+        {"objective_share": (0.2, 0.35, 0.5, 0.75, 1.0), "down_sensitivity": (0.4, 0.6, 0.8)},
+        takes_profile=True,
+    ),
+    "dynamo": Published(
+        dynamo,
+        {"objective_share": (0.2, 0.35, 0.5, 0.75, 1.0), "down_sensitivity": (0.4, 0.6, 0.8)},
+        takes_profile=True,
+    ),
+    "ray-serve": Published(
+        RayServe,
+        {
+            "target_ongoing_requests": (2.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0),
+            "upscale_delay_s": (0.0, 30.0),
+            "downscale_delay_s": (120.0, 600.0),
+        },
+    ),
+    "kubeai": Published(
+        KubeAi,
+        {
+            "target_requests": (8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 100.0),
+            "time_window_s": (60.0, 180.0, 600.0),
+            "scale_down_delay_s": (30.0, 300.0),
+        },
+    ),
+}
+"""Every one of them, in the order in which tables show them."""
+
+
+def build(name: str, profile: EngineProfile, **knobs: Knob) -> AnyRule:
+    """Raises ValueError for a name that is not there."""
+    if name not in PUBLISHED:
+        raise ValueError(f"no rule {name!r}; there are {', '.join(PUBLISHED)}")
+    return PUBLISHED[name].build(profile, **knobs)

@@ -1,0 +1,24 @@
+"""So many replicas, always: static peak when they are enough for the peak."""
+
+from dataclasses import dataclass
+
+from penstock.core.rule import Bounds, Decision, Objectives
+from penstock.core.signals import Observation
+from penstock.sim.baselines.answer import decided
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """replicas: 0 is the maximum."""
+
+    replicas: int = 0
+    period_s: float = 15.0
+
+    def initial(self) -> None:
+        return None
+
+    def decide(
+        self, objectives: Objectives, bounds: Bounds, seen: Observation, state: None
+    ) -> tuple[Decision, None]:
+        wanted = self.replicas or bounds.max_replicas
+        return decided(bounds, seen, wanted, f"always {wanted}"), None
