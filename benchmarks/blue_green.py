@@ -29,9 +29,9 @@ from campaigns import rollouts
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object, connect
 from penstock.clients.resources import INFERENCE_SERVICES, PODS, Resource
-from penstock.core.observed import ObservedPod
+from penstock.core.observed.children import ObservedPod
+from penstock.core.reconcile.status import traffic_of
 from penstock.core.rollout import commands
-from penstock.core.status import traffic_of
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

@@ -14,8 +14,11 @@ from collections.abc import Callable
 from random import Random
 from statistics import median
 
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import (
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
     Histogram,
@@ -23,9 +26,7 @@ from penstock.core.signals import (
     PodView,
     attended_tokens,
 )
-from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.rule import Sizing
-from penstock.core.sizing.state import SizingState
+from penstock.core.spec.objectives import Objectives
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 RULE = Sizing(prior=IterationModel(0.011, 7e-5, 3e-5, 1.2e-7))

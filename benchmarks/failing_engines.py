@@ -27,8 +27,8 @@ import aiohttp
 from aiohttp import web
 
 from penstock.clients.clock import monotonic
-from penstock.core.routing import Endpoint, Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.server import run, server_for

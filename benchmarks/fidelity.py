@@ -30,7 +30,7 @@ from penstock.calibration.probe import Prober
 from penstock.calibration.sweep import Limits, sweep
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
-from penstock.core.service import ENGINE_PORT
+from penstock.core.spec.service import ENGINE_PORT
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage
 from penstock.local import cluster as clusters

@@ -123,9 +123,9 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
 
     http: "own", or "httptools" for uvicorn's protocol of that name.
     """
-    from penstock.core.route import Match, RouteRule, Shadow
-    from penstock.core.routing import Endpoint, Side
-    from penstock.core.rule import Objectives
+    from penstock.core.routing.pick import Endpoint, Side
+    from penstock.core.routing.route import Match, RouteRule, Shadow
+    from penstock.core.spec.objectives import Objectives
     from penstock.gateway.app import Gateway
     from penstock.gateway.fleet import Fleet
     from penstock.gateway.server import run, server_for

@@ -259,7 +259,7 @@ async def campaign(
 
 async def gateway(engine_port: int) -> None:
     """The real gateway, with one service."""
-    from penstock.core.routing import Endpoint, Side
+    from penstock.core.routing.pick import Endpoint, Side
     from penstock.gateway.app import Gateway
     from penstock.gateway.fleet import Fleet
     from penstock.gateway.server import run, server_for

@@ -47,26 +47,25 @@ class Group:
 GROUPS = {
     "plan and rollout": Group(
         (
-            f"{CORE}/plan.py", f"{CORE}/history.py", f"{CORE}/revision.py", f"{CORE}/weights.py",
-            f"{CORE}/strategic_merge.py", f"{CORE}/rollout/*.py",
+            f"{CORE}/reconcile/plan.py", f"{CORE}/reconcile/variant_split.py", f"{CORE}/spec/history.py",
+            f"{CORE}/spec/revision.py", f"{CORE}/formats/strategic_merge.py", f"{CORE}/rollout/*.py",
         ),
         ("tests/core", "tests/core_rollout"),
     ),
     "routing and admission": Group(
-        (
-            f"{CORE}/routing.py", f"{CORE}/route.py", f"{CORE}/admission.py", f"{CORE}/pace.py",
-            f"{CORE}/engine_load.py", f"{CORE}/stickiness.py", f"{CORE}/outliers.py",
-            f"{CORE}/retry.py", f"{CORE}/token_estimate.py",
-        ),
-        ("tests/core_routing", "tests/core_admission"),
+        (f"{CORE}/routing/*.py",), ("tests/core_routing", "tests/core_rollout")
     ),
     "canary": Group((f"{CORE}/canary/*.py",), ("tests/core_canary",)),
     "sizing": Group(
-        (f"{CORE}/sizing/*.py", f"{CORE}/scaling.py"), ("tests/core_sizing", "tests/core_scaling")
+        (f"{CORE}/scaling/by_objectives/*.py", f"{CORE}/scaling/by_kv.py"),
+        ("tests/core_sizing", "tests/core_scaling"),
     ),
     "gateway": Group((f"{GATEWAY}/*.py",), ("tests/gateway",)),
     "status": Group(
-        (f"{CORE}/status.py", f"{CORE}/conditions.py", f"{CORE}/observed.py"),
+        (
+            f"{CORE}/reconcile/status.py", f"{CORE}/reconcile/conditions.py",
+            f"{CORE}/observed/children.py",
+        ),
         ("tests/core", "tests/core_rollout"),
     ),
     "engine core": Group((f"{ENGINE}/core/*.py",), ("tests/engine_core",)),

@@ -18,7 +18,7 @@ from typing import get_args
 from campaigns.crashes import Ending, survive
 
 from penstock.clients.kube import Kube, connect
-from penstock.core.rollout.phases import Strategy
+from penstock.core.spec.rollout import Strategy
 from penstock.demo.model import ensure_model
 from penstock.local import cluster as clusters
 from penstock.local.cluster import Cluster

@@ -26,10 +26,10 @@ from penstock.clients.resources import (
     LEASES,
     PODS,
 )
-from penstock.core.history import PODS_ANNOTATION, STABLE_ANNOTATION
 from penstock.core.manifests.system import NAMESPACE, OPERATOR
-from penstock.core.rollout.phases import Strategy
-from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH
+from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION
+from penstock.core.spec.rollout import Strategy
+from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL, TEMPLATE_HASH
 from penstock.demo.load import Load, Workload, corpus
 from penstock.demo.model import ensure_model
 from penstock.demo.stage import Stage, eventually

@@ -22,10 +22,11 @@ from penstock.sim import compiled
 if __name__ == "__main__":
     compiled.prefer(sys.argv)  # before anything of it is imported
 
-from penstock.core.recording import Recording, Settings, Tick, Writer
-from penstock.core.rule import Bounds, Decision, Objectives
-from penstock.core.signals import GatewayReading, Observation
-from penstock.core.sizing.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.recording import Recording, Settings, Tick, Writer
+from penstock.core.scaling.rule import Bounds, Decision
+from penstock.core.scaling.signals import GatewayReading, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.clock import Clock
 from penstock.sim.quota import Quota
 from penstock.sim.scenario import Scenario

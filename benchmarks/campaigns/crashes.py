@@ -28,10 +28,11 @@ from penstock.clients.resources import (
     PODS,
 )
 from penstock.controller.app import LeadershipLost
+from penstock.core.observed.rollout_state import Phase
 from penstock.core.rollout import commands
 from penstock.core.rollout.commands import Action
-from penstock.core.rollout.phases import Phase, Strategy
-from penstock.core.service import REVISION_LABEL, SERVICE_LABEL
+from penstock.core.spec.rollout import Strategy
+from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL
 from penstock.demo.stage import eventually
 from penstock.local.cluster import Cluster
 from penstock.local.components import kubeconfig

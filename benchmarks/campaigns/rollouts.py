@@ -11,7 +11,7 @@ import aiohttp
 
 from penstock.clients.clock import monotonic
 from penstock.clients.exposition import Samples, label
-from penstock.core.service import Object
+from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload
 from penstock.demo.stage import Stage, View
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.clients.resources import DEPLOYMENTS, PODS
-from penstock.core.service import SERVICE_LABEL
+from penstock.core.spec.service import SERVICE_LABEL
 from penstock.demo.stage import Stage, eventually
 
 pytestmark = pytest.mark.e2e

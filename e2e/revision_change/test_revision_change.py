@@ -12,7 +12,7 @@ from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.resources import DEPLOYMENTS
 from penstock.core.manifests import system
-from penstock.core.service import REVISION_LABEL, SERVICE_LABEL, Object
+from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object
 from penstock.demo.load import End, Load, Outcome, Workload, corpus
 from penstock.demo.stage import Stage
 from penstock.local.audit import AuditEntry, AuditLog, Right, account, denied, rights_used

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from campaigns import rollouts
 
-from penstock.core.service import Object
+from penstock.core.spec.service import Object
 from penstock.demo.load import End, Load, Workload, corpus
 from penstock.demo.stage import Stage, View
 

@@ -41,19 +41,23 @@ def tree(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("operator/penstock/core/scaling.py", "import time", "penstock.core is pure"),
-        ("operator/penstock/core/routing.py", "import random", "penstock.core is pure"),
-        ("operator/penstock/core/plan.py", "import kubernetes.aio", "penstock.core is pure"),
-        ("operator/penstock/core/status.py", "import logging", "penstock.core is pure"),
+        ("operator/penstock/core/scaling/by_kv.py", "import time", "penstock.core is pure"),
+        ("operator/penstock/core/routing/pick.py", "import random", "penstock.core is pure"),
+        (
+            "operator/penstock/core/reconcile/plan.py",
+            "import kubernetes.aio",
+            "penstock.core is pure",
+        ),
+        ("operator/penstock/core/reconcile/status.py", "import logging", "penstock.core is pure"),
         ("engine/penstock_engine/core/scheduler.py", "import torch", "engine core is pure"),
         ("engine/penstock_engine/core/blocks.py", "import socket", "engine core is pure"),
         (
             "engine/penstock_engine/runner.py",
-            "import penstock.core.scaling",
+            "import penstock.core.scaling.by_kv",
             "The engine knows nothing of the control plane",
         ),
         (
-            "operator/penstock/core/routing.py",
+            "operator/penstock/core/routing/pick.py",
             "import penstock.clients.scrape",
             "Control plane layers",
         ),
@@ -92,7 +96,7 @@ def test_the_tree_as_it_stands_keeps_every_contract() -> None:
         ("penstock_engine.core.scheduler", ["torch", "numpy", "transformers"]),
         ("penstock_engine.wire", ["torch", "numpy", "prometheus_client"]),
         ("penstock_engine.preflight", ["torch", "transformers"]),
-        ("penstock.core.scaling", ["pydantic", "kubernetes", "kopf"]),
+        ("penstock.core.scaling.by_kv", ["pydantic", "kubernetes", "kopf"]),
         ("penstock.gateway.app", ["kopf", "torch"]),
         ("penstock.controller.app", ["torch", "transformers"]),
         ("penstock.cli.main", ["kubernetes", "kopf", "torch", "aiohttp", "psutil"]),

@@ -7,7 +7,7 @@ import pytest
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS, Resource
 from penstock.controller.reconciler import Reconciler
 from penstock.core.rollout import commands
-from penstock.core.service import ROLE_LABEL, SERVE
+from penstock.core.spec.service import ROLE_LABEL, SERVE
 from penstock.errors import Forbidden, KubeError, NotFound, Rejected
 
 POLICIES = Resource(

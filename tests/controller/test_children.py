@@ -5,7 +5,7 @@ import asyncio
 from penstock.clients import watch
 from penstock.clients.resources import PODS
 from penstock.controller.children import Children
-from penstock.core.service import MANAGED_LABEL, SERVICE_LABEL
+from penstock.core.spec.service import MANAGED_LABEL, SERVICE_LABEL
 from penstock.errors import NotFound
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.clients.resources import DISRUPTION_BUDGETS, PODS
 from penstock.core.manifests.disruption import budget
-from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.errors import Transient
 
 pytestmark = pytest.mark.cluster

@@ -6,15 +6,15 @@ from prometheus_client import CollectorRegistry
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import gateway_pods, scale_targets
-from penstock.core.service import (
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.scaling.shortage import Waiting
+from penstock.core.spec.service import (
     COHORT_LABEL,
     REVISION_LABEL,
     ROLE_LABEL,
     SERVICE_LABEL,
     VARIANT_LABEL,
 )
-from penstock.core.shortage import Waiting
-from penstock.core.timestamps import parse_timestamp
 
 KEY = ("default", "chat")
 FAILURES = Failures(CollectorRegistry())

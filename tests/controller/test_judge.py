@@ -17,7 +17,7 @@ from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Hist
 from penstock.core.canary.metric_gate import Unreadable
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.verdict import Abort, Continue, Extend, Shown
-from penstock.core.service import (
+from penstock.core.spec.service import (
     COHORT_LABEL,
     MANAGED_LABEL,
     REVISION_LABEL,

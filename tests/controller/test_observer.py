@@ -10,7 +10,7 @@ from penstock.clients.clock import steady
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
 from penstock.controller.observer import Observer
-from penstock.core.feed import VERSION, Feed
+from penstock.core.observed.gateway_feed import VERSION, Feed
 
 KEY = ("default", "chat")
 

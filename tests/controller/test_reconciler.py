@@ -16,10 +16,10 @@ from penstock.clients.resources import (
     PODS,
 )
 from penstock.controller.reconciler import Reconciler
-from penstock.core.history import Revision
 from penstock.core.manifests.history import controller_revision
-from penstock.core.revision import revision_of
-from penstock.core.service import Object
+from penstock.core.spec.history import Revision
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.service import Object
 from penstock.errors import AlreadyExists, Conflict, NotFound, Transient
 
 pytestmark = pytest.mark.cluster

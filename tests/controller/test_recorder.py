@@ -14,11 +14,12 @@ from penstock.clients.kube import Kube
 from penstock.clients.leader import recording
 from penstock.clients.resources import LEASES, PODS
 from penstock.controller.recorder import MAX_BEHIND, MAX_LISTENERS, PATH, Recorder
-from penstock.core.recording import Recording, Settings, Tick
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import Observation
-from penstock.core.sizing.priors import prior
-from penstock.core.sizing.rule import Sizing
+from penstock.core.scaling.by_objectives.priors import prior
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.recording import Recording, Settings, Tick
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.errors import KubeError, Transient
 
 KEY = ("default", "chat")

@@ -5,7 +5,7 @@ import pytest
 from penstock.clients.resources import DEPLOYMENTS
 from penstock.controller import reconciler as reconcilers
 from penstock.controller.refusals import REFUSED_FOR_S, Refusals
-from penstock.core.service import REVISION_LABEL
+from penstock.core.spec.service import REVISION_LABEL
 from penstock.errors import Forbidden
 
 BODY = {"kind": "Pod", "spec": {"nodeName": "a"}}

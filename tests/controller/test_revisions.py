@@ -9,9 +9,9 @@ from penstock.clients.resources import (
     INFERENCE_SERVICES,
     REPLICA_SETS,
 )
-from penstock.core.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
 from penstock.core.manifests import engine as manifests
-from penstock.core.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
+from penstock.core.spec.history import PODS_ANNOTATION, RESTARTED_AT, STABLE_ANNOTATION, Revision
+from penstock.core.spec.service import ROLE_LABEL, SERVE, TEMPLATE_HASH
 
 pytestmark = pytest.mark.cluster
 

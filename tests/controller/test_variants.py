@@ -9,8 +9,8 @@ import pytest
 from penstock.clients.kube import Kube
 from penstock.clients.resources import DEPLOYMENTS, INFERENCE_SERVICES, PODS
 from penstock.controller.reconciler import Reconciler
-from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import ROLE_LABEL, SERVE, VARIANT_LABEL
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.service import ROLE_LABEL, SERVE, VARIANT_LABEL
 
 pytestmark = pytest.mark.cluster
 

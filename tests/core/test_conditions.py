@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from penstock.core.conditions import conditions, forbidden, rejected
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
-from penstock.core.plan import Plan
-from penstock.core.rollout.shares import Share
-from penstock.core.rollout.state import Rejection, RolloutState
-from penstock.core.routing import Side
-from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import CONTROL, Object, ScalingSpec, ServiceSpec
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.rollout_state import Rejection, RolloutState
+from penstock.core.reconcile.conditions import conditions, forbidden, rejected
+from penstock.core.reconcile.plan import Plan
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Share
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.service import CONTROL, Object, ScalingSpec, ServiceSpec
 
 OLD, NEW = "a" * 8, "b" * 8
 SPEC = ServiceSpec(

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from penstock.core.label_selector import selects
 from penstock.core.manifests.disruption import budget
 from penstock.core.manifests.system import GATEWAY, OPERATOR, system_manifests
-from penstock.core.observed import ObservedBudget
+from penstock.core.observed.children import ObservedBudget
+from penstock.core.observed.label_selector import selects
 
 LABELS = {"app": "chat", "tier": "gold"}
 

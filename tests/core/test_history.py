@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.history import (
+from penstock.core.spec.history import (
     PODS_ANNOTATION,
     RESTARTED_AT,
     STABLE_ANNOTATION,
@@ -21,7 +21,7 @@ from penstock.core.history import (
     rollback_patch,
     updated_entry,
 )
-from penstock.core.service import REVISION_LABEL
+from penstock.core.spec.service import REVISION_LABEL
 
 ENGINE = {"name": "engine", "image": "i"}
 SERVE = {"spec": {"containers": [{"name": "side", "image": "s"}, ENGINE]}}

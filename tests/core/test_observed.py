@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed import (
+from penstock.core.observed.children import (
     Observed,
     ObservedDeployment,
     ObservedJob,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed import (
+from penstock.core.observed.children import (
     Observed,
     ObservedDeployment,
     ObservedJob,
@@ -14,7 +14,7 @@ from penstock.core.observed import (
     owner_uid,
     verdict_of,
 )
-from penstock.core.service import (
+from penstock.core.spec.service import (
     COHORT_LABEL,
     CONTROL,
     REVISION_LABEL,

@@ -6,22 +6,21 @@ from typing import Any
 import pytest
 
 from penstock.api.status import RolloutStatus
-from penstock.core.conditions import conditions, forbidden, invalid
-from penstock.core.history import Revision
+from penstock.core.formats.strategic_merge import covers, merge
+from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests import engine as manifests
-from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
-from penstock.core.plan import PREFLIGHT_RETRY_S, plan
-from penstock.core.revision import revision_of
-from penstock.core.rollout.phases import Phase, Strategy
-from penstock.core.rollout.shares import Share
-from penstock.core.rollout.spec import RolloutSpec
-from penstock.core.rollout.state import Rejection, RolloutState
-from penstock.core.routing import Side
-from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import COHORT_LABEL, CONTROL, ScalingSpec, ServiceSpec
-from penstock.core.status import render, traffic_of
-from penstock.core.strategic_merge import covers, merge
-from penstock.core.timestamps import timestamp
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
+from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.reconcile.conditions import conditions, forbidden, invalid
+from penstock.core.reconcile.plan import PREFLIGHT_RETRY_S, plan
+from penstock.core.reconcile.status import render, traffic_of
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Share
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.history import Revision
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.rollout import RolloutSpec, Strategy
+from penstock.core.spec.service import COHORT_LABEL, CONTROL, ScalingSpec, ServiceSpec
 
 SPEC = ServiceSpec(
     namespace="default",

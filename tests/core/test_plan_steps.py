@@ -7,25 +7,24 @@ from typing import Any
 
 import pytest
 
-from penstock.core.history import PODS_ANNOTATION, STABLE_ANNOTATION, PinnedPods, Revision
+from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests import engine as manifests
 from penstock.core.manifests.disruption import engines_budget
-from penstock.core.observed import (
+from penstock.core.observed.children import (
     Observed,
     ObservedBudget,
     ObservedDeployment,
     ObservedJob,
     ObservedPod,
 )
-from penstock.core.plan import Doomed, Plan, PlanInputs, Scale, plan, replicas_for_all
-from penstock.core.revision import revision_of
-from penstock.core.rollout.phases import Phase, Strategy
-from penstock.core.rollout.shares import Copies, Share
-from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec
-from penstock.core.rollout.state import Rejection, RolloutState
-from penstock.core.routing import Side
-from penstock.core.service import CONTROL, TEMPLATE_HASH, ScalingSpec, ServiceSpec, VariantSpec
-from penstock.core.timestamps import timestamp
+from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.reconcile.plan import Doomed, Plan, PlanInputs, Scale, plan, replicas_for_all
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION, PinnedPods, Revision
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Strategy
+from penstock.core.spec.service import CONTROL, TEMPLATE_HASH, ScalingSpec, ServiceSpec, VariantSpec
 
 STABLE_SPEC = ServiceSpec(
     namespace="default", name="chat", uid="u", generation=1, created_at="", served_name="chat",

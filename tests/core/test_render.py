@@ -5,16 +5,15 @@ from typing import Any
 
 import pytest
 
-from penstock.core.observed import Observed, ObservedJob, ObservedPod
-from penstock.core.plan import Plan
-from penstock.core.rollout.phases import Phase
-from penstock.core.rollout.shares import Copies, Share
-from penstock.core.rollout.state import Rejection, RolloutState
-from penstock.core.routing import Side
-from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import CONTROL, Object, ScalingSpec, ServiceSpec, VariantSpec
-from penstock.core.status import as_traffic, copies_of, render, traffic_of
-from penstock.core.timestamps import timestamp
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.children import Observed, ObservedJob, ObservedPod
+from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
+from penstock.core.reconcile.plan import Plan
+from penstock.core.reconcile.status import as_traffic, copies_of, render, traffic_of
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.service import CONTROL, Object, ScalingSpec, ServiceSpec, VariantSpec
 
 OLD, NEW, NOW = "a" * 8, "b" * 8, "2026-01-01T00:00:00Z"
 SPEC = ServiceSpec(

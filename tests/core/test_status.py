@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.conditions import Condition
-from penstock.core.status import as_objects, new_events
+from penstock.core.reconcile.conditions import Condition
+from penstock.core.reconcile.status import as_objects, new_events
 
 OLD, NEW = "a" * 8, "b" * 8
 

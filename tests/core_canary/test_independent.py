@@ -38,12 +38,12 @@ from penstock.core.canary.shift import (
     Shift,
     Side,
 )
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import FRACTIONS, INTERVAL_S, Tally
 from penstock.core.canary.verdict import Accept
 from penstock.core.canary.violations import BETS, LARGEST_LOSS, Violations
 from penstock.core.canary.violations import MIN_INTERVALS as MIN_VIOLATION_INTERVALS
 from penstock.core.canary.warmup import FADING, LIMIT_S, MARGIN, WarmUp
+from penstock.core.spec.canary import CanarySpec
 
 SCALE = math.log(1.1)
 

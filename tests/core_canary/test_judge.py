@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from penstock.core.canary.evidence import Arm, Block, History
 from penstock.core.canary.judge import STAKES, begin, find, judge
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
+from penstock.core.spec.canary import CanarySpec
 
 SPEC = CanarySpec()
 

@@ -11,10 +11,10 @@ from penstock.core.canary.evidence import NUM_AHEADS, NUM_BINS, ahead_bin_of, bi
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.canary.shift import IN_LINE, Shift
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import INTERVAL_S, Tally
 from penstock.core.canary.verdict import Abort, Accept, Continue
 from penstock.core.canary.violations import Violations
+from penstock.core.spec.canary import CanarySpec
 
 TWENTY_MINUTES = CanarySpec(max_duration_s=1200.0)
 

@@ -6,16 +6,10 @@ from hypothesis import strategies as st
 
 from penstock.core.canary.gated import gated
 from penstock.core.canary.judge import begin
-from penstock.core.canary.metric_gate import (
-    UNMEASURED,
-    Measured,
-    MetricGate,
-    Unreadable,
-    later,
-    measured,
-)
-from penstock.core.canary.spec import CanarySpec
+from penstock.core.canary.metric_gate import UNMEASURED, Measured, Unreadable, later, measured
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
+from penstock.core.spec.canary import CanarySpec
+from penstock.core.spec.metric_gate import MetricGate
 
 GATE = MetricGate(name="m", server="http://p", query="up", minimum=0.5, maximum=2.0)
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import build
 from penstock.core.canary.evidence import History
-from penstock.core.canary.spec import CanarySpec
+from penstock.core.spec.canary import CanarySpec
 from penstock.sim.rollout.campaign import simulate, summary
 from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.interval import of_quantile, of_share

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.canary.evidence import Arm
 from penstock.core.canary.shadow import ShadowState, look
-from penstock.core.canary.spec import ShadowSpec
 from penstock.core.canary.verdict import Abort, Continue, Shown
+from penstock.core.spec.canary import ShadowSpec
 
 SPEC = ShadowSpec(share=0.1, duration_s=60.0)
 

@@ -22,9 +22,9 @@ from penstock.core.canary.evidence import (
 from penstock.core.canary.gates import poisson_tail
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.shift import IN_LINE, NO_LINES, Shift
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.violations import Violations
 from penstock.core.canary.weight import next_weight
+from penstock.core.spec.canary import CanarySpec
 
 SCALE = math.log(1.1)
 # Degrees of freedom: the variance is as good as known.

@@ -6,28 +6,28 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.core.history import Revision
-from penstock.core.observed import (
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.children import (
     Observed,
     ObservedBudget,
     ObservedDeployment,
     ObservedJob,
     ObservedPod,
 )
-from penstock.core.plan import PlanInputs, plan
-from penstock.core.revision import revision_of
+from penstock.core.reconcile.plan import PlanInputs, plan
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import LIMIT_S
-from penstock.core.rollout.spec import RolloutSpec
-from penstock.core.routing import Side
-from penstock.core.service import (
+from penstock.core.routing.pick import Side
+from penstock.core.spec.history import Revision
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.service import (
     COHORT_LABEL,
     REVISION_LABEL,
     VARIANT_LABEL,
     ScalingSpec,
     ServiceSpec,
 )
-from penstock.core.timestamps import timestamp
 
 SPEC = ServiceSpec(
     namespace="default", name="chat", uid="u1", generation=1, created_at="", served_name="chat",

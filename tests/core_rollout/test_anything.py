@@ -6,11 +6,10 @@ from typing import get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.canary.spec import ShadowSpec
 from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
-from penstock.core.revision import revision_of
-from penstock.core.rollout.phases import Strategy
-from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.spec.canary import ShadowSpec
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.rollout import RolloutSpec, Strategy
 
 STRATEGIES = get_args(Strategy)
 ACCEPT = Accept("it is as good")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.verdict import Abort, Accept, Continue
-from penstock.core.revision import revision_of
+from penstock.core.spec.canary import CanarySpec
+from penstock.core.spec.revision import revision_of
 
 ACCEPT = Accept("it is as good")
 ABORT = Abort("TTFT of the canary is +30 %")

@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 
-from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.canary.verdict import Accept, Shown
-from penstock.core.rollout.phases import Strategy
+from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.rollout import Strategy
 
 STRATEGIES = get_args(Strategy)
 ACCEPT, SHOWN = Accept("it is as good"), Shown("200 copies showed no fault")

@@ -6,10 +6,10 @@ import pytest
 
 from penstock.core.canary.verdict import Accept, Continue
 from penstock.core.manifests.evaluation import evaluation_job
-from penstock.core.observed import ObservedPod
-from penstock.core.revision import revision_of
+from penstock.core.observed.children import ObservedPod
 from penstock.core.rollout import commands
-from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec
 
 ACCEPT = Accept("it is as good")
 

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
-from penstock.core.observed import Observed, ObservedDeployment, ObservedJob, ObservedPod
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
+from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout import commands
 from penstock.core.rollout.events import Seen, awaited, deadline_s, happenings, kept_until_s
-from penstock.core.rollout.shares import Share
-from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec
-from penstock.core.rollout.state import Rejection, RolloutState
 from penstock.core.rollout.wake import earlier_s, wake_s
-from penstock.core.routing import Side
-from penstock.core.service import CONTROL
-from penstock.core.timestamps import timestamp
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Share
+from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec
+from penstock.core.spec.service import CONTROL
 
 OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
 SINCE_S = 1_800_000_000.0

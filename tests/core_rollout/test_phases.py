@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.observed.rollout_state import Phase
 from penstock.core.rollout.phases import (
     TRANSITIONS,
     Event,
-    Phase,
-    Strategy,
     UnlistedTransition,
     diagram,
     next_phase,
     page,
 )
+from penstock.core.spec.rollout import Strategy
 
 STRATEGIES = get_args(Strategy)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.canary.spec import CanarySpec, ShadowSpec
 from penstock.core.canary.verdict import Abort, Accept, Continue, Shown
-from penstock.core.rollout.shares import Copies
-from penstock.core.routing import Side
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies
+from penstock.core.spec.canary import CanarySpec, ShadowSpec
 
 SHOWN = Shown("200 copies showed no fault")
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.rollout.shares import split
 from penstock.core.rollout.size import Count, pods_for, replaced
-from penstock.core.routing import Side
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import split
 
 NUMBERS = st.integers(0, 40)
 

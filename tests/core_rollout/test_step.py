@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.verdict import Abort, Accept, Continue
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.commands import Command
 from penstock.core.rollout.events import Seen
-from penstock.core.rollout.spec import RolloutSpec
-from penstock.core.rollout.state import Rejection, RolloutState
 from penstock.core.rollout.step import begin, step
-from penstock.core.timestamps import timestamp
+from penstock.core.spec.canary import CanarySpec
+from penstock.core.spec.rollout import RolloutSpec
 
 OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
 SINCE_S, NOW_S = 1_800_000_000.0, 1_800_000_100.0

@@ -2,15 +2,15 @@
 
 import pytest
 
-from penstock.core.canary.spec import CanarySpec, ShadowSpec
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
-from penstock.core.rollout.shares import Copies, Share, split
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import Count, pods_for, replaced
-from penstock.core.rollout.spec import RolloutSpec
-from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.targets import percent, targets
-from penstock.core.routing import Side
-from penstock.core.service import CONTROL
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies, Share, split
+from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.service import CONTROL
 
 OLD, NEW, OTHER = "a" * 8, "b" * 8, "c" * 8
 NAMES = {"old": Side(OLD), "new": Side(NEW), "control": Side(OLD, CONTROL), "other": Side(OTHER)}

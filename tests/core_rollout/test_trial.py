@@ -11,7 +11,6 @@ from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Bloc
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.metric_gate import Measured
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.rollout.trial import (
     VERSION,
     Trial,
@@ -20,6 +19,7 @@ from penstock.core.rollout.trial import (
     metric_gates,
     to_record,
 )
+from penstock.core.spec.canary import CanarySpec
 
 SPEC = CanarySpec()
 

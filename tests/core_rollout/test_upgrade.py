@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core import history
 from penstock.core.canary.verdict import Accept
+from penstock.core.formats.strategic_merge import merge
 from penstock.core.manifests import engine as manifests
-from penstock.core.revision import revision_of
-from penstock.core.service import CONTROL, TEMPLATE_HASH, VariantSpec
-from penstock.core.strategic_merge import merge
+from penstock.core.spec import history
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.service import CONTROL, TEMPLATE_HASH, VariantSpec
 
 STRATEGIES = ["Canary", "BlueGreen", "Rolling", "Recreate"]
 RESTARTED = {"metadata": {"annotations": {history.RESTARTED_AT: "2026-01-01T00:00:00Z"}}}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.canary.verdict import Accept
-from penstock.core.service import CONTROL, VariantSpec
+from penstock.core.spec.service import CONTROL, VariantSpec
 
 CHEAP = VariantSpec("cheap", "1", "1Gi", None, 1.0, 0, 20)
 STRONG = VariantSpec("strong", "2", "2Gi", ("nvidia.com/gpu", 1), 3.0, 0, 20)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.core.canary.verdict import Accept
-from penstock.core.rollout.state import RolloutState
+from penstock.core.observed.rollout_state import RolloutState
 
 ACCEPT = Accept("it is as good")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.outliers import EJECT_AFTER, LAST_EJECTION_S, Health, ejected
+from penstock.core.routing.outliers import EJECT_AFTER, LAST_EJECTION_S, Health, ejected
 
 
 def failing(failures=EJECT_AFTER, now=0.0, *, is_unreachable=False):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.routing import (
+from penstock.core.routing.pick import (
     Endpoint,
     NoEndpoint,
     Pick,

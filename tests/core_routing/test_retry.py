@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.retry import Failure, failure_of, may_retry
+from penstock.core.routing.retry import Failure, failure_of, may_retry
 
 CONNECT, RESET, UNAVAILABLE, ERROR = Failure
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.route import Match, RouteRule, Shadow, matching
+from penstock.core.routing.route import Match, RouteRule, Shadow, matching
 
 ACME = RouteRule(Match(headers=(("x-tenant", "acme"), ("x-beta", "1"))), (("beta", 100),))
 USERS = RouteRule(Match(users=frozenset({"ada", "bob"})), (("staff", 100),))

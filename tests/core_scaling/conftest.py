@@ -15,10 +15,10 @@ from penstock.controller.observer import Observer
 from penstock.controller.recorder import Recorder
 from penstock.controller.scaler import TICK_S, Scaler
 from penstock.controller.sizer import Sizer
-from penstock.core.feed import VERSION, Feed
-from penstock.core.rule import Objectives
-from penstock.core.service import ScalingSpec, ServiceSpec
-from penstock.core.signals import GatewayReading, Histogram, PodView
+from penstock.core.observed.gateway_feed import VERSION, Feed
+from penstock.core.scaling.signals import GatewayReading, Histogram, PodView
+from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.service import ScalingSpec, ServiceSpec
 from penstock.errors import NotFound, Transient
 
 SPEC = ScalingSpec(

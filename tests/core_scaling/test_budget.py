@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.budget import Claim, share
+from penstock.core.scaling.budget import Claim, share
 
 CASES = [
     ("enough for all", [("a", 3, 1, 0, 1), ("b", 2, 1, 0, 1)], 8, {"a": 3, "b": 2}),

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.controller import scaler as scalers
 from penstock.controller.fleet import ScaleTarget
-from penstock.core.rule import Objectives
+from penstock.core.spec.objectives import Objectives
 
 
 def another(world, **scaling):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core import signals
-from penstock.core.scaling import (
+from penstock.core.scaling import signals
+from penstock.core.scaling.by_kv import (
     MAX_GAP_S,
     EngineSample,
     Missing,
@@ -16,8 +16,8 @@ from penstock.core.scaling import (
     ScalingState,
     decide,
 )
-from penstock.core.service import ScalingSpec
-from penstock.core.signals import STALE_S, EngineReading, Histogram, PodView
+from penstock.core.scaling.signals import STALE_S, EngineReading, Histogram, PodView
+from penstock.core.spec.service import ScalingSpec
 
 SPEC = ScalingSpec(
     mode="Active",

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import pytest
 
-from penstock.core.quotas import budgets, most_by_variant, within
-from penstock.core.rule import Decision
-from penstock.core.service import ScalingSpec, ServiceSpec, VariantSpec
+from penstock.core.scaling.quotas import budgets, most_by_variant, within
+from penstock.core.scaling.rule import Decision
+from penstock.core.spec.service import ScalingSpec, ServiceSpec, VariantSpec
 
 POOL = ("default", "nvidia.com/gpu")
 

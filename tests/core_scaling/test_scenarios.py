@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.scaling import EngineSample, Missing, Observation, ScalingState, decide
-from penstock.core.service import ScalingSpec
+from penstock.core.scaling.by_kv import EngineSample, Missing, Observation, ScalingState, decide
+from penstock.core.spec.service import ScalingSpec
 
 TICK_S = 2.0
 CAPACITY_TOKENS = 2048

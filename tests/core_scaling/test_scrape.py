@@ -7,8 +7,8 @@ import pytest
 
 from penstock.clients import feed as feeds
 from penstock.clients.scrape import Scraper, parse
-from penstock.core.feed import VERSION, Feed
-from penstock.core.signals import EngineReading, Histogram, Missing
+from penstock.core.observed.gateway_feed import VERSION, Feed
+from penstock.core.scaling.signals import EngineReading, Histogram, Missing
 
 NOW_S = 1000.0
 TTFT = "vllm:time_to_first_token_seconds"

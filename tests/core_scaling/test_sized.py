@@ -6,9 +6,9 @@ import pytest
 
 from penstock.controller.memory import BETWEEN_WRITES_S
 from penstock.controller.scaler import NEWS_AFTER_TICKS, TICK_S
-from penstock.core import quotas
-from penstock.core.service import VariantSpec
-from penstock.core.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
+from penstock.core.scaling import quotas
+from penstock.core.scaling.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
+from penstock.core.spec.service import VariantSpec
 
 FAR_TOO_MANY = 500  # requests a tick, for all replicas that may be
 # So many looks after the first more has been needed for long enough: a tenth of a start of 120 s.

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.recording import Settings, Tick, Writer
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import (
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.by_objectives.mixed import Variant
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.recording import Settings, Tick, Writer
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
     Histogram,
@@ -17,9 +20,7 @@ from penstock.core.signals import (
     PodView,
     attended_tokens,
 )
-from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.mixed import Variant
-from penstock.core.sizing.rule import Sizing
+from penstock.core.spec.objectives import Objectives
 
 PROMPT_TOKENS, OUTPUT_TOKENS = 500, 100
 TRUE = IterationModel(0.02, 1e-4, 1e-4, 1e-7)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.rule import Objectives
-from penstock.core.sizing.capacity import Mix, Room, capacity
-from penstock.core.sizing.iteration import IterationModel
+from penstock.core.scaling.by_objectives.capacity import Mix, Room, capacity
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.spec.objectives import Objectives
 
 # 20 ms for any iteration; 0.1 ms a prompt token; nothing for a sequence, 0.1 us a KV token.
 MODEL = IterationModel(0.020, 1e-4, 0.0, 1e-7)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.core.sizing.demand import Demand
+from penstock.core.scaling.by_objectives.demand import Demand
 
 REQUEST_S = 0.5
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.plain import from_plain, to_plain
-from penstock.core.sizing.hindsight import (
+from penstock.core.formats.serialization import from_plain, to_plain
+from penstock.core.scaling.by_objectives.hindsight import (
     FAILURE,
     HABIT,
     MEMORY_S,
@@ -18,7 +18,7 @@ from penstock.core.sizing.hindsight import (
     RATES,
     Hindsight,
 )
-from penstock.core.sizing.outcomes import Outcomes
+from penstock.core.scaling.by_objectives.outcomes import Outcomes
 
 SLACK_S, LOOK_S = 2.0, 2.0
 NOBODY_TELLS = Outcomes()

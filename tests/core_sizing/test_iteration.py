@@ -6,8 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.core.signals import EngineReading, Histogram
-from penstock.core.sizing.iteration import CHANGED_AFTER, FORGETTING, Fit, IterationModel, Window
+from penstock.core.scaling.by_objectives.iteration import (
+    CHANGED_AFTER,
+    FORGETTING,
+    Fit,
+    IterationModel,
+    Window,
+)
+from penstock.core.scaling.signals import EngineReading, Histogram
 
 TRUE = IterationModel(base_s=0.016, prefill_token_s=64e-6, sequence_s=50e-6, kv_token_s=70e-9)
 WRONG = IterationModel(base_s=0.025, prefill_token_s=40e-6, sequence_s=80e-6, kv_token_s=40e-9)

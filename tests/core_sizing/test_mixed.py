@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.core.recording import Recording
-from penstock.core.rule import Bounds, Decision
-from penstock.core.sizing.iteration import Fit, IterationModel
-from penstock.core.sizing.mixed import Known, MixedNeed, Variant, believed
-from penstock.core.sizing.startup import StartUp
-from penstock.core.sizing.watch import Watch
+from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
+from penstock.core.scaling.by_objectives.mixed import Known, MixedNeed, Variant, believed
+from penstock.core.scaling.by_objectives.startup import StartUp
+from penstock.core.scaling.by_objectives.watch import Watch
+from penstock.core.scaling.recording import Recording
+from penstock.core.scaling.rule import Bounds, Decision
 
 PRIOR = IterationModel(0.05, 3e-4, 1e-4, 1e-7)
 CHEAP = Variant("cheap", PRIOR, 2.5, 0, 8)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.signals import GatewayReading, Histogram, Missing
-from penstock.core.sizing.outcomes import Outcomes
+from penstock.core.scaling.by_objectives.outcomes import Outcomes
+from penstock.core.scaling.signals import GatewayReading, Histogram, Missing
 
 NOTHING = Histogram((1.0, 2.0), (0, 0, 0), 0.0)
 OLD = GatewayReading(

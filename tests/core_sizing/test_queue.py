@@ -4,10 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.signals import EngineReading, GatewayReading, Histogram, Observation, PodView
-from penstock.core.sizing.capacity import Mix
-from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.queue import BRIEF, MEMORY_S, PRESSED_S, Pressure, Queue
+from penstock.core.scaling.by_objectives.capacity import Mix
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.by_objectives.queue import BRIEF, MEMORY_S, PRESSED_S, Pressure, Queue
+from penstock.core.scaling.signals import (
+    EngineReading,
+    GatewayReading,
+    Histogram,
+    Observation,
+    PodView,
+)
 
 MODEL = IterationModel(0.02, 1e-4, 1e-4, 1e-7)
 MIX = Mix(200, 200, 100)

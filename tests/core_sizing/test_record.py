@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from penstock.core.signals import PodView
-from penstock.core.sizing.record import NOTABLE_SHARE, Learned, from_record, to_record
-from penstock.core.sizing.silence import Silence
-from penstock.core.sizing.watch import Watch
+from penstock.core.scaling.by_objectives.record import (
+    NOTABLE_SHARE,
+    Learned,
+    from_record,
+    to_record,
+)
+from penstock.core.scaling.by_objectives.silence import Silence
+from penstock.core.scaling.by_objectives.watch import Watch
+from penstock.core.scaling.signals import PodView
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.plain import Unreadable
-from penstock.core.recording import Recording
+from penstock.core.formats.serialization import Unreadable
+from penstock.core.scaling.recording import Recording
 from penstock.sim.baselines import registry
 
 

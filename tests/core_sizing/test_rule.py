@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.rule import Bounds, Decision, Objectives
-from penstock.core.signals import (
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.rule import Bounds, Decision
+from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
     Histogram,
@@ -14,8 +16,7 @@ from penstock.core.signals import (
     PodView,
     attended_tokens,
 )
-from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.rule import Sizing
+from penstock.core.spec.objectives import Objectives
 
 MODEL = IterationModel(0.015, 6e-5, 3e-5, 5e-8)
 RULE = Sizing(prior=MODEL, startup_s=100.0)

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.sizing.silence import DUE, LONGEST_S, SHARE, SHORTEST_S, Silence
+from penstock.core.scaling.by_objectives.silence import DUE, LONGEST_S, SHARE, SHORTEST_S, Silence
 
 PERIOD_S = 2.0
 

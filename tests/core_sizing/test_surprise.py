@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.sizing.surprise import (
+from penstock.core.scaling.by_objectives.surprise import (
     HEADROOMS,
     Surprise,
     normal_excess,

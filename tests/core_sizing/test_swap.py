@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import (
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.by_objectives.mixed import Variant
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.state import HOLD_S
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
     Histogram,
@@ -13,10 +17,7 @@ from penstock.core.signals import (
     PodView,
     attended_tokens,
 )
-from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.mixed import Variant
-from penstock.core.sizing.rule import Sizing
-from penstock.core.sizing.state import HOLD_S
+from penstock.core.spec.objectives import Objectives
 
 MODEL = IterationModel(0.015, 6e-5, 3e-5, 5e-8)
 CHEAP = Variant("cheap", MODEL, 2.5, 0, 8)

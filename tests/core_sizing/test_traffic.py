@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.signals import (
+from penstock.core.scaling.by_objectives.traffic import MEMORY_REQUESTS, Mean, Readings, Traffic
+from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
     Histogram,
@@ -14,7 +15,6 @@ from penstock.core.signals import (
     PodView,
     attended_tokens,
 )
-from penstock.core.sizing.traffic import MEMORY_REQUESTS, Mean, Readings, Traffic
 
 NO_TIMES = Histogram((1.0,), (0, 0), 0.0)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from penstock.core.signals import EngineReading, Histogram
-from penstock.core.sizing.iteration import Fit, IterationModel
-from penstock.core.sizing.watch import ENOUGH_PROMPTS, MAX_SPANS, Span, Watch
+from penstock.core.scaling.by_objectives.iteration import Fit, IterationModel
+from penstock.core.scaling.by_objectives.watch import ENOUGH_PROMPTS, MAX_SPANS, Span, Watch
+from penstock.core.scaling.signals import EngineReading, Histogram
 
 TRUE = IterationModel(base_s=0.011, prefill_token_s=70e-6, sequence_s=30e-6, kv_token_s=120e-9)
 PRIOR = IterationModel(base_s=0.012, prefill_token_s=80e-6, sequence_s=25e-6, kv_token_s=100e-9)

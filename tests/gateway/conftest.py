@@ -16,8 +16,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.clients.clock import monotonic
-from penstock.core.routing import Endpoint, Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.server import Server, run, server_for

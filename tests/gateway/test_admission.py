@@ -10,7 +10,7 @@ import math
 import pytest
 
 from penstock.clients.feed import PATH, parse
-from penstock.core.rule import Objectives
+from penstock.core.spec.objectives import Objectives
 
 # With a tenth to spare, two prompts of 0.2 s are in time, and 0.07 s late each; three never are.
 OBJECTIVES = Objectives(0.61, 0.5)

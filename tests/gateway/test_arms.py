@@ -10,8 +10,8 @@ import pytest
 from penstock.clients.feed import PATH, parse
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, bin_of, tpot_bin_of
 from penstock.core.canary.moments import Moments
-from penstock.core.routing import Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Side
+from penstock.core.spec.objectives import Objectives
 
 CHAT = "/v1/chat/completions"
 USAGE = (

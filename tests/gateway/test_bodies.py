@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from penstock.core.route import Match, RouteRule, Shadow
+from penstock.core.routing.route import Match, RouteRule, Shadow
 from penstock.gateway.openai import MAX_CONTAINERS
 from penstock.gateway.snapshot import Route, Snapshot
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing import Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Side
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.server import LAST_WORDS_S, _beat, server_for

@@ -3,7 +3,7 @@
 import pytest
 from failing_engines import FAULTS, measure
 
-from penstock.core.rule import Objectives
+from penstock.core.spec.objectives import Objectives
 
 
 @pytest.mark.parametrize("objectives", [None, Objectives(60.0, 1.0)])

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.clients.clock import wall
 from penstock.clients.feed import PATH, parse
-from penstock.core.feed import Feed
-from penstock.core.rule import Objectives
+from penstock.core.observed.gateway_feed import Feed
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.answer_count import AnswerCount
 
 USAGE = b'data: {"usage":{"prompt_tokens":9,"completion_tokens":%d}}\n\n'

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.routing import Endpoint
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Endpoint
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.drawing import SnapshotBuilder, build
 from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
 

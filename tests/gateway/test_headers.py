@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing import Endpoint
+from penstock.core.routing.pick import Endpoint
 
 BODY = b'{"model": "chat"}'
 

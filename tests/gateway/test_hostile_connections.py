@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import hostile_connections
 
-from penstock.core.routing import Endpoint
+from penstock.core.routing.pick import Endpoint
 
 COUNT = 20
 

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from penstock.clients.feed import PATH, parse
-from penstock.core.routing import Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Side
+from penstock.core.spec.objectives import Objectives
 
 PROMPT = "x" * 1200
 DONE = b"data: [DONE]\n\n"

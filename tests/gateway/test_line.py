@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.admission import AdmissionSpec
-from penstock.core.engine_load import EngineLoad
-from penstock.core.pace import Pace
-from penstock.core.routing import Endpoint, Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.admission import AdmissionSpec
+from penstock.core.routing.engine_load import EngineLoad
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.line import Full, Line
 from penstock.gateway.lines import Lines
 from penstock.gateway.settings import GatewaySettings

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing import Endpoint
+from penstock.core.routing.pick import Endpoint
 from penstock.gateway.keyed_count import KeyedCount
 from penstock.gateway.load import FORGET_AFTER_S, Loads, RetryBudget
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.core.routing import Side
+from penstock.core.routing.pick import Side
 from penstock.gateway.metrics import Metrics
 
 CHAT = "service=default/chat"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing import Side
+from penstock.core.routing.pick import Side
 
 
 async def series(front) -> set[tuple[str, str]]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.stickiness import sticky_key
+from penstock.core.routing.affinity import sticky_key
 from penstock.gateway.openai import (
     MAX_CONTAINERS,
     MAX_USER_CHARACTERS,

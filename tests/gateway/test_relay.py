@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from penstock.core.rule import Objectives
+from penstock.core.spec.objectives import Objectives
 
 CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
 DONE = b"data: [DONE]\n\n"

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.retry import Failure
-from penstock.core.routing import Endpoint, Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.retry import Failure
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.guard import Guard, Phase

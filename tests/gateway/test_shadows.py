@@ -9,9 +9,9 @@ import pytest
 
 from penstock.clients.feed import PATH, parse
 from penstock.core.canary.moments import Moments
-from penstock.core.rollout.shares import Copies
-from penstock.core.route import Match, RouteRule, Shadow
-from penstock.core.routing import Side
+from penstock.core.routing.pick import Side
+from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.traffic_split import Copies
 from penstock.gateway.snapshot import Route, Snapshot
 
 SHADOWS = "penstock_gateway_shadow_requests_total"

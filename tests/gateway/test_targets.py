@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.rollout.shares import Copies
-from penstock.core.route import Match, RouteRule, Shadow
-from penstock.core.routing import Endpoint, Side
-from penstock.core.rule import Objectives
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.traffic_split import Copies
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.drawing import build
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.openai import Refused, parse

@@ -6,11 +6,11 @@ import pytest
 
 from penstock.core.canary.evidence import bin_of, tpot_bin_of
 from penstock.core.canary.moments import Moments
-from penstock.core.engine_load import EngineLoad, Place, Waiting
-from penstock.core.pace import Pace
-from penstock.core.routing import Endpoint
-from penstock.core.rule import Objectives
-from penstock.core.token_estimate import TokenEstimate
+from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.token_estimate import TokenEstimate
+from penstock.core.spec.objectives import Objectives
 from penstock.gateway.account import Account
 from penstock.gateway.seat import Seat
 from penstock.gateway.ticket import Ticket

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.routing import Endpoint
+from penstock.core.routing.pick import Endpoint
 
 
 @pytest.mark.parametrize("stream", [True, False])

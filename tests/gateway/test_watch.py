@@ -7,7 +7,7 @@ import time
 import pytest
 
 from penstock.clients.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
-from penstock.core.routing import Side
+from penstock.core.routing.pick import Side
 from penstock.gateway.fleet import Fleet
 from penstock.gateway.snapshot import Route, Unknown
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from penstock.cli import rollout_status
 from penstock.cli.main import build
 from penstock.clients.kube import current_namespace, load_configuration
-from penstock.core.service import REVISION_LABEL
+from penstock.core.spec.service import REVISION_LABEL
 
 STABLE = {
     "metadata": {"name": "chat", "uid": "u", "generation": 1},

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.clients.prometheus import Prometheus
 from penstock.controller.meter import Meter
-from penstock.core.canary.metric_gate import MetricGate
+from penstock.core.spec.metric_gate import MetricGate
 
 NAMES = {"namespace": "default", "service": "chat", "revision": "b", "stable": "a"}
 PODS = 'namespace="$namespace",pod=~"$service-$revision-.*"'

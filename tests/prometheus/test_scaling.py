@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from penstock.clients.resources import INFERENCE_SERVICES, PODS
-from penstock.core.service import PREFLIGHT, ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.core.spec.service import PREFLIGHT, ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.demo.stage import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]

@@ -15,7 +15,7 @@ from penstock.clients.scraped import PODS_PER_QUERY, Scraped, readings
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import ScaleTarget
 from penstock.controller.observer import Observer
-from penstock.core.signals import STALE_S, EngineReading, Missing, PodView
+from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, PodView
 from penstock.demo.stage import eventually
 
 POD = "chat-b-1"

@@ -12,7 +12,7 @@ from penstock.cli.sources import prometheus as server_of
 from penstock.clients.clock import steady
 from penstock.clients.promql import Server
 from penstock.clients.scraped import Scraped
-from penstock.core.signals import EngineReading
+from penstock.core.scaling.signals import EngineReading
 from penstock.local.pki import Authority
 
 POD, TOKEN = "chat-b-1", "s3cret"

@@ -48,8 +48,12 @@ def test_a_compiled_module_is_kept_used_and_gives_the_same(cache: Path) -> None:
 
 def test_all_that_is_imported_of_ours_is_a_source() -> None:
     sources = compiled.sources_of(["penstock.sim.engine"])
-    assert {"penstock", "penstock.core.signals", "penstock_engine.core.queue"} <= sources.keys()
-    assert not any(name.startswith("penstock.core.sizing") for name in sources)
+    assert {
+        "penstock",
+        "penstock.core.scaling.signals",
+        "penstock_engine.core.queue",
+    } <= sources.keys()
+    assert not any(name.startswith("penstock.core.scaling.by_objectives") for name in sources)
 
 
 def test_another_source_or_choice_is_another_build(tmp_path: Path) -> None:

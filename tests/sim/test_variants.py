@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from penstock.core.plain import from_plain, to_plain
-from penstock.core.sizing.record import Learned, from_record, to_record
-from penstock.core.sizing.state import SizingState
+from penstock.core.formats.serialization import from_plain, to_plain
+from penstock.core.scaling.by_objectives.record import Learned, from_record, to_record
+from penstock.core.scaling.by_objectives.state import SizingState
 from penstock.sim.report import held_s, summaries_of
 from penstock.sim.run import Run, run
 from penstock.sim.scenario import load

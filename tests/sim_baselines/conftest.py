@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import (
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
     Histogram,
@@ -14,6 +14,7 @@ from penstock.core.signals import (
     Observation,
     PodView,
 )
+from penstock.core.spec.objectives import Objectives
 
 BUCKETS = (0.1, 0.5, 1.0, 3.0, 10.0)
 LOST = Missing("pod", "timed out")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.rule import Objectives
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.dynamo_load import Averages, DynamoLoad
 from penstock.sim.baselines.dynamo_model import best_rate, next_ttft_s
 from penstock.sim.baselines.dynamo_throughput import DynamoThroughput

@@ -1,7 +1,7 @@
 """The HPA's clock, KEDA's activation, and what happens when metrics are lost."""
 
-from penstock.core.rule import Bounds
-from penstock.core.signals import Missing
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Missing
 from penstock.sim.baselines.hpa_kv import hpa_kv
 from penstock.sim.baselines.hpa_queue import hpa_queue
 from penstock.sim.baselines.keda_queue_guard import keda_queue_guard

@@ -1,7 +1,7 @@
 """Knative's stable and panic windows."""
 
-from penstock.core.rule import Bounds
-from penstock.core.signals import Missing
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Missing
 from penstock.sim.baselines.kpa import Kpa
 
 

@@ -1,6 +1,6 @@
 """KubeAI: a moving average that starts with zeros."""
 
-from penstock.core.signals import Missing
+from penstock.core.scaling.signals import Missing
 from penstock.sim.baselines.kubeai import KubeAi
 
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.rule import Objectives
-from penstock.core.signals import Missing
+from penstock.core.scaling.signals import Missing
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.latency_tail import LatencyTail
 from penstock.sim.baselines.llmd_slo_aware import SloBand, llmd_slo_aware
 from penstock.sim.baselines.predicted import predicted

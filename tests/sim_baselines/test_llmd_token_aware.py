@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.rule import Bounds
+from penstock.core.scaling.rule import Bounds
 from penstock.sim.baselines.llmd_token_aware import TokenBacklog, llmd_token_aware
 
 

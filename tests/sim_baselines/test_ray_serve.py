@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.rule import Bounds
-from penstock.core.signals import Missing
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Missing
 from penstock.sim.baselines.ray_serve import RayServe
 
 

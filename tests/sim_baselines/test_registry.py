@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import (
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
     Histogram,
@@ -16,6 +16,7 @@ from penstock.core.signals import (
     Observation,
     PodView,
 )
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.baselines.registry import PUBLISHED, build
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.core.rule import Bounds
+from penstock.core.scaling.rule import Bounds
 from penstock.sim.baselines.wva import PodLoad, Wva
 from penstock.sim.baselines.wva_v1 import SpareAnalyzer, wva_v1
 from penstock.sim.baselines.wva_v2 import TokenAnalyzer

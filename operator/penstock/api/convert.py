@@ -8,13 +8,13 @@ from pydantic import ValidationError
 from penstock.api import gates, objectives, rollout, variants
 from penstock.api.resources import Resources
 from penstock.api.v1alpha1 import InferenceServiceSpec
-from penstock.core.canary.metric_gate import MetricGate
-from penstock.core.canary.spec import CanarySpec, ShadowSpec
-from penstock.core.quantity import parse_duration_s, parse_quantity
-from penstock.core.rollout.spec import EvaluationSpec, RolloutSpec, Variable
-from penstock.core.rule import Objectives
-from penstock.core.service import ENGINE_CONTAINER, ScalingSpec, ServiceSpec, VariantSpec
-from penstock.core.strategic_merge import is_keyed, merge
+from penstock.core.formats.quantity import parse_duration_s, parse_quantity
+from penstock.core.formats.strategic_merge import is_keyed, merge
+from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.metric_gate import MetricGate
+from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.rollout import EvaluationSpec, RolloutSpec, Variable
+from penstock.core.spec.service import ENGINE_CONTAINER, ScalingSpec, ServiceSpec, VariantSpec
 
 # The parts of a spec that make its pods what they are: what a revision is.
 SHAPING = ("model", "engine", "resources", "drain", "template")

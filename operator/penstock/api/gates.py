@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from penstock.api.rules import Model, Obeys, Rule, matches, positive_duration
-from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from penstock.core.formats.quantity import DURATION_PATTERN, QUANTITY_PATTERN
 
 _NAME = Obeys(
     matches(

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from penstock.api.rules import Model, Obeys, matches
-from penstock.core.quantity import QUANTITY_PATTERN
+from penstock.core.formats.quantity import QUANTITY_PATTERN
 
 
 class Accelerator(Model):

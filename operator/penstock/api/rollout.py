@@ -7,9 +7,9 @@ from pydantic import Field
 
 from penstock.api.gates import Evaluation, Metric
 from penstock.api.rules import Model, Obeys, Rule, matches, positive_duration
-from penstock.core.canary.spec import CanarySpec, ShadowSpec
-from penstock.core.quantity import DURATION_PATTERN
-from penstock.core.rollout.spec import RolloutSpec
+from penstock.core.formats.quantity import DURATION_PATTERN
+from penstock.core.spec.canary import CanarySpec, ShadowSpec
+from penstock.core.spec.rollout import RolloutSpec
 
 # Never told apart by: their values would be written down.
 SECRET_HEADERS = ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key"]

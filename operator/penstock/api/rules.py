@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from penstock.core.quantity import DURATION_PATTERN
+from penstock.core.formats.quantity import DURATION_PATTERN
 
 
 @dataclass(frozen=True, slots=True)

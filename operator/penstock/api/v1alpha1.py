@@ -18,8 +18,8 @@ from penstock.api.rules import Model, Obeys, Rule, matches
 from penstock.api.status import InferenceServiceStatus
 from penstock.api.variants import RULES as VARIANTS_RULES
 from penstock.api.variants import Variant
-from penstock.core.quantity import DURATION_PATTERN, QUANTITY_PATTERN
-from penstock.core.service import MANAGED_LABEL
+from penstock.core.formats.quantity import DURATION_PATTERN, QUANTITY_PATTERN
+from penstock.core.spec.service import MANAGED_LABEL
 
 GROUP = "serving.penstock.dev"
 VERSION = "v1alpha1"

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from penstock.api.resources import Resources
 from penstock.api.rules import Model, Obeys, Rule, matches
-from penstock.core.service import CONTROL
+from penstock.core.spec.service import CONTROL
 
 LEAST_PRICE = 0.0001
 

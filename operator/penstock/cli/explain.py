@@ -14,9 +14,9 @@ from penstock.cli.record import LEASE, MARGIN_S
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording
 from penstock.clients.resources import INFERENCE_SERVICES
-from penstock.core.recording import Recording, Tick
-from penstock.core.rule import Decision
-from penstock.core.what_if import (
+from penstock.core.scaling.recording import Recording, Tick
+from penstock.core.scaling.rule import Decision
+from penstock.core.scaling.what_if import (
     loads_that_change_it,
     settings_that_change_it,
     with_settings,

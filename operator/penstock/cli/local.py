@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from penstock.core.quantity import parse_quantity
+from penstock.core.formats.quantity import parse_quantity
 from penstock.errors import KubeError
 from penstock.local import chat_model
 from penstock.local import cluster as clusters

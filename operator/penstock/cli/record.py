@@ -12,7 +12,7 @@ from penstock.cli.output_file import writable
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording
-from penstock.core.quantity import parse_duration_s
+from penstock.core.formats.quantity import parse_duration_s
 from penstock.errors import KubeError
 
 # Time-out beyond the requested duration, for the first decision and slow connections.

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.core.plain import Unreadable
-from penstock.core.recording import Recording
-from penstock.core.rule import Rule
-from penstock.core.timestamps import timestamp
+from penstock.core.formats.serialization import Unreadable
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.scaling.recording import Recording
+from penstock.core.scaling.rule import Rule
 from penstock.sim.baselines import registry
 
 OWN = "sizing"

@@ -9,11 +9,11 @@ from penstock.cli.rollout_status import console, follow
 from penstock.clients.clock import wall
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONTROLLER_REVISIONS, INFERENCE_SERVICES
-from penstock.core import history
-from penstock.core.history import Revision
+from penstock.core.formats.timestamps import timestamp
 from penstock.core.rollout import commands
-from penstock.core.service import SERVICE_LABEL
-from penstock.core.timestamps import timestamp
+from penstock.core.spec import history
+from penstock.core.spec.history import Revision
+from penstock.core.spec.service import SERVICE_LABEL
 from penstock.errors import Conflict
 
 MANAGER = "penstock-cli"

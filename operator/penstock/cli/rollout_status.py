@@ -10,8 +10,8 @@ from rich.text import Text
 from penstock.clients.clock import monotonic, wall
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.rollout import commands
-from penstock.core.timestamps import parse_timestamp
 from penstock.errors import Forbidden, Transient
 
 # Markup is off: reasons and messages may hold brackets.

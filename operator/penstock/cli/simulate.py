@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.output_file import writable
-from penstock.core.admission import Policy
+from penstock.core.routing.admission import Policy
 from penstock.sim import campaign, compiled, policies, scenario
 from penstock.sim.campaign import Campaign
 from penstock.sim.capacity import sustained_rps

@@ -7,7 +7,7 @@ from typing import Any
 from penstock.clients.clock import wall
 from penstock.clients.kube import Kube
 from penstock.clients.resources import EVENTS
-from penstock.core.timestamps import timestamp
+from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS
-from penstock.core.feed import Feed
-from penstock.core.plain import Unreadable, from_plain
-from penstock.core.signals import Missing
+from penstock.core.formats.serialization import Unreadable, from_plain
+from penstock.core.observed.gateway_feed import Feed
+from penstock.core.scaling.signals import Missing
 
 PATH = "/penstock/feed"
 

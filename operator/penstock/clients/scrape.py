@@ -8,8 +8,8 @@ import httpx
 
 from penstock.clients import feed as feeds
 from penstock.clients.exposition import Samples, label
-from penstock.core.feed import Feed
-from penstock.core.signals import EngineReading, Histogram, Missing, Source
+from penstock.core.observed.gateway_feed import Feed
+from penstock.core.scaling.signals import EngineReading, Histogram, Missing, Source
 from penstock_engine import wire
 
 # For all of it. A tick waits for the slowest engine.

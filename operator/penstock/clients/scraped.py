@@ -8,7 +8,7 @@ from typing import Any
 from penstock.clients.exposition import Samples, labels_text
 from penstock.clients.promql import Caps, Server, Unanswered, ask
 from penstock.clients.scrape import WANTED, believed
-from penstock.core.signals import STALE_S, EngineReading, Missing
+from penstock.core.scaling.signals import STALE_S, EngineReading, Missing
 
 # A tick waits for it. Of each pod there are some seventy series.
 CAPS = Caps(timeout_s=1.5, max_bytes=16 << 20)

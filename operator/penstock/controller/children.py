@@ -6,7 +6,7 @@ from collections.abc import Callable
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import DEPLOYMENTS, PODS, Resource
 from penstock.clients.watch import Key, Mirror
-from penstock.core.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
+from penstock.core.spec.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 
 class Children:

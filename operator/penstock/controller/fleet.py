@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from penstock.api.convert import InvalidService, to_core
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
-from penstock.core.addresses import host_port
-from penstock.core.observed import ObservedDeployment, ObservedPod, owner_uid, pods_of
-from penstock.core.quotas import Pool, pools_of
-from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
-from penstock.core.shortage import Waiting
-from penstock.core.signals import PodPhase, PodView
-from penstock.core.status import traffic_of
-from penstock.core.timestamps import parse_timestamp
+from penstock.core.formats.addresses import host_port
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.children import ObservedDeployment, ObservedPod, owner_uid, pods_of
+from penstock.core.reconcile.status import traffic_of
+from penstock.core.scaling.quotas import Pool, pools_of
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.scaling.shortage import Waiting
+from penstock.core.scaling.signals import PodPhase, PodView
+from penstock.core.spec.service import ENGINE_PORT, SERVE, SERVICE_LABEL, ServiceSpec
 
 Key = tuple[str, str]
 

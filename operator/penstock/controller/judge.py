@@ -23,15 +23,15 @@ from penstock.core.canary.gated import gated
 from penstock.core.canary.judge import fault, judge
 from penstock.core.canary.shadow import fault as shadow_fault
 from penstock.core.canary.shadow import look
-from penstock.core.canary.spec import ShadowSpec
 from penstock.core.canary.verdict import Verdict
-from penstock.core.feed import Arms
 from penstock.core.manifests.kept import TRIAL, is_ours
-from penstock.core.observed import ObservedPod
+from penstock.core.observed.children import ObservedPod
+from penstock.core.observed.gateway_feed import Arms
+from penstock.core.observed.rollout_state import Phase
 from penstock.core.rollout.blocks import Sides, block_of
-from penstock.core.rollout.phases import Phase
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
-from penstock.core.service import CONTROL, SERVE, ServiceSpec
+from penstock.core.spec.canary import ShadowSpec
+from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
 from penstock.errors import KubeError, NotFound
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Mapping
 
 from penstock.clients.prometheus import Prometheus
-from penstock.core.canary.metric_gate import UNMEASURED, Measured, MetricGate, later, measured
+from penstock.core.canary.metric_gate import UNMEASURED, Measured, later, measured
+from penstock.core.spec.metric_gate import MetricGate
 
 
 class Meter:

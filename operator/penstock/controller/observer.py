@@ -11,9 +11,15 @@ from penstock.clients.scraped import Scraped
 from penstock.controller.failures import Failures
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts
-from penstock.core.feed import Arms, Feed, Gateways
+from penstock.core.observed.gateway_feed import Arms, Feed, Gateways
 from penstock.core.rollout.routes import Obeyed
-from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation, PodView
+from penstock.core.scaling.signals import (
+    EngineReading,
+    GatewayReading,
+    Missing,
+    Observation,
+    PodView,
+)
 
 Key = tuple[str, str]
 

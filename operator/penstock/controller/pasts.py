@@ -6,8 +6,8 @@ from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History
+from penstock.core.observed.rollout_state import CALM
 from penstock.core.rollout.past import Past
-from penstock.core.rollout.state import CALM
 
 Key = tuple[str, str]
 

@@ -21,12 +21,9 @@ from penstock.clients.resources import (
 )
 from penstock.controller.judge import Judgement
 from penstock.controller.refusals import Refusals
-from penstock.core import conditions
-from penstock.core import status as statuses
-from penstock.core.claim_order import claim_order
-from penstock.core.history import Revision
+from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.disruption import engines_budget_name
-from penstock.core.observed import (
+from penstock.core.observed.children import (
     Observed,
     ObservedBudget,
     ObservedDeployment,
@@ -35,21 +32,24 @@ from penstock.core.observed import (
     owner_uid,
     pods_of,
 )
-from penstock.core.plan import Plan, PlanInputs, plan
-from penstock.core.revision import revision_of
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.reconcile import conditions
+from penstock.core.reconcile import status as statuses
+from penstock.core.reconcile.plan import Plan, PlanInputs, plan
 from penstock.core.rollout import commands
 from penstock.core.rollout.routes import Obeyed
-from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.wake import earlier_s
-from penstock.core.scaling_report import ScalingReport
-from penstock.core.service import (
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.claim_order import claim_order
+from penstock.core.spec.history import Revision
+from penstock.core.spec.revision import revision_of
+from penstock.core.spec.service import (
     REVISION_LABEL,
     ROLE_LABEL,
     SERVE,
     SERVICE_LABEL,
     ServiceSpec,
 )
-from penstock.core.timestamps import timestamp
 from penstock.errors import (
     AlreadyExists,
     Conflict,

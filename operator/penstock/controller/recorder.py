@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from penstock.core.recording import Tick, Writer
+from penstock.core.scaling.recording import Tick, Writer
 
 logger = logging.getLogger(__name__)
 

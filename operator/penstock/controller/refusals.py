@@ -4,7 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from penstock.core.service import Object
+from penstock.core.spec.service import Object
 
 # How long a body is not sent again. A webhook or a policy may allow it later.
 REFUSED_FOR_S = 120.0

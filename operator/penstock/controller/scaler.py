@@ -11,13 +11,13 @@ from penstock.controller.failures import Failures
 from penstock.controller.fleet import Key, ScaleTarget, accelerators_held
 from penstock.controller.observer import Observer
 from penstock.controller.sizer import Sizer
-from penstock.core import quotas, scaling
-from penstock.core.quotas import Pool
-from penstock.core.rule import Decision
-from penstock.core.scaling_report import ScalingReport
-from penstock.core.shortage import Shortages
-from penstock.core.signals import Observation
-from penstock.core.timestamps import timestamp
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.scaling import by_kv, quotas
+from penstock.core.scaling.quotas import Pool
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.scaling.rule import Decision
+from penstock.core.scaling.shortage import Shortages
+from penstock.core.scaling.signals import Observation
 from penstock.errors import KubeError
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Scaler:
         self._targets = targets
         self._quotas = quotas
         self._changed = changed
-        self._states: dict[Key, scaling.ScalingState] = {}
+        self._states: dict[Key, by_kv.ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
         self._shortages: dict[Key, Shortages] = {}
@@ -131,9 +131,9 @@ class Scaler:
             self._shortages[key] = short
             most = short.within(quotas.most_by_variant(target.service, limits))
             return await self._sizer.decide(target.service, seen, most)
-        state = self._states.get(key, scaling.ScalingState())
-        decision, self._states[key] = scaling.decide(
-            spec, scaling.Observation.of(seen), state, seen.now_s
+        state = self._states.get(key, by_kv.ScalingState())
+        decision, self._states[key] = by_kv.decide(
+            spec, by_kv.Observation.of(seen), state, seen.now_s
         )
         return decision
 

@@ -6,15 +6,15 @@ from types import MappingProxyType
 from penstock.controller.failures import Failures
 from penstock.controller.memory import Key, Memory
 from penstock.controller.recorder import Recorder
-from penstock.core.recording import Settings, Tick
-from penstock.core.rule import Bounds, Decision
-from penstock.core.service import ServiceSpec
-from penstock.core.signals import Observation
-from penstock.core.sizing.mixed import Variant
-from penstock.core.sizing.priors import prior
-from penstock.core.sizing.record import Learned
-from penstock.core.sizing.rule import Sizing
-from penstock.core.sizing.state import SizingState
+from penstock.core.scaling.by_objectives.mixed import Variant
+from penstock.core.scaling.by_objectives.priors import prior
+from penstock.core.scaling.by_objectives.record import Learned
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.state import SizingState
+from penstock.core.scaling.recording import Settings, Tick
+from penstock.core.scaling.rule import Bounds, Decision
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.service import ServiceSpec
 
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 

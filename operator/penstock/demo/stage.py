@@ -19,10 +19,10 @@ from penstock.clients.resources import (
     PODS,
 )
 from penstock.clients.scrape import Scraper
-from penstock.core.addresses import host_port
-from penstock.core.observed import ObservedPod
-from penstock.core.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
-from penstock.core.signals import EngineReading
+from penstock.core.formats.addresses import host_port
+from penstock.core.observed.children import ObservedPod
+from penstock.core.scaling.signals import EngineReading
+from penstock.core.spec.service import ENGINE_PORT, ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.demo.kubectl import Kubectl
 from penstock.errors import NotFound
 from penstock.local.binaries import ensure_binaries

@@ -5,10 +5,10 @@ from typing import Protocol
 
 from penstock.core.canary.arm_count import ArmCount
 from penstock.core.canary.evidence import Arm
-from penstock.core.rule import Objectives
-from penstock.core.signals import GatewayReading
-from penstock.core.tally import Tally
-from penstock.core.token_estimate import TokenEstimate
+from penstock.core.routing.token_estimate import TokenEstimate
+from penstock.core.scaling.histogram import Tally
+from penstock.core.scaling.signals import GatewayReading
+from penstock.core.spec.objectives import Objectives
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from penstock.clients.clock import wall
-from penstock.core.feed import VERSION, Feed
+from penstock.core.observed.gateway_feed import VERSION, Feed
 from penstock.gateway.account import Account
 from penstock.gateway.snapshot import Service
 from penstock.gateway.ticket import Ticket

@@ -7,16 +7,16 @@ from typing import TypeVar
 
 from penstock.clients.kube import Object
 from penstock.clients.watch import Key
-from penstock.core.addresses import host_port
-from penstock.core.claim_order import claim_order
-from penstock.core.quantity import parse_duration_s
-from penstock.core.route import Match, RouteRule, Shadow
-from penstock.core.routing import Endpoint, Side
-from penstock.core.rule import Objectives
-from penstock.core.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
-from penstock.core.status import copies_of
-from penstock.core.stickiness import STICKY_BY, StickyBy
-from penstock.core.timestamps import parse_timestamp
+from penstock.core.formats.addresses import host_port
+from penstock.core.formats.quantity import parse_duration_s
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.reconcile.status import copies_of
+from penstock.core.routing.affinity import STICKY_BY, StickyBy
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.spec.claim_order import claim_order
+from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
 from penstock.gateway.snapshot import Route, Service, Snapshot
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@
                     '--- retry --'
 
 Until the first byte of an engine's answer is here nothing has been said to the client, so another
-engine may be tried: `core.retry` says when. An engine's own 500 is passed on if every other engine
+engine may be tried: `core.routing.retry` says when. An engine's own 500 is passed on if every other engine
 that is tried fails too.
 """
 
@@ -17,8 +17,8 @@ from typing import Any
 from multidict import CIMultiDict
 
 from penstock.core.canary.tenants import name_of
-from penstock.core.retry import Failure, may_retry
-from penstock.core.routing import Endpoint
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.retry import Failure, may_retry
 from penstock.gateway.body_memory import BodyReservation
 from penstock.gateway.client import Reply, checked_headers, read_body
 from penstock.gateway.guard import Cause, Guard, Interrupted, Phase, Receive

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.clients.watch import Key, Mirror
-from penstock.core.service import ROLE_LABEL, SERVE, SERVICE_LABEL
+from penstock.core.spec.service import ROLE_LABEL, SERVE, SERVICE_LABEL
 from penstock.gateway.drawing import SnapshotBuilder
 from penstock.gateway.snapshot import Snapshot
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from itertools import count
 
-from penstock.core.admission import Admission, AdmissionSpec, retry_after_s
-from penstock.core.engine_load import EngineLoad, Place, Waiting
-from penstock.core.pace import Pace
-from penstock.core.routing import Endpoint
+from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
+from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.prefill_throughput import Pace
 from penstock.gateway.seat import Seat
 
 # A gateway does not know how large KV caches are. The engine's own queue guards them.

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from penstock.core.admission import AdmissionSpec
-from penstock.core.routing import Side
+from penstock.core.routing.admission import AdmissionSpec
+from penstock.core.routing.pick import Side
 from penstock.gateway.line import Ejected, Line
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.core import outliers
-from penstock.core.outliers import Health
-from penstock.core.routing import Endpoint
+from penstock.core.routing import outliers
+from penstock.core.routing.outliers import Health
+from penstock.core.routing.pick import Endpoint
 from penstock.gateway.keyed_count import KeyedCount
 
 # A failing engine is forgotten when nothing was sent to it for so long: it is gone.

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import ValidationError, from_json, to_json
 
-from penstock.core.stickiness import StickyBy, sticky_key
+from penstock.core.routing.affinity import StickyBy, sticky_key
 from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_text_bytes
 from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Snapshot

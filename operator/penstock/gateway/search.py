@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.retry import Failure
-from penstock.core.routing import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
+from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
+from penstock.core.routing.retry import Failure
 from penstock.gateway.guard import Guard, Phase
 from penstock.gateway.line import Full
 from penstock.gateway.openai import Refused

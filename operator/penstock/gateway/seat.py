@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from penstock.core.engine_load import Place
-from penstock.core.routing import Endpoint
+from penstock.core.routing.engine_load import Place
+from penstock.core.routing.pick import Endpoint
 
 
 class Seat:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import aiohttp
 from multidict import CIMultiDict
 
-from penstock.core.rollout.shares import Copies
-from penstock.core.route import Shadow
-from penstock.core.routing import Endpoint, NoEndpoint, Side, pick
+from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
+from penstock.core.routing.route import Shadow
+from penstock.core.routing.traffic_split import Copies
 from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
 from penstock.gateway.body_memory import BodyMemory, BodyReservation

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.core.rollout.shares import Copies
-from penstock.core.route import RouteRule
-from penstock.core.routing import Endpoint, Side
-from penstock.core.rule import Objectives
-from penstock.core.stickiness import StickyBy
+from penstock.core.routing.affinity import StickyBy
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import RouteRule
+from penstock.core.routing.traffic_split import Copies
+from penstock.core.spec.objectives import Objectives
 
 
 @dataclass(frozen=True, slots=True)

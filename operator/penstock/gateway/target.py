@@ -4,8 +4,8 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.core.rollout.shares import Copies
-from penstock.core.route import RouteRule, Shadow, matching
+from penstock.core.routing.route import RouteRule, Shadow, matching
+from penstock.core.routing.traffic_split import Copies
 from penstock.gateway.openai import Call, Refused
 from penstock.gateway.search import RETRY_AFTER_S
 from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unknown

@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 
-from penstock.core.signals import attended_tokens
+from penstock.core.scaling.signals import attended_tokens
 from penstock.gateway.account import Account
 from penstock.gateway.answer_count import AnswerCount
 from penstock.gateway.seat import Seat

@@ -10,7 +10,7 @@ from typing import Self
 
 import aiohttp
 
-from penstock.core.retry import Failure, failure_of
+from penstock.core.routing.retry import Failure, failure_of
 from penstock.gateway.answer_count import error_status
 from penstock.gateway.events import DONE_EVENT, EventStream
 from penstock.gateway.guard import Guard, Phase

@@ -31,7 +31,10 @@ COMPILED = (
     ),
     *(
         f"penstock.core.{name}"
-        for name in ("admission", "engine_load", "pace", "routing", "tally", "weights")
+        for name in (
+            "routing.admission", "routing.engine_load", "routing.pick", "routing.prefill_throughput",
+            "routing.weights", "scaling.histogram",
+        )
     ),
     *(f"penstock.sim.{name}" for name in ("batch", "clock", "engine", "gateway", "leap", "request")),
 )  # fmt: skip

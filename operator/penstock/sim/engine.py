@@ -14,8 +14,8 @@ from math import sqrt
 from random import Random
 from typing import Protocol
 
-from penstock.core.signals import EngineReading
-from penstock.core.tally import Tally
+from penstock.core.scaling.histogram import Tally
+from penstock.core.scaling.signals import EngineReading
 from penstock.sim.batch import Batch
 from penstock.sim.clock import Clock
 from penstock.sim.leap import MAX_ITERATIONS, LeapGovernor, Stretch, leaping

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
-from penstock.core.admission import Admission, AdmissionSpec
-from penstock.core.engine_load import EngineLoad, Place, Waiting
-from penstock.core.pace import Pace
-from penstock.core.routing import Endpoint, Pick, Side, pick
-from penstock.core.signals import GatewayReading, attended_tokens
-from penstock.core.tally import Tally
-from penstock.core.weights import drawn
+from penstock.core.routing.admission import Admission, AdmissionSpec
+from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
+from penstock.core.routing.pick import Endpoint, Pick, Side, pick
+from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.weights import drawn
+from penstock.core.scaling.histogram import Tally
+from penstock.core.scaling.signals import GatewayReading, attended_tokens
 from penstock.sim.clock import Clock
 from penstock.sim.engine import Engine
 from penstock.sim.request import Request

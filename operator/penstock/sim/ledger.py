@@ -11,7 +11,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from penstock.core import sizing
+from penstock.core.scaling import by_objectives
 from penstock.sim import baselines
 from penstock.sim.baselines.registry import Knobs
 from penstock.sim.run import Run, run
@@ -53,6 +53,6 @@ def _key(scenario: Scenario, policy: str, knobs: Knobs, seed: int) -> str:
 @cache
 def _source(policy: str) -> str:
     """A digest of the package that the rule is in; but for the registry, which is told by the knobs."""
-    package = Path(inspect.getfile(sizing if policy == "penstock" else baselines)).parent
+    package = Path(inspect.getfile(by_objectives if policy == "penstock" else baselines)).parent
     paths = sorted(path for path in package.glob("*.py") if path.name != "registry.py")
     return sha256("".join(path.read_text() for path in paths).encode()).hexdigest()[:12]

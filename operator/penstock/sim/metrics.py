@@ -9,7 +9,13 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation, PodView
+from penstock.core.scaling.signals import (
+    EngineReading,
+    GatewayReading,
+    Missing,
+    Observation,
+    PodView,
+)
 from penstock.sim.clock import Clock
 from penstock.sim.fleet import Fleet
 from penstock.sim.gateway import Gateway

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.sizing.capacity import Mix, Room, capacity
-from penstock.core.sizing.iteration import IterationModel
-from penstock.core.sizing.mixed import Variant
-from penstock.core.sizing.rule import Sizing
-from penstock.core.sizing.variants import Offer
+from penstock.core.scaling.by_objectives.capacity import Mix, Room, capacity
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+from penstock.core.scaling.by_objectives.mixed import Variant
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.by_objectives.variants import Offer
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.rule import Bounds
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.oracle import Oracle, oracle_of
 from penstock.sim.baselines.registry import PUBLISHED, AnyRule, Knob
 from penstock.sim.profile import Profile

@@ -13,17 +13,16 @@ from penstock.core.canary.arm_count import ArmCount
 from penstock.core.canary.evidence import Arm, Block
 from penstock.core.canary.judge import JudgeState, begin, judge
 from penstock.core.canary.verdict import Verdict
-from penstock.core.observed import Observed, ObservedDeployment, ObservedPod
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
+from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.rollout.events import Seen
-from penstock.core.rollout.phases import Phase
-from penstock.core.rollout.shares import Share
-from penstock.core.rollout.state import RolloutState
 from penstock.core.rollout.step import step
 from penstock.core.rollout.targets import targets
-from penstock.core.routing import Side
-from penstock.core.rule import Objectives
-from penstock.core.service import CONTROL, SERVE, ServiceSpec
-from penstock.core.timestamps import timestamp
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Share
+from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
 from penstock.sim.clock import Clock
 from penstock.sim.fleet import Fleet, Pod
 from penstock.sim.gateway import STABLE, Gateway

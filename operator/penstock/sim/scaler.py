@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.core.rule import Bounds, Decision, Objectives, Rule
+from penstock.core.scaling.rule import Bounds, Decision, Rule
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.clock import Clock
 from penstock.sim.fleet import Fleet
 from penstock.sim.metrics import Metrics

@@ -7,9 +7,10 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from penstock.core.admission import AdmissionSpec, Policy
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.sizing.variants import Offer
+from penstock.core.routing.admission import AdmissionSpec, Policy
+from penstock.core.scaling.by_objectives.variants import Offer
+from penstock.core.scaling.rule import Bounds
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.faults import Fault
 from penstock.sim.metrics import MetricsSpec
 from penstock.sim.profile import Profile, Record, profile

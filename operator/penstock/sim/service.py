@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
 
-from penstock.core.rule import Bounds
-from penstock.core.sizing.rule import Sizing
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.rule import Bounds
 from penstock.sim import policies, scenario
 from penstock.sim.clock import Clock
 from penstock.sim.faults import Fault

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.core.budget import Claim, share
+from penstock.core.scaling.budget import Claim, share
 from penstock.sim.quota import Quota
 from penstock.sim.service import Service
 

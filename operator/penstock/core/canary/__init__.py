@@ -1,1 +1,4 @@
-"""The judge of a canary: blocks of evidence in, a verdict and its sentence out."""
+"""Judges a canary: evidence by block of time in, a verdict with its reason out.
+
+Imports routing, spec and formats.
+"""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from penstock.core.canary.judge import JudgeState
 from penstock.core.canary.metric_gate import Measured
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.verdict import Abort, Accept, Continue, Verdict
+from penstock.core.spec.canary import CanarySpec
 
 
 def gated(

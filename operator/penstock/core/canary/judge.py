@@ -19,12 +19,12 @@ from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_HISTORY, Block, History
 from penstock.core.canary.shift import AT_ONCE, IN_LINE, NO_LINES, Shift
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import TallyReading
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Verdict
 from penstock.core.canary.violations import Violations
 from penstock.core.canary.warmup import WarmUp
 from penstock.core.canary.weight import next_weight
+from penstock.core.spec.canary import CanarySpec
 
 Metric = Literal[
     "TTFT", "TTFT with queues", "TPOT", "Errors", "Objective violations", "Output length"

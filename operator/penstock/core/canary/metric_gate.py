@@ -1,36 +1,12 @@
 """A user's own number as a gate: a query, what its answers may be, and what they came to so far."""
 
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-NoData = Literal["Hold", "Pass", "Fail"]
+from penstock.core.spec.metric_gate import MetricGate
+
 # Waiting: not asked yet. Unreadable: the last answer was none. Failed: it has failed too often.
 GateState = Literal["Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"]
-NAMES = ("namespace", "service", "revision", "stable")
-_NAME = re.compile(rf"\$({'|'.join(NAMES)})\b")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricGate:
-    """server: the URL of a Prometheus. minimum, maximum: both allowed. initial_delay_s: before the
-    first measurement. failure_limit: so many may fail. no_data: what it means that there is none."""
-
-    name: str
-    server: str
-    query: str
-    minimum: float = -math.inf
-    maximum: float = math.inf
-    interval_s: float = 60.0
-    initial_delay_s: float = 0.0
-    failure_limit: int = 0
-    no_data: NoData = "Hold"
-
-    def query_for(self, names: Mapping[str, str]) -> str:
-        """The query with what NAMES stand for; any other $ is left alone."""
-        return _NAME.sub(lambda match: names[match[1]], self.query)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from penstock.core.canary import gates
 from penstock.core.canary.counts import NONE, Counts
 from penstock.core.canary.evidence import Block
-from penstock.core.canary.spec import ShadowSpec
 from penstock.core.canary.verdict import Abort, Continue, Shown, Verdict
+from penstock.core.spec.canary import ShadowSpec
 
 
 @dataclass(frozen=True, slots=True)

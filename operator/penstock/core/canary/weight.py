@@ -2,7 +2,7 @@
 
 import math
 
-from penstock.core.canary.spec import CanarySpec
+from penstock.core.spec.canary import CanarySpec
 
 # At most twofold from one block to the next: a gateway's endpoints warm up, too.
 MAX_GROWTH = 2.0

@@ -1,1 +1,4 @@
-"""Specs rendered as Kubernetes objects, as plain data."""
+"""Renders Kubernetes objects as plain data.
+
+Imports observed and what is below it.
+"""

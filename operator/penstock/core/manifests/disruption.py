@@ -1,7 +1,7 @@
 """PodDisruptionBudgets, which let a node drain evict one pod at a time."""
 
 from penstock.core.manifests.engine import owner
-from penstock.core.service import (
+from penstock.core.spec.service import (
     MANAGED_BY,
     MANAGED_LABEL,
     ROLE_LABEL,

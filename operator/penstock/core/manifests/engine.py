@@ -5,11 +5,12 @@ import json
 from copy import deepcopy
 from dataclasses import replace
 
-from penstock.core.history import PinnedPods
+from penstock.core.formats.strategic_merge import merge
 from penstock.core.manifests import restricted
 from penstock.core.manifests.placement import device_flag, place, resources_of, size_variables
-from penstock.core.observed import ObservedDeployment
-from penstock.core.service import (
+from penstock.core.observed.children import ObservedDeployment
+from penstock.core.spec.history import PinnedPods
+from penstock.core.spec.service import (
     COHORT_LABEL,
     ENGINE_CONTAINER,
     ENGINE_PORT,
@@ -26,7 +27,6 @@ from penstock.core.service import (
     Object,
     ServiceSpec,
 )
-from penstock.core.strategic_merge import merge
 
 MODEL_MOUNT = "/models"
 # Routes have moved after this: a gateway sees a pod's deletion within a second.

@@ -2,11 +2,11 @@
 
 from copy import deepcopy
 
-from penstock.core.addresses import host_port
+from penstock.core.formats.addresses import host_port
 from penstock.core.manifests import restricted
 from penstock.core.manifests.engine import labels, owner
-from penstock.core.rollout.spec import EvaluationSpec
-from penstock.core.service import (
+from penstock.core.spec.rollout import EvaluationSpec
+from penstock.core.spec.service import (
     ENGINE_PORT,
     EVALUATION,
     EVALUATION_CONTAINER,

@@ -1,8 +1,8 @@
 """Manifest of a ControllerRevision, which records a revision of a service."""
 
-from penstock.core.history import PODS_ANNOTATION, STABLE_ANNOTATION, Revision
 from penstock.core.manifests.engine import deployment_name, owner
-from penstock.core.service import (
+from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION, Revision
+from penstock.core.spec.service import (
     MANAGED_BY,
     MANAGED_LABEL,
     REVISION_LABEL,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.manifests.engine import owner
-from penstock.core.service import (
+from penstock.core.spec.service import (
     MANAGED_BY,
     MANAGED_LABEL,
     SERVICE_LABEL,

@@ -2,9 +2,9 @@
 
 from copy import deepcopy
 
-from penstock.core.quantity import parse_quantity
-from penstock.core.service import ENGINE_CONTAINER, Object, ServiceSpec
-from penstock.core.strategic_merge import is_keyed, merge
+from penstock.core.formats.quantity import parse_quantity
+from penstock.core.formats.strategic_merge import is_keyed, merge
+from penstock.core.spec.service import ENGINE_CONTAINER, Object, ServiceSpec
 
 _DEVICE = "--device="
 

@@ -5,7 +5,7 @@ from copy import deepcopy
 
 from penstock.core.manifests import restricted
 from penstock.core.manifests.disruption import budget
-from penstock.core.service import GROUP, MANAGED_BY, Object
+from penstock.core.spec.service import GROUP, MANAGED_BY, Object
 
 NAMESPACE = "penstock-system"
 OPERATOR, GATEWAY = "penstock-operator", "penstock-gateway"

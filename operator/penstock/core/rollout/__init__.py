@@ -1,1 +1,4 @@
-"""How a service gets from one revision to the next."""
+"""Moves a service from one revision to the next: phases, events, target replicas and shares of traffic.
+
+Imports observed and what is below it.
+"""

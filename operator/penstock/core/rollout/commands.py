@@ -4,8 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.core.rollout.phases import TRANSITIONS, Event, Phase, Strategy
-from penstock.core.service import GROUP
+from penstock.core.observed.rollout_state import Phase
+from penstock.core.rollout.phases import TRANSITIONS, Event
+from penstock.core.spec.rollout import Strategy
+from penstock.core.spec.service import GROUP
 
 ANNOTATION = f"{GROUP}/rollout"
 

@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.core.canary.verdict import Abort, Accept, Shown, Verdict
-from penstock.core.observed import Observed, ObservedPod, verdict_of
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.observed.children import Observed, ObservedPod, verdict_of
+from penstock.core.observed.rollout_state import Phase, RolloutState
 from penstock.core.rollout import routes
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.phases import Event, Phase
+from penstock.core.rollout.phases import Event
 from penstock.core.rollout.size import pods_for
-from penstock.core.rollout.spec import RolloutSpec
-from penstock.core.rollout.state import RolloutState
-from penstock.core.routing import Side
-from penstock.core.service import CONTROL, SERVE
-from penstock.core.timestamps import parse_timestamp
+from penstock.core.routing.pick import Side
+from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.service import CONTROL, SERVE
 
 Happening = tuple[Event, str]
 

@@ -11,24 +11,8 @@ canary's pods go) is still there to be seen in the phase after it.
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-Strategy = Literal["Canary", "BlueGreen", "Rolling", "Recreate"]
-
-Phase = Literal[
-    "Stable",  # one revision has pods and all of the traffic
-    "Stopping",  # Recreate: the old pods drain before new ones start
-    "Starting",  # pods of the new revision start; no traffic
-    "Shadowing",  # Canary: the new revision gets copies of requests; no traffic
-    "Waiting",  # BlueGreen: all pods are ready; a person says when to switch
-    "Judging",  # Canary: traffic is split, evidence comes in
-    "Paused",  # Canary: the split is held, by hand
-    "Growing",  # Canary: the new revision gets the pods that all of the traffic needs
-    "Replacing",  # Rolling: pods are replaced a few at a time
-    "Promoting",  # the new revision has all routes; gateways are being told
-    "Draining",  # the old revision's pods finish their streams and go
-    "RollingBack",  # the old revision has all routes again; gateways are being told
-    "Discarding",  # the new revision's pods finish their streams and go
-    "Rejected",  # like Stable, with a revision that is not tried again
-]
+from penstock.core.observed.rollout_state import Phase
+from penstock.core.spec.rollout import Strategy
 
 Event = Literal[
     "RevisionChanged",  # the spec asks for a revision that is neither stable nor being rolled out

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 from penstock.core.canary.verdict import Continue
+from penstock.core.formats.timestamps import timestamp
+from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
 from penstock.core.rollout.events import Seen, happenings
-from penstock.core.rollout.phases import TRANSITIONS, Event, Phase, Strategy, next_phase
-from penstock.core.rollout.state import Rejection, RolloutState
+from penstock.core.rollout.phases import TRANSITIONS, Event, next_phase
 from penstock.core.rollout.targets import percent
-from penstock.core.timestamps import timestamp
+from penstock.core.spec.rollout import Strategy
 
 # Events that begin a rollout, where they lead forward.
 _BEGINNINGS: tuple[Event, ...] = ("RevisionChanged", "RevisionRestored", "ResumedByHand")

@@ -8,13 +8,13 @@ while it is.
 
 from dataclasses import dataclass
 
-from penstock.core.observed import Observed, verdict_of
-from penstock.core.rollout.shares import Copies, Share, split
+from penstock.core.observed.children import Observed, verdict_of
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.size import Count, pods_for, replaced
-from penstock.core.rollout.spec import RolloutSpec
-from penstock.core.rollout.state import RolloutState
-from penstock.core.routing import Side
-from penstock.core.service import CONTROL
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies, Share, split
+from penstock.core.spec.rollout import RolloutSpec
+from penstock.core.spec.service import CONTROL
 
 # Stable keeps a share even beside a canary and a control of half each: what is left when both fail.
 MAX_WEIGHT, MAX_WEIGHT_WITH_CONTROL = 50, 49

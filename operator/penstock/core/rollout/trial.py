@@ -11,10 +11,10 @@ from penstock.core.canary.evidence import NO_REQUESTS, Arm, History
 from penstock.core.canary.judge import Finding, JudgeState
 from penstock.core.canary.metric_gate import Measured
 from penstock.core.canary.shadow import NOT_SHOWN, ShadowState
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.tally import TallyReading
-from penstock.core.plain import Unreadable, from_plain, to_plain
-from penstock.core.service import Object
+from penstock.core.formats.serialization import Unreadable, from_plain, to_plain
+from penstock.core.spec.canary import CanarySpec
+from penstock.core.spec.service import Object
 
 VERSION: Literal[6] = 6
 # More is no news, and no number for JSON.

@@ -1,8 +1,8 @@
 """When to look again though nothing changed."""
 
+from penstock.core.observed.rollout_state import RolloutState
 from penstock.core.rollout.events import HASTY, Seen, deadline_s, kept_until_s
 from penstock.core.rollout.routes import LOOK_S
-from penstock.core.rollout.state import RolloutState
 
 
 def wake_s(state: RolloutState, seen: Seen) -> float | None:

@@ -15,7 +15,7 @@ from penstock.clients.events import EventRecorder
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import LEASES, NODES, PODS
 from penstock.clients.watch import Key, Mirror
-from penstock.core.timestamps import timestamp
+from penstock.core.formats.timestamps import timestamp
 from penstock.errors import Conflict, KubeError, NotFound
 from penstock.local import processes
 from penstock.local.components import KUBELET_PORT

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from penstock.core.quantity import parse_quantity
+from penstock.core.formats.quantity import parse_quantity
 
 Object = dict[str, Any]
 

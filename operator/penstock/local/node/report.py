@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.clients.clock import wall
 from penstock.clients.resources import PODS
-from penstock.core.timestamps import timestamp
+from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError, NotFound
 from penstock.local.node.node import MANAGER, Node
 from penstock.local.node.podstatus import ContainerRecord, Ended, PodRecord

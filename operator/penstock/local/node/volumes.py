@@ -16,7 +16,7 @@ from penstock.clients.resources import (
     VOLUMES,
     Resource,
 )
-from penstock.core.timestamps import parse_timestamp
+from penstock.core.formats.timestamps import parse_timestamp
 from penstock.errors import NotFound
 from penstock.local.node.environment import ConfigError, expand, field, resource
 

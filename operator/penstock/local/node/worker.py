@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.clients.clock import monotonic, wall
 from penstock.clients.resources import PODS
-from penstock.core.timestamps import timestamp
+from penstock.core.formats.timestamps import timestamp
 from penstock.errors import KubeError
 from penstock.local import processes
 from penstock.local.faults import start_delay_s

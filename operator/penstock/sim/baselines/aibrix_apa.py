@@ -9,8 +9,9 @@ that came later (PR 2671) is a knob.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import Observation
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines import rounding
 from penstock.sim.baselines.answer import decided, held
 from penstock.sim.baselines.hpa.behavior import Stamped

@@ -1,7 +1,7 @@
 """How every rule words its number."""
 
-from penstock.core.rule import Bounds, Decision, TrailEntry
-from penstock.core.signals import Observation
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.signals import Observation
 
 
 def held(bounds: Bounds, seen: Observation, reason: str, code: str) -> Decision:

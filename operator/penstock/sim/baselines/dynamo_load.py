@@ -9,9 +9,10 @@ back counts as queued at the workers.
 
 from dataclasses import dataclass, field, replace
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import EngineReading, Observation
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.signals import EngineReading, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.answer import decided, held, unchanged
 from penstock.sim.baselines.dynamo_model import next_ttft_s
 from penstock.sim.baselines.dynamo_throughput import DynamoThroughput, ThroughputState

@@ -4,8 +4,8 @@ Source: ai-dynamo components/src/dynamo/planner/core/perf_model/agg.py. Dynamo r
 an iteration on its prefill tokens and decode KV; here a measured profile gives it.
 """
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Objectives
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines import rounding
 
 

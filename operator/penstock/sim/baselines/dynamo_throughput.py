@@ -9,9 +9,10 @@ start takes. An interval without requests leaves everything as it is.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import GatewayReading, Observation
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.signals import GatewayReading, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines import rounding
 from penstock.sim.baselines.answer import decided, held, unchanged
 from penstock.sim.baselines.dynamo_model import best_rate

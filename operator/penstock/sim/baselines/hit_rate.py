@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from penstock.core.signals import Observation
+from penstock.core.scaling.signals import Observation
 from penstock.sim.baselines.load import readings_by_pod
 
 Prefixes: TypeAlias = dict[str, tuple[int, int]]

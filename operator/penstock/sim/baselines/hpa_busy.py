@@ -6,8 +6,9 @@ That is what GPU utilisation shows: near 1 whenever anything is batched, light o
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import Observation
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.hpa.autoscaler import Hpa
 from penstock.sim.baselines.hpa.behavior import DEFAULT, Behavior, Direction
 from penstock.sim.baselines.hpa.metric import PodsMetric

@@ -3,7 +3,7 @@
 The ratio never passes 1 / target, so a step cannot ask for the true deficit: 1.25 x at 0.8.
 """
 
-from penstock.core.signals import EngineReading, Observation
+from penstock.core.scaling.signals import EngineReading, Observation
 from penstock.sim.baselines.hpa.autoscaler import Hpa
 from penstock.sim.baselines.hpa.behavior import DEFAULT, Behavior, Direction
 from penstock.sim.baselines.hpa.gauge import EngineGauge

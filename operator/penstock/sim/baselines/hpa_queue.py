@@ -3,7 +3,7 @@
 What a gateway holds back counts as waiting at the engines, in equal shares.
 """
 
-from penstock.core.signals import EngineReading, Observation
+from penstock.core.scaling.signals import EngineReading, Observation
 from penstock.sim.baselines.hpa.autoscaler import Hpa
 from penstock.sim.baselines.hpa.behavior import DEFAULT, Behavior, Direction
 from penstock.sim.baselines.hpa.gauge import EngineGauge

@@ -6,8 +6,9 @@ reads as 0 (KEDA's ignoreNullValues), so a gateway that cannot be scraped looks 
 
 from dataclasses import dataclass
 
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import GatewayReading, Observation
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import GatewayReading, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.hpa.autoscaler import Activation, Hpa
 from penstock.sim.baselines.hpa.behavior import Behavior, Direction, Policy
 from penstock.sim.baselines.hpa.metric import AverageMetric

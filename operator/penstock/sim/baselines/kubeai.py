@@ -7,8 +7,9 @@ look, so once one replica went, the next may go at once.
 
 from dataclasses import dataclass, replace
 
-from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import Observation
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines import rounding
 from penstock.sim.baselines.answer import decided, held
 from penstock.sim.baselines.load import open_requests

@@ -4,9 +4,9 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Objectives
-from penstock.core.signals import EngineReading, GatewayReading, Histogram, Observation
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.signals import EngineReading, GatewayReading, Histogram, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.load import readings_by_pod
 from penstock.sim.baselines.predicted import PodLatency, predicted
 

@@ -7,9 +7,10 @@ number itself, with a target of 1.
 
 from dataclasses import dataclass, replace
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import Observation
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines import rounding
 from penstock.sim.baselines.hpa.autoscaler import Activation, Hpa
 from penstock.sim.baselines.hpa.behavior import Behavior, Direction, Policy

@@ -7,9 +7,10 @@ Absent series read as 0 (`or vector(0)`), as published.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import GatewayReading, Observation
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import GatewayReading, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.hpa.autoscaler import Activation, Hpa
 from penstock.sim.baselines.hpa.behavior import Behavior, Direction, Policy
 from penstock.sim.baselines.hpa.metric import AverageMetric

@@ -1,6 +1,6 @@
 """Requests and tokens in the system, from the gateway or else from the engines."""
 
-from penstock.core.signals import EngineReading, GatewayReading, Missing, Observation
+from penstock.core.scaling.signals import EngineReading, GatewayReading, Missing, Observation
 
 
 def open_requests(seen: Observation) -> float | None:

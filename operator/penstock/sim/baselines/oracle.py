@@ -8,8 +8,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.rule import Bounds, Decision, Objectives
-from penstock.core.signals import Observation
+from penstock.core.scaling.rule import Bounds, Decision
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines import rounding
 from penstock.sim.baselines.answer import decided
 

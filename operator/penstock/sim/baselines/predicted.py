@@ -7,8 +7,8 @@ is known only at the first token.
 
 from dataclasses import dataclass
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.signals import EngineReading, Observation
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.signals import EngineReading, Observation
 from penstock.sim.baselines.load import held_back, readings_by_pod
 
 

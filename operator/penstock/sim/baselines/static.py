@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from penstock.core.rule import Bounds, Decision, Objectives
-from penstock.core.signals import Observation
+from penstock.core.scaling.rule import Bounds, Decision
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.answer import decided
 
 

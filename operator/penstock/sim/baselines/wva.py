@@ -8,8 +8,9 @@ is left to whoever makes them. V1 and V2 differ in their analyzer.
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import EngineReading, Observation
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import EngineReading, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.hpa.autoscaler import Hpa
 from penstock.sim.baselines.hpa.behavior import Behavior, Direction, Policy
 from penstock.sim.baselines.hpa.metric import AverageMetric

@@ -6,7 +6,7 @@ report, nothing moves. What a gateway holds back counts as waiting at the engine
 
 from dataclasses import dataclass
 
-from penstock.core.signals import Observation
+from penstock.core.scaling.signals import Observation
 from penstock.sim.baselines.hpa.autoscaler import Hpa
 from penstock.sim.baselines.load import held_back
 from penstock.sim.baselines.wva import PodLoad, WvaSeries, wva_hpa

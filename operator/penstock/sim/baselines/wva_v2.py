@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TypeAlias
 
-from penstock.core.engine_profile import EngineProfile
-from penstock.core.signals import GatewayReading, Observation
+from penstock.core.scaling.engine_profile import EngineProfile
+from penstock.core.scaling.signals import GatewayReading, Observation
 from penstock.sim.baselines import rounding
 from penstock.sim.baselines.hpa.autoscaler import Hpa
 from penstock.sim.baselines.wva import PodLoad, WvaSeries, wva_hpa

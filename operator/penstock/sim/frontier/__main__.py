@@ -19,7 +19,7 @@ if __name__ == "__main__":
 
 from rich.console import Console
 
-from penstock.core.admission import Policy
+from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.frontier.case import figures_of
 from penstock.sim.frontier.search import OURS, Result, Search

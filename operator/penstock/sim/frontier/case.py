@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.core.admission import Policy
+from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import Knobs
 from penstock.sim.frontier.worlds import Part, World
 from penstock.sim.ledger import Figures, Ledger

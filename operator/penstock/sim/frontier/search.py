@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from penstock.core.admission import Policy
+from penstock.core.routing.admission import Policy
 from penstock.sim import policies
 from penstock.sim.baselines.registry import PUBLISHED, Knob, Knobs, Published
 from penstock.sim.frontier.case import Case

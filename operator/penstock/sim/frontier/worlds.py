@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from penstock.core.admission import Policy
-from penstock.core.sizing.capacity import Mix, Room, capacity
-from penstock.core.sizing.iteration import IterationModel
+from penstock.core.routing.admission import Policy
+from penstock.core.scaling.by_objectives.capacity import Mix, Room, capacity
+from penstock.core.scaling.by_objectives.iteration import IterationModel
 from penstock.sim import policies, scenario
 from penstock.sim.scenario import Scenario, Service
 from penstock.sim.traces.read import requests_of

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from penstock.core.canary.spec import CanarySpec
+from penstock.core.spec.canary import CanarySpec
 from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.interval import of_quantile, of_share
 from penstock.sim.rollout.judges import Decided, JudgeName, appoint

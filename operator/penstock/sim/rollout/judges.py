@@ -11,8 +11,8 @@ import numpy as np
 
 from penstock.core.canary.evidence import History
 from penstock.core.canary.judge import JudgeState, begin, judge
-from penstock.core.canary.spec import CanarySpec
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Shown
+from penstock.core.spec.canary import CanarySpec
 from penstock.sim.rollout.minutes import BLOCK_S, Minute, Objectives, SideMinute
 from penstock.sim.rollout.requests import Floats
 

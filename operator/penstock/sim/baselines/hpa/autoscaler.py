@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
-from penstock.core.rule import Bounds, Decision, Objectives, TrailEntry
-from penstock.core.signals import Observation
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
+from penstock.core.scaling.signals import Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.answer import decided, held, unchanged
 from penstock.sim.baselines.hpa.behavior import DEFAULT, Behavior, Stamped, limited, stabilised
 from penstock.sim.baselines.hpa.metric import AverageMetric, Metric

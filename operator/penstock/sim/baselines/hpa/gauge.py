@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.core.rule import Bounds, Objectives
-from penstock.core.signals import EngineReading, Observation
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import EngineReading, Observation
+from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.hpa.metric import PodsMetric
 
 

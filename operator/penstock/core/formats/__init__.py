@@ -1,0 +1,4 @@
+"""Quantities, timestamps, addresses, merge patches, and frozen dataclasses as JSON.
+
+Imports nothing.
+"""

@@ -1,0 +1,81 @@
+"""Kubernetes' strategic merge, for the parts of a pod template that people override."""
+
+from typing import Any
+
+from penstock.core.formats.quantity import parse_quantity
+
+Object = dict[str, Any]
+
+# Lists that merge by the value of a key; every other list is replaced as a whole.
+_MERGE_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "imagePullSecrets": "name",
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+    "hostAliases": "ip",
+    "topologySpreadConstraints": "topologyKey",
+}
+
+
+def merge(base: Any, patch: Any, field: str = "") -> Any:
+    """`base` with `patch` laid over it; neither is changed. A null removes a field."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        merged = dict(base)
+        for name, value in patch.items():
+            if value is None:
+                merged.pop(name, None)
+            else:
+                merged[name] = merge(base.get(name), value, name)
+        return merged
+    key = _MERGE_KEYS.get(field, "")
+    if key and is_keyed(base, key) and is_keyed(patch, key):
+        return _merge_list(base, patch, key)
+    return patch
+
+
+def is_keyed(value: Any, key: str) -> bool:
+    """Whether the value is a list of objects with this key, so that it can be merged by key.
+
+    The CRD schema does not check it; the API server refuses other lists.
+    """
+    return isinstance(value, list) and all(
+        isinstance(item, dict) and isinstance(item.get(key), str | int | None) for item in value
+    )
+
+
+def _merge_list(base: list[Object], patch: list[Object], key: str) -> list[Object]:
+    merged = {item.get(key): item for item in base}
+    for item in patch:
+        if item.get("$patch") == "delete":
+            merged.pop(item.get(key), None)
+        else:
+            merged[item.get(key)] = merge(merged.get(item.get(key), {}), item)
+    return list(merged.values())
+
+
+def covers(live: Any, wanted: Any) -> bool:
+    """Whether `live` has everything that `wanted` states, whatever else it has.
+
+    The API server adds defaults, leaves empty values out, and writes quantities its own way.
+    """
+    if not wanted:
+        return live is None or not live or live == wanted
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(covers(live.get(k), v) for k, v in wanted.items())
+    if isinstance(wanted, list):
+        return (
+            isinstance(live, list)
+            and len(live) == len(wanted)
+            and all(covers(a, b) for a, b in zip(live, wanted, strict=True))
+        )
+    return bool(live == wanted) or _same_quantity(live, wanted)
+
+
+def _same_quantity(live: Any, wanted: Any) -> bool:
+    try:
+        return parse_quantity(str(live)) == parse_quantity(str(wanted))
+    except ValueError:
+        return False

@@ -1,0 +1,393 @@
+"""The children of a service, reduced to what decisions need."""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.core.observed.label_selector import selects
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.spec.history import Revision
+from penstock.core.spec.service import (
+    COHORT_LABEL,
+    ENGINE_CONTAINER,
+    EVALUATION_CONTAINER,
+    PREFLIGHT,
+    REVISION_LABEL,
+    ROLE_LABEL,
+    SERVE,
+    TEMPLATE_HASH,
+    VARIANT_LABEL,
+    Object,
+    ServiceSpec,
+)
+
+# Reasons, with an exit code of their own, for a container whose end was not seen: of the kubelet, and of
+# containerd after its node started anew.
+UNKNOWN_ENDS = ("ContainerStatusUnknown", "Unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """Of an engine, a preflight or an evaluation. trouble: (reason, message) when it cannot go on by
+    itself.
+
+    created_at, ready_at: as the API server writes times; ready_at None while it is not ready.
+    restarts: of its container. is_out_of_memory: whether its last end was an OOM kill. owner: uid of
+    its controller. lost: why it failed without fault of its own, such as an eviction; else empty.
+    """
+
+    name: str
+    uid: str
+    revision: str
+    role: str
+    address: str
+    is_ready: bool
+    is_ending: bool
+    phase: str
+    trouble: tuple[str, str] | None
+    said: str  # the container's termination message
+    created_at: str = ""
+    ready_at: str | None = None
+    cohort: str = ""
+    restarts: int = 0
+    is_out_of_memory: bool = False
+    owner: str = ""
+    variant: str = ""
+    lost: str = ""
+
+    @property
+    def side(self) -> Side:
+        return Side(self.revision, self.cohort)
+
+    @property
+    def is_starved(self) -> bool:
+        """No node has room for it."""
+        return self.trouble is not None and self.trouble[0] == "Unschedulable"
+
+    @property
+    def is_crash_looping(self) -> bool:
+        return self.trouble is not None and self.trouble[0] == "CrashLoopBackOff"
+
+    @classmethod
+    def of(cls, pod: Object) -> "ObservedPod":
+        metadata, status = pod["metadata"], pod.get("status", {})
+        labels = metadata.get("labels", {})
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        containers = {c["name"]: c for c in status.get("containerStatuses", [])}
+        engine = containers.get(ENGINE_CONTAINER) or containers.get(EVALUATION_CONTAINER, {})
+        ready = conditions.get("Ready", {})
+        is_ready = ready.get("status") == "True"
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=labels.get(REVISION_LABEL, ""),
+            role=labels.get(ROLE_LABEL, ""),
+            address=status.get("podIP", ""),
+            is_ready=is_ready,
+            is_ending="deletionTimestamp" in metadata,
+            phase=status.get("phase", "Pending"),
+            trouble=_trouble(conditions, engine),
+            said=_last_words(engine),
+            created_at=metadata["creationTimestamp"],
+            ready_at=ready.get("lastTransitionTime") if is_ready else None,
+            cohort=labels.get(COHORT_LABEL, ""),
+            restarts=engine.get("restartCount", 0),
+            is_out_of_memory=_ended_by(engine) == "OOMKilled",
+            owner=next((o["uid"] for o in metadata.get("ownerReferences", [])), ""),
+            variant=labels.get(VARIANT_LABEL, ""),
+            lost=_lost(status, conditions, engine),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedDeployment:
+    name: str
+    uid: str
+    revision: str
+    replicas: int  # asked for
+    ready: int
+    is_ending: bool
+    body: Object
+    trouble: tuple[str, str] | None = None  # why its pods cannot be created: reason, message
+    cohort: str = ""
+    variant: str = ""
+    created_at: str = ""  # as the API server writes times
+
+    @property
+    def side(self) -> Side:
+        return Side(self.revision, self.cohort)
+
+    @property
+    def template_hash(self) -> str:
+        """Hash of the pod template applied last; empty if an earlier Penstock applied it."""
+        return str(self.body["metadata"].get("annotations", {}).get(TEMPLATE_HASH, ""))
+
+    @classmethod
+    def of(cls, deployment: Object) -> "ObservedDeployment":
+        metadata, status = deployment["metadata"], deployment.get("status", {})
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        failure = conditions.get("ReplicaFailure", {})
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=metadata.get("labels", {}).get(REVISION_LABEL, ""),
+            replicas=deployment["spec"].get("replicas", 1),
+            ready=status.get("readyReplicas", 0),
+            is_ending="deletionTimestamp" in metadata,
+            body=deployment,
+            trouble=(
+                (failure["reason"], failure["message"]) if failure.get("status") == "True" else None
+            ),
+            cohort=metadata.get("labels", {}).get(COHORT_LABEL, ""),
+            variant=metadata.get("labels", {}).get(VARIANT_LABEL, ""),
+            created_at=metadata["creationTimestamp"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedJob:
+    """A canary's evaluation. reason: of its failure, from the Job itself."""
+
+    name: str
+    uid: str
+    revision: str
+    state: Literal["Running", "Passed", "Failed"]
+    reason: str = ""
+    is_ending: bool = False
+
+    @classmethod
+    def of(cls, job: Object) -> "ObservedJob":
+        metadata = job["metadata"]
+        held = {
+            c["type"]: c
+            for c in job.get("status", {}).get("conditions", [])
+            if c["status"] == "True"
+        }
+        failed = held.get("Failed", {})
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=metadata.get("labels", {}).get(REVISION_LABEL, ""),
+            state="Failed" if failed else "Passed" if "Complete" in held else "Running",
+            reason=failed.get("message", ""),
+            is_ending="deletionTimestamp" in metadata,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedBudget:
+    """PodDisruptionBudgets of a service's engines. ours: Penstock's. foreign: the name of another that
+    selects the engines or has our name; else empty.
+
+    Both at once would be harmful: a pod that two budgets select cannot be evicted at all.
+    """
+
+    ours: Object | None = None
+    foreign: str = ""
+
+    @classmethod
+    def of(
+        cls, budgets: Iterable[Object], name: str, uid: str, pods: Collection[Object]
+    ) -> "ObservedBudget":
+        """Find both among the budgets of the namespace. name: of ours. uid: of the service. pods: its
+        engines."""
+        ours, foreign = None, ""
+        for body in budgets:
+            metadata, selector = body["metadata"], body.get("spec", {}).get("selector")
+            if any(owner["uid"] == uid for owner in metadata.get("ownerReferences", [])):
+                ours = body
+            elif metadata["name"] == name or any(
+                selects(selector, pod["metadata"].get("labels", {})) for pod in pods
+            ):
+                foreign = metadata["name"]
+        return cls(ours, foreign)
+
+
+def owner_uid(child: Object) -> str | None:
+    """Uid of the controlling owner; None for an orphan."""
+    owners = child["metadata"].get("ownerReferences", [])
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def pods_of(
+    pods: Iterable[ObservedPod], deployments: Iterable[ObservedDeployment], uid: str, since: str
+) -> tuple[ObservedPod, ...]:
+    """The pods of a service, without those of a deleted service of the same name.
+
+    deployments: the service's. uid, since: the service's, and when it was created. Pods are owned by
+    ReplicaSets, which the operator does not read, so ages decide: no pod is older than its Deployment,
+    and a pod without a Deployment counts only if it was created after the second of the service's
+    creation.
+    """
+    made = {(each.side, each.variant): each.created_at for each in deployments}
+
+    def is_own(pod: ObservedPod) -> bool:
+        if pod.role == PREFLIGHT:
+            return pod.owner in (uid, "")  # an orphan has no owner
+        created_at = made.get((pod.side, pod.variant))
+        return pod.created_at > since if created_at is None else pod.created_at >= created_at
+
+    return tuple(filter(is_own, pods))
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A service's children and what its status said before.
+
+    traffic, copies: what gateways were told last; traffic_generation: how often that changed.
+    stable_spec: what the stable revision was made of, where that is known.
+    """
+
+    deployments: tuple[ObservedDeployment, ...] = ()
+    pods: tuple[ObservedPod, ...] = ()
+    history: tuple[Revision, ...] = ()
+    rollout: RolloutState | None = None
+    traffic: tuple[Share, ...] = ()
+    copies: Copies | None = None
+    traffic_generation: int = 0
+    stable_spec: ServiceSpec | None = None
+    # Another service of the namespace, and older, that serves the same name.
+    name_taken_by: str | None = None
+    # (reason, message) by revision whose pod or template the API server refused.
+    refusals: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    jobs: tuple[ObservedJob, ...] = ()
+    # (kind, name) of children of a deleted service of the same name that still exist.
+    leftovers: frozenset[tuple[str, str]] = frozenset()
+    budget: ObservedBudget = field(default_factory=ObservedBudget)
+
+    @property
+    def stable(self) -> str | None:
+        return self.rollout.stable if self.rollout else None
+
+    def deployment(self, revision: str | None, cohort: str = "") -> ObservedDeployment | None:
+        """The first of them by name, where there is one for each variant."""
+        return min(self.of_side(revision, cohort).values(), key=lambda d: d.name, default=None)
+
+    def of_side(self, revision: str | None, cohort: str = "") -> dict[str, ObservedDeployment]:
+        """By variant."""
+        side = (revision, cohort)
+        return {d.variant: d for d in self.deployments if (d.revision, d.cohort) == side}
+
+    def replicas(self, revision: str | None, cohort: str = "") -> int:
+        """That are asked for, of all variants."""
+        return sum(d.replicas for d in self.of_side(revision, cohort).values())
+
+    def preflight(self, revision: str) -> ObservedPod | None:
+        return next(
+            (
+                p
+                for p in self.pods
+                if p.revision == revision and p.role == PREFLIGHT and not p.is_ending
+            ),
+            None,
+        )
+
+    def evaluation(self, revision: str | None) -> ObservedJob | None:
+        """One that goes is of an earlier try, and says nothing of this one."""
+        return next((j for j in self.jobs if j.revision == revision and not j.is_ending), None)
+
+    def report(self, job: ObservedJob) -> str:
+        """The termination message of this evaluation; not of an earlier one whose pod still exists."""
+        said = next((pod.said for pod in self.pods if pod.owner == job.uid and pod.said), "")
+        return said[-500:] or job.reason or "it left no report"
+
+    def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
+        """Engine pods of a revision that are not on their way out; of one cohort, or of all."""
+        return tuple(
+            p
+            for p in self.pods
+            if p.revision == revision
+            and p.role == SERVE
+            and not p.is_ending
+            and cohort in (None, p.cohort)
+        )
+
+    def ready(self, revision: str | None, cohort: str | None = None) -> int:
+        return sum(pod.is_ready for pod in self.serving(revision, cohort))
+
+    def is_starved(self, revision: str | None) -> bool:
+        """Whether some of its pods wait for room."""
+        return any(pod.is_starved for pod in self.serving(revision))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a preflight found. None of a verdict: it has not ended."""
+
+    ok: bool
+    reason: str
+    message: str
+
+
+def verdict_of(preflight: ObservedPod) -> Verdict | None:
+    """The verdict in the preflight's termination message; without one, by whether the pod succeeded.
+
+    None while it runs, and if it was lost.
+    """
+    if preflight.phase not in ("Succeeded", "Failed"):
+        return None
+    try:
+        said = json.loads(preflight.said)
+        if said["ok"]:
+            capacity = f"{said['kv_capacity_tokens']} tokens of KV cache"
+            message = (
+                f"{said['architecture']}, {said['weights_bytes'] >> 20} MiB of weights, {capacity}"
+            )
+            return Verdict(True, "Fits", message)
+        return Verdict(False, said["reason"], said["message"])
+    except (ValueError, KeyError, TypeError):
+        if preflight.phase == "Succeeded":
+            return Verdict(True, "Passed", "the preflight passed")
+        if preflight.lost:
+            return None
+        return Verdict(False, "PreflightFailed", preflight.said[-500:] or "the preflight failed")
+
+
+def _trouble(conditions: dict[str, Object], engine: Object) -> tuple[str, str] | None:
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return scheduled.get("reason", "Unschedulable"), scheduled.get("message", "")
+    waiting = engine.get("state", {}).get("waiting", {})
+    if waiting.get("reason") in (None, "ContainerCreating", "PodInitializing"):
+        return None
+    if waiting["reason"] == "CrashLoopBackOff":
+        return "CrashLoopBackOff", _last_words(engine) or waiting.get("message", "")
+    return waiting["reason"], waiting.get("message", "")
+
+
+def _lost(status: Object, conditions: dict[str, Object], engine: Object) -> str:
+    """Why a failed pod's program did not end by itself: evicted, not admitted, or its node is gone.
+
+    Empty for other pods. The kubelet gives the cause in the pod's reason; DeadlineExceeded is the
+    spec's own doing and does not count.
+    """
+    if status.get("phase") != "Failed":
+        return ""
+    reason = status.get("reason", "")
+    if reason and reason != "DeadlineExceeded":
+        return f"{reason}: {status['message']}" if status.get("message") else str(reason)
+    disrupted = conditions.get("DisruptionTarget", {})
+    if disrupted.get("status") == "True":
+        return f"{disrupted.get('reason', '')}: {disrupted.get('message', '')}"
+    ended = engine.get("state", {}).get("terminated", {})
+    if ended.get("reason") in UNKNOWN_ENDS:
+        return f"{ended['reason']}: {ended.get('message') or 'nobody saw its container end'}"
+    return "" if "exitCode" in ended or reason else "its container never ended"
+
+
+def _ended_by(engine: Object) -> str:
+    """Why the engine's container ended, now or last."""
+    for state in ("state", "lastState"):
+        if reason := engine.get(state, {}).get("terminated", {}).get("reason"):
+            return str(reason)
+    return ""
+
+
+def _last_words(engine: Object) -> str:
+    for state in ("state", "lastState"):
+        if words := engine.get(state, {}).get("terminated", {}).get("message"):
+            return str(words)
+    return ""

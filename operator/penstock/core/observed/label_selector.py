@@ -1,0 +1,30 @@
+"""Evaluates Kubernetes label selectors."""
+
+from collections.abc import Mapping
+
+from penstock.core.spec.service import Object
+
+
+def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
+    """Whether a PodDisruptionBudget's selector matches: an empty one every pod, None no pod."""
+    if selector is None:
+        return False
+    wanted = selector.get("matchLabels") or {}
+    if any(labels.get(name) != value for name, value in wanted.items()):
+        return False
+    return all(_holds(each, labels) for each in selector.get("matchExpressions") or [])
+
+
+def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False

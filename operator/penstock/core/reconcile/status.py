@@ -1,0 +1,195 @@
+"""What the status says of a service, and what of that deserves an Event."""
+
+from collections.abc import Sequence
+
+from penstock.core.observed.children import Observed, ObservedPod
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.reconcile.conditions import Condition, conditions
+from penstock.core.reconcile.plan import Plan
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies, Share
+from penstock.core.scaling.report import ScalingReport
+from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object, ServiceSpec
+
+# What the states of a Job are to a gate.
+JOB_STATES = {"Running": "Waiting", "Passed": "Passing", "Failed": "Failed"}
+
+
+def render(
+    spec: ServiceSpec,
+    observed: Observed,
+    plan: Plan,
+    scaling: ScalingReport | None,
+    previous: Object,
+    now: str,
+    evidence: Sequence[Object] | None = None,
+    metrics: Sequence[Object] | None = None,
+) -> Object:
+    """The whole status; `previous` keeps the times of conditions that did not change.
+
+    evidence: what the judge of the rollout holds; metrics: how the user's stand. None where there is
+    nothing new to say.
+    """
+    state = plan.rollout
+    gates = _gates(observed, state, previous, metrics)
+    pods = [
+        pod
+        for share in plan.shares
+        for pod in observed.serving(share.side.revision, share.side.cohort)
+    ]
+    status: Object = {
+        "observedGeneration": spec.generation,
+        "servedName": spec.served_name,
+        "stableRevision": state.stable,
+        "candidateRevision": state.revision,
+        "traffic": as_traffic(plan.shares),
+        "copies": plan.copies and _as_copies(plan.copies),
+        "trafficGeneration": plan.generation,
+        "rollout": state.as_object()
+        | {
+            "evidence": _kept("evidence", state, previous) if evidence is None else list(evidence),
+            "gates": gates,
+        },
+        "replicas": len(pods),
+        "readyReplicas": sum(pod.is_ready for pod in pods),
+        "variants": [
+            {
+                "name": name,
+                "replicas": sum(pod.variant == name for pod in pods),
+                "readyReplicas": sum(pod.variant == name and pod.is_ready for pod in pods),
+            }
+            for name in _variants(spec, pods)
+        ],
+        "selector": (
+            f"{SERVICE_LABEL}={spec.name},{REVISION_LABEL}={state.stable}" if state.stable else ""
+        ),
+        "conditions": as_objects(
+            conditions(spec, observed, plan, scaling, gates), previous, spec.generation, now
+        ),
+    }
+    if spec.scaling.mode == "External":
+        status["scaling"] = None  # a decision of the past must not count when the mode is changed
+    elif scaling is not None:
+        status["scaling"] = {
+            "desired": scaling.desired,
+            "reason": scaling.reason,
+            "at": scaling.at,
+            "trail": [{"step": s, "replicas": r, "note": n} for s, r, n in scaling.trail],
+            "variants": [{"name": v, "replicas": n} for v, n in scaling.by_variant.items()],
+        }
+    return status
+
+
+def _variants(spec: ServiceSpec, pods: Sequence[ObservedPod]) -> list[str]:
+    """The spec's, and those it had before while they have pods; none of a service without variants."""
+    names = dict.fromkeys(variant.name for variant in spec.variants)
+    return list(names | dict.fromkeys(sorted(pod.variant for pod in pods if pod.variant)))
+
+
+def as_traffic(shares: Sequence[Share]) -> list[Object]:
+    return [
+        {"revision": s.side.revision, "cohort": s.side.cohort, "weight": s.weight} for s in shares
+    ]
+
+
+def traffic_of(status: Object) -> tuple[Share, ...]:
+    """What a status tells gateways."""
+    return tuple(
+        Share(Side(t["revision"], t.get("cohort", "")), t["weight"])
+        for t in status.get("traffic", [])
+        if t["weight"] > 0
+    )
+
+
+def _as_copies(copies: Copies) -> Object:
+    sides = [{"revision": side.revision, "cohort": side.cohort} for side in copies.sides]
+    return {"share": copies.share, "sides": sides}
+
+
+def copies_of(status: Object) -> Copies | None:
+    """What a status has gateways copy."""
+    said = status.get("copies")
+    if not said:
+        return None
+    sides = tuple(Side(side["revision"], side.get("cohort", "")) for side in said["sides"])
+    return Copies(sides, said["share"])
+
+
+def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:
+    """What was said before, until another rollout begins."""
+    if state.phase in ("Stopping", "Starting", "Replacing"):
+        return []
+    kept: list[Object] = (previous.get("rollout") or {}).get(field, [])
+    return kept
+
+
+def _gates(
+    observed: Observed, state: RolloutState, previous: Object, metrics: Sequence[Object] | None
+) -> list[Object]:
+    """The user's metrics, and the evaluation."""
+    kept = _kept("gates", state, previous)
+    found = [gate for gate in kept if gate["kind"] == "Metric"] if metrics is None else [*metrics]
+    job = observed.evaluation(state.revision)
+    if job is None:
+        return found + [gate for gate in kept if gate["kind"] == "Evaluation"]
+    said = "it runs" if job.state == "Running" else observed.report(job)
+    gate = {"name": job.name, "kind": "Evaluation", "state": JOB_STATES[job.state], "message": said}
+    return [*found, gate]
+
+
+def as_objects(
+    tree: tuple[Condition, ...], previous: Object, generation: int, now: str
+) -> list[Object]:
+    known = {c["type"]: c for c in previous.get("conditions", [])}
+    return [
+        {
+            "type": c.type,
+            "status": c.status,
+            "reason": c.reason,
+            "message": c.message[:1000],
+            "lastTransitionTime": (
+                known[c.type]["lastTransitionTime"]
+                if c.type in known and known[c.type]["status"] == c.status
+                else now
+            ),
+            "observedGeneration": generation,
+        }
+        for c in tree
+    ]
+
+
+def new_events(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
+    """Events for a change of the status: (Normal or Warning, reason, message). revision: the spec's,
+    None if the spec is invalid."""
+    found = []
+    tree = {c["type"]: c for c in after.get("conditions", [])}
+    ready, was = (
+        tree.get("Ready"),
+        {c["type"]: c for c in before.get("conditions", [])}.get("Ready", {}),
+    )
+    if ready and (ready["status"], ready["reason"]) != (was.get("status"), was.get("reason")):
+        # A rollout that makes progress is no reason for a Warning.
+        is_rolling = ready["reason"] == tree.get("RolledOut", {}).get("reason")
+        is_stalled = tree.get("Stalled", {}).get("status") == "True"
+        is_well = ready["status"] == "True" or (is_rolling and not is_stalled)
+        kind = "Normal" if is_well else "Warning"
+        found.append((kind, ready["reason"], ready["message"]))
+    found += _of_rollout(before.get("rollout") or {}, after.get("rollout") or {}, revision)
+    scaling, had = after.get("scaling"), before.get("scaling") or {}
+    if scaling and scaling["desired"] != had.get("desired", scaling["desired"]):
+        up = scaling["desired"] > had["desired"]
+        message = f"{had['desired']} -> {scaling['desired']} replicas: {scaling['reason']}"
+        found.append(("Normal", "ScaledUp" if up else "ScaledDown", message))
+    return found
+
+
+def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
+    phase = after.get("phase")
+    if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
+        return []
+    rejected = after.get("rejected") or {}
+    # Giving up a revision that the spec no longer asks for is normal.
+    is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
+    kind = "Warning" if is_wrong else "Normal"
+    text = f"revision {rejected['revision']}: {rejected['reason']}" if rejected else after["reason"]
+    return [(kind, f"Rollout{phase}", text)]

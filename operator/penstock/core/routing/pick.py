@@ -1,0 +1,109 @@
+"""Which engine gets a request.
+
+engines of sides with traffic -> not tried, not ejected -> a side by weight
+  -> its least loaded engine
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.core.routing.weights import drawn, kept
+
+
+class Side(NamedTuple):
+    """Engines that get traffic together: those of a revision, or those of it that are a control."""
+
+    revision: str
+    cohort: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An engine that is ready. pod: "namespace/name"; address: "host:port"."""
+
+    pod: str
+    address: str
+    revision: str
+    cohort: str = ""
+    side: Side = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "side", Side(self.revision, self.cohort))
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    endpoint: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class PickedSide:
+    """endpoints: at least one, all of the side. draw: uniform in [0, 1) whichever side it is."""
+
+    side: Side
+    endpoints: tuple[Endpoint, ...]
+    draw: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoEndpoint:
+    """all_tried: there are engines, and each of them has failed this request already."""
+
+    reason: str
+    all_tried: bool = False
+
+
+def pick(
+    endpoints: Sequence[Endpoint],
+    weights: Mapping[Side, int],
+    draw: float,
+    exclude: Collection[str] = (),
+    *,
+    load: Mapping[str, int],
+    ejected: Collection[str] = (),
+    key: bytes | None = None,
+) -> Pick | NoEndpoint:
+    """The engine for one request: the least loaded of its side. load: pod -> tokens in flight, none
+    when absent. The others as `pick_side` has them."""
+    chosen = pick_side(endpoints, weights, draw, exclude, ejected=ejected, key=key)
+    if isinstance(chosen, NoEndpoint):
+        return chosen
+    engines, draw = chosen.endpoints, chosen.draw
+    least = min(load.get(e.pod, 0) for e in engines)
+    idlest = [e for e in engines if load.get(e.pod, 0) == least]
+    return Pick(idlest[int(draw * len(idlest))])
+
+
+def pick_side(
+    endpoints: Sequence[Endpoint],
+    weights: Mapping[Side, int],
+    draw: float,
+    exclude: Collection[str] = (),
+    *,
+    ejected: Collection[str] = (),
+    key: bytes | None = None,
+) -> PickedSide | NoEndpoint:
+    """The engines of one side that may take a request.
+
+    weights: share of the traffic; a side without one gets nothing, and the share of one without
+    engines falls to the others. draw: uniform in [0, 1). exclude, ejected: pods. key: what is alike
+    in requests that stay on one side; None: each goes where its draw says. When only ejected engines
+    are left they are used: a failing engine is better than none.
+    """
+    serving = [e for e in endpoints if weights.get(e.side, 0) > 0]
+    if not serving:
+        return NoEndpoint("no engine is ready" if weights else "no revision takes traffic yet")
+    untried = [e for e in serving if e.pod not in exclude]
+    if not untried:
+        return NoEndpoint("every ready engine was tried", all_tried=True)
+    able = [e for e in untried if e.pod not in ejected] or untried
+    present = {e.side for e in able}
+    shares = [(side, weight) for side, weight in weights.items() if side in present]
+    if len(shares) == 1:
+        return PickedSide(shares[0][0], tuple(able), draw)
+    if key is None:
+        side, draw = drawn(shares, draw)
+    else:
+        side = kept(shares, key)
+    return PickedSide(side, tuple(e for e in able if e.side == side), draw)

@@ -1,0 +1,242 @@
+"""How many replicas there should be, and every step of the reasoning.
+
+    by KV, by queue -> the larger -> what starts already -> up, bounded | down, slowly | hold
+      -> bounds
+
+The unit of demand is a token of KV cache: tokens in use, plus prompt tokens that are accepted and
+not computed yet. A law on KV use alone cannot see a deficit beyond a full cache; work that waits,
+counted in the same unit, can. Nothing else in Penstock changes the number that comes out here.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.core.scaling import signals
+from penstock.core.scaling.rule import Decision, TrailEntry
+from penstock.core.scaling.signals import EngineReading, Missing
+from penstock.core.spec.service import ScalingSpec
+
+# One decision may ask for twice the ready replicas, and this many more.
+EXTRA_STEP_UP = 4
+# Without a look at the engines for so long, "continuously" begins anew.
+MAX_GAP_S = 15.0
+# 3 replicas and a rounding error are 3.
+ROUNDING = 1e-9
+
+ReasonCode = Literal[
+    "Steady", "ScaleUp", "ScaleDown", "ScaleDownDelayed", "AtMaximum", "Bounded", "MetricsMissing"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSample:
+    """What one engine reported of itself, just now."""
+
+    pod: str
+    running: int
+    waiting: int
+    kv_usage: float  # 0..1
+    kv_capacity_tokens: int  # > 0
+    prefill_tokens_pending: int
+
+    @classmethod
+    def of(cls, pod: str, reading: EngineReading) -> "EngineSample":
+        return cls(
+            pod=pod,
+            running=reading.running,
+            waiting=reading.waiting,
+            kv_usage=reading.kv_usage,
+            kv_capacity_tokens=reading.kv_capacity_tokens,
+            prefill_tokens_pending=reading.prefill_tokens_pending,
+        )
+
+    @property
+    def demand_tokens(self) -> float:
+        return self.kv_usage * self.kv_capacity_tokens + self.prefill_tokens_pending
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """samples and missing: one of them for each ready engine.
+
+    provisioned: replicas that were asked for already, ready or not. second_hand: a note on whose
+    numbers are not the engines' own.
+    """
+
+    samples: tuple[EngineSample, ...]
+    missing: tuple[Missing, ...]
+    provisioned: int
+    second_hand: str | None = None
+
+    @classmethod
+    def of(cls, seen: signals.Observation) -> "Observation":
+        """What of all that is seen counts here."""
+        seen = seen.fresh(signals.STALE_S)
+        return cls(
+            samples=tuple(
+                EngineSample.of(pod.name, pod.reading)
+                for pod in seen.ready
+                if isinstance(pod.reading, EngineReading)
+            ),
+            missing=seen.missing,
+            provisioned=seen.provisioned,
+            second_hand=seen.second_hand,
+        )
+
+    @property
+    def ready(self) -> int:
+        return len(self.samples) + len(self.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingState:
+    """low_since_s: since when fewer replicas have been enough. seen_s: the last look."""
+
+    low_since_s: float | None = None
+    seen_s: float = -math.inf
+
+
+def decide(
+    spec: ScalingSpec, observation: Observation, state: ScalingState, now: float
+) -> tuple[Decision, ScalingState]:
+    """The number of replicas at `now`, in seconds on any clock that does not go back.
+
+    Engines whose numbers are missing hold the number up: it may grow, it does not shrink, unless
+    the bounds themselves say so.
+    """
+    current = observation.provisioned
+    low_since_s: float | None = None
+    if not observation.samples:
+        trail = [_blind(observation, "are held")]
+    else:
+        trail = [_by_kv(spec, observation), _by_queue(spec, observation)]
+        need = max(trail, key=lambda entry: entry.replicas)
+        trail.append(TrailEntry("need", need.replicas, need.note))
+        if observation.second_hand is not None:
+            trail.insert(0, TrailEntry("source", current, observation.second_hand))
+        if need.replicas > current:
+            trail.append(_starting(observation, need.replicas))
+            trail.append(_up(observation, need.replicas))
+        elif observation.missing:
+            trail.append(_blind(observation, "are not fewer"))
+        elif max(need.replicas, spec.min_replicas) < current:
+            low_since_s = _low_since(state, now)
+            trail.append(_down(spec, current, need.replicas, now - low_since_s))
+            if trail[-1].replicas < current:
+                low_since_s = now  # the next one is earned by the replicas that are left
+        else:
+            trail.append(TrailEntry("steady", current, f"{current} are there"))
+    trail.append(_bounds(spec, trail[-1].replicas))
+    code = _code(trail, current)
+    decision = Decision(
+        trail[-1].replicas, _reason(trail), code, tuple(trail), code != "MetricsMissing"
+    )
+    return decision, ScalingState(low_since_s, now)
+
+
+def _by_kv(spec: ScalingSpec, observation: Observation) -> TrailEntry:
+    samples = observation.samples
+    demand_tokens = sum(sample.demand_tokens for sample in samples)
+    capacity_tokens = sum(sample.kv_capacity_tokens for sample in samples) / len(samples)
+    needed = math.ceil(demand_tokens / (capacity_tokens * spec.kv_utilization_target) - ROUNDING)
+    note = (
+        f"KV demand of {demand_tokens:,.0f} tokens, at {spec.kv_utilization_target:.0%} of "
+        f"{capacity_tokens:,.0f} per replica, needs {needed}"
+    )
+    return TrailEntry("kv", needed, note)
+
+
+def _by_queue(spec: ScalingSpec, observation: Observation) -> TrailEntry:
+    """Replicas whose queues are no longer than they may be; each new one also runs a batch."""
+    measured = len(observation.samples)
+    waiting = sum(sample.waiting for sample in observation.samples)
+    batch = max(1, sum(sample.running for sample in observation.samples) // measured)
+    excess = waiting - spec.queue_target * measured
+    if excess <= 0:
+        needed = math.ceil(waiting / spec.queue_target)
+    else:
+        needed = measured + math.ceil(excess / (spec.queue_target + batch))
+    note = (
+        f"{waiting} waiting requests, at {spec.queue_target} for each of {measured} replicas that "
+        f"run {batch}, need {needed}"
+    )
+    return TrailEntry("queue", needed, note)
+
+
+def _starting(observation: Observation, needed: int) -> TrailEntry:
+    """The number is absolute, so what starts already is not asked for twice."""
+    current, ready = observation.provisioned, observation.ready
+    note = f"{ready} are ready, {max(0, current - ready)} are starting: {needed - current} more"
+    return TrailEntry("starting", needed, note)
+
+
+def _up(observation: Observation, needed: int) -> TrailEntry:
+    limit = max(2 * observation.ready + EXTRA_STEP_UP, observation.provisioned)
+    if needed > limit:
+        return TrailEntry("up", limit, f"at most {limit} while {observation.ready} are ready")
+    return TrailEntry("up", needed, f"up from {observation.provisioned}")
+
+
+def _low_since(state: ScalingState, now: float) -> float:
+    if state.low_since_s is None or now - state.seen_s > MAX_GAP_S:
+        return now
+    return state.low_since_s
+
+
+def _down(spec: ScalingSpec, current: int, needed: int, low_s: float) -> TrailEntry:
+    """One replica fewer, when fewer have been enough for the whole delay."""
+    if low_s < spec.scale_down_delay_s:
+        note = (
+            f"{current} are held: fewer are enough for {low_s:.0f} of {spec.scale_down_delay_s:g} s"
+        )
+        return TrailEntry("delay", current, note)
+    return TrailEntry("down", current - 1, f"fewer than {current} were enough for {low_s:.0f} s")
+
+
+def _blind(observation: Observation, verdict: str) -> TrailEntry:
+    current = observation.provisioned
+    if not observation.missing:
+        return TrailEntry("blind", current, f"no engine is ready; {current} replicas {verdict}")
+    first, *others = observation.missing
+    more = f" and {len(others)} more" if others else ""
+    note = f"no usable metrics of {first.who} ({first.reason}){more}; {current} replicas {verdict}"
+    return TrailEntry("blind", current, note)
+
+
+def _bounds(spec: ScalingSpec, replicas: int) -> TrailEntry:
+    if replicas > spec.max_replicas:
+        return TrailEntry(
+            "bounds", spec.max_replicas, f"bounded by maxReplicas {spec.max_replicas}"
+        )
+    if replicas < spec.min_replicas:
+        return TrailEntry(
+            "bounds", spec.min_replicas, f"bounded by minReplicas {spec.min_replicas}"
+        )
+    return TrailEntry("bounds", replicas, f"within {spec.min_replicas} to {spec.max_replicas}")
+
+
+def _code(trail: list[TrailEntry], current: int) -> ReasonCode:
+    *_, shaped, bounded = trail
+    if shaped.step == "blind":
+        return "MetricsMissing" if bounded.replicas == current else "Bounded"
+    if bounded.replicas > current:
+        return "ScaleUp" if shaped.step == "up" else "Bounded"
+    if bounded.replicas < current:
+        return "ScaleDown" if shaped.step == "down" else "Bounded"
+    if shaped.replicas > bounded.replicas:
+        return "AtMaximum"
+    return "ScaleDownDelayed" if shaped.step == "delay" else "Steady"
+
+
+def _reason(trail: list[TrailEntry]) -> str:
+    """One sentence: the need, and each later step that changed the number or kept it."""
+    told = []
+    before: int | None = None
+    for entry in trail:
+        is_verdict = entry.step in ("need", "blind", "delay", "down")
+        is_change = entry.step in ("up", "bounds") and entry.replicas != before
+        if is_verdict or is_change:
+            told.append(entry.note)
+        before = entry.replicas
+    return "; ".join(told)

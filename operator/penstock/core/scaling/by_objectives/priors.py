@@ -1,0 +1,54 @@
+"""What an engine is believed to be before it has reported: one row for each kind of hardware.
+
+Only the proportions count: the first window of a real engine scales them, and a few dozen more correct
+each term. A row is a model of about 8 billion weights, on the CPU of half a billion.
+"""
+
+import re
+from collections.abc import Mapping
+
+from penstock.core.scaling.by_objectives.iteration import IterationModel
+
+CPU = IterationModel(base_s=0.04, prefill_token_s=2e-3, sequence_s=4e-3, kv_token_s=2e-6)
+GPU = IterationModel(base_s=0.02, prefill_token_s=8e-5, sequence_s=5e-5, kv_token_s=1.5e-7)
+# Slices of compute that a whole GPU has; a mig-1g device has one of them.
+MIG_SLICES = 7
+MIG = re.compile(r"/mig-(\d+)g\.")
+# Of GPU's row, an A100's: how many times the memory bandwidth, and the dense 16-bit operations a second,
+# by their makers' data sheets (A100 SXM 80 GB: 2.04 TB/s, 312 TFLOPS).
+KINDS: Mapping[str, tuple[float, float]] = {
+    "b200": (3.9, 7.2),
+    "h200": (2.35, 3.17),
+    "h100": (1.64, 3.17),
+    "a100": (1.0, 1.0),
+    "l40s": (0.42, 1.16),
+    "a10g": (0.29, 0.22),
+    "a10": (0.29, 0.4),
+    "l4": (0.15, 0.39),
+    "v100": (0.44, 0.4),
+    "t4": (0.16, 0.21),
+}
+WORD = re.compile(r"[a-z0-9]+")
+
+
+def prior(
+    accelerator: tuple[str, int] | None, node_labels: Mapping[str, str] | None = None
+) -> IterationModel:
+    """accelerator: (extended resource, count); None: the CPU. node_labels: that nodes must have, of
+    which one may name the kind of GPU, as nvidia.com/gpu.product does."""
+    if accelerator is None:
+        return CPU
+    slices = MIG.search(accelerator[0])
+    part = int(slices[1]) / MIG_SLICES if slices else 1.0
+    bandwidth, operations = _kind(node_labels or {})
+    return IterationModel(
+        GPU.base_s / bandwidth,
+        GPU.prefill_token_s / operations,
+        GPU.sequence_s / operations,
+        GPU.kv_token_s / bandwidth,
+    ).times(1 / part)
+
+
+def _kind(node_labels: Mapping[str, str]) -> tuple[float, float]:
+    words = {word for value in node_labels.values() for word in WORD.findall(value.lower())}
+    return next((KINDS[kind] for kind in KINDS if kind in words), (1.0, 1.0))

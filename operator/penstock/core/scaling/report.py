@@ -1,0 +1,37 @@
+"""The scaler's last word on a service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.spec.service import Object
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingReport:
+    """valid: it rested on metrics. by_variant: replicas of each, where there are variants."""
+
+    desired: int
+    reason: str
+    reason_code: str
+    valid: bool
+    at: str
+    trail: tuple[tuple[str, int, str], ...]
+    by_variant: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, status: Object) -> "ScalingReport | None":
+        """The report that a status holds, so that a new leader need not write it again."""
+        scaling = status.get("scaling")
+        if scaling is None:
+            return None
+        conditions = {c["type"]: c for c in status.get("conditions", [])}
+        active = conditions.get("ScalingActive", {})
+        return cls(
+            desired=scaling["desired"],
+            reason=scaling["reason"],
+            reason_code=active.get("reason", ""),
+            valid=active.get("reason") != "MetricsMissing",
+            at=scaling["at"],
+            trail=tuple((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", [])),
+            by_variant={v["name"]: v["replicas"] for v in scaling.get("variants", [])},
+        )

@@ -1,0 +1,156 @@
+"""Revision history of a service, stored in ControllerRevisions."""
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from penstock.core.formats.strategic_merge import merge
+from penstock.core.spec.service import ENGINE_CONTAINER, GROUP, REVISION_LABEL, Object
+
+# On a ControllerRevision: its pods, in JSON. Not in `data`, which is immutable: pods may be adopted
+# after the ControllerRevision was created.
+PODS_ANNOTATION = f"{GROUP}/pods"
+# On a ControllerRevision: "true" once the revision had all of the traffic.
+STABLE_ANNOTATION = f"{GROUP}/was-stable"
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPods:
+    """Pod template and preflight of a revision, recorded when it was created.
+
+    An upgrade of Penstock changes neither, so it restarts no engine. serve: the pod template of its
+    Deployments, before cohort and variant. preflight: the preflight pod's spec.
+    """
+
+    serve: Object
+    preflight: Object
+
+    @classmethod
+    def of(cls, text: str | None) -> "PinnedPods | None":
+        """Parse the recorded pods; None if there are none or they are invalid."""
+        try:
+            said = json.loads(text or "")
+            pods = cls(said["serve"], said["preflight"])
+            return pods if pods.image and pods.preflight["containers"] else None
+        except (ValueError, KeyError, TypeError, StopIteration):
+            return None
+
+    def as_text(self) -> str:
+        return json.dumps({"serve": self.serve, "preflight": self.preflight}, sort_keys=True)
+
+    @property
+    def image(self) -> str:
+        """The engine container's image."""
+        containers = self.serve["spec"]["containers"]
+        return str(next(c["image"] for c in containers if c["name"] == ENGINE_CONTAINER))
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A revision in the history. number: higher is later. shape: the parts of the spec that determine
+    its pods. pods: None if an earlier version of Penstock created it. was_stable: whether it ever had
+    all of the traffic."""
+
+    name: str
+    uid: str
+    revision: str
+    number: int
+    shape: Object
+    pods: PinnedPods | None = None
+    was_stable: bool = False
+
+    @classmethod
+    def of(cls, body: Object) -> "Revision":
+        metadata = body["metadata"]
+        annotations = metadata.get("annotations", {})
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            revision=metadata.get("labels", {}).get(REVISION_LABEL, ""),
+            number=body["revision"],
+            shape=body.get("data") or {},
+            pods=PinnedPods.of(annotations.get(PODS_ANNOTATION)),
+            was_stable=annotations.get(STABLE_ANNOTATION) == "true",
+        )
+
+
+def updated_entry(
+    known: Collection[Revision],
+    revision: str,
+    shape: Object,
+    pods: PinnedPods,
+    *,
+    is_latest: bool,
+    is_stable: bool,
+) -> Revision | None:
+    """The revision's history entry to write; None if it is up to date.
+
+    is_latest: the spec asks for this revision, so its number must be the highest. A revision that the
+    spec returns to keeps its shape.
+    """
+    last = max((each.number for each in known), default=0)
+    mine = next((each for each in known if each.revision == revision), None)
+    if mine is None:
+        return Revision("", "", revision, last + 1, shape, pods, is_stable) if is_latest else None
+    number = last + 1 if is_latest and mine.number != last else mine.number
+    entry = replace(mine, number=number, pods=pods, was_stable=mine.was_stable or is_stable)
+    return None if entry == mine else entry
+
+
+def previous(
+    known: Iterable[Revision], current: str | None, serving: str | None = None
+) -> Revision | None:
+    """The revision that `undo` rolls back to: the serving one, else the latest that was stable.
+
+    Never the current one. A higher number than the serving revision's does not mean newer: it may be
+    of a once stable revision that was rejected when the spec returned to it.
+    """
+    candidates = [each for each in known if each.was_stable and each.revision != current]
+    return max(candidates, key=lambda each: (each.revision == serving, each.number), default=None)
+
+
+def beyond_limit(
+    known: Iterable[Revision], in_use: Collection[str], limit: int
+) -> tuple[Revision, ...]:
+    """Revisions to delete so that `limit` unused ones stay: the oldest first.
+
+    The one that `undo` rolls back to is deleted last, as any number of rejected ones may be newer.
+    """
+    unused = [each for each in known if each.revision not in in_use]
+    undo_target = previous(unused, None)
+    unused.sort(key=lambda each: (each == undo_target, each.number))
+    return tuple(unused[: max(0, len(unused) - limit)])
+
+
+def changes(before: Object, after: Object) -> tuple[str, ...]:
+    """Paths of the fields that differ, such as engine.maxModelLen."""
+    found: list[str] = []
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += (f"{name}.{path}" for path in changes(old, new))
+        elif old != new:
+            found.append(name)
+    return tuple(found)
+
+
+def rollback_patch(spec: Object, shape: Object, shaping: Collection[str]) -> list[Object]:
+    """A JSON patch that gives a spec this shape and leaves the rest of it as it is."""
+    patch: list[Object] = []
+    for name in shaping:
+        if name in shape:
+            patch.append({"op": "add", "path": f"/spec/{name}", "value": shape[name]})
+        elif name in spec:
+            patch.append({"op": "remove", "path": f"/spec/{name}"})
+    return patch
+
+
+# The annotation of `kubectl rollout restart`: other tools display it, and GitOps tools ignore it.
+RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"
+
+
+def restart_patch(spec: Object, at: str) -> list[Object]:
+    """JSON patch that makes a new revision by an annotation, and changes nothing else of its pods."""
+    annotations = {"metadata": {"annotations": {RESTARTED_AT: at}}}
+    template = merge(spec.get("template", {}), annotations)
+    return [{"op": "add", "path": "/spec/template", "value": template}]

@@ -1,0 +1,137 @@
+"""The counts of gateways that come, go and begin anew, added up to one that only grows."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.canary.evidence import Arm
+from penstock.core.observed.gateway_feed import VERSION, Feed, Gateways
+from penstock.core.scaling.signals import GatewayReading, Histogram
+
+BOUNDS = (0.1, 1.0)
+ZERO = GatewayReading(
+    at_s=0.0, queued=0, queued_prompt_tokens=0, in_flight=0, in_flight_prefill_tokens=0,
+    oldest_wait_s=0.0, arrivals=0, prompt_tokens=0, ended=0, output_tokens=0, attended_tokens=0,
+    shed=0, failed=0, late=0, ttft_s=Histogram(BOUNDS, (0, 0, 0), 0.0),
+    tpot_s=Histogram(BOUNDS, (0, 0, 0), 0.0),
+)  # fmt: skip
+
+
+def reading(arrivals: int, queued: int = 0, wait_s: float = 0.0) -> GatewayReading:
+    return replace(
+        ZERO,
+        arrivals=arrivals,
+        prompt_tokens=10 * arrivals,
+        queued=queued,
+        oldest_wait_s=wait_s,
+        ttft_s=Histogram(BOUNDS, (arrivals, 0, 0), 0.05 * arrivals),
+    )
+
+
+def feed(arrivals: int, started_s: float = 1.0, **more: float) -> Feed:
+    return Feed(VERSION, started_s, {"n/s": reading(arrivals, **more)})  # type: ignore[arg-type]
+
+
+def looked(*looks: dict[str, Feed]) -> GatewayReading:
+    gateways = Gateways()
+    for feeds in looks:
+        gateways = gateways.after(feeds, feeds.keys(), 50.0)
+    return gateways.sums["n/s"]
+
+
+@pytest.mark.parametrize(
+    ("looks", "arrivals"),
+    [
+        ([{"a": feed(5)}], 5),
+        ([{"a": feed(5)}, {"a": feed(8)}], 8),
+        ([{"a": feed(5), "b": feed(7)}, {"a": feed(6), "b": feed(9)}], 15),
+        # One goes: what it counted stays.
+        ([{"a": feed(5), "b": feed(70)}, {"a": feed(6)}], 76),
+        # One comes: only its own.
+        ([{"a": feed(5)}, {"a": feed(5), "b": feed(3)}], 8),
+        # One begins anew, as its count or its start tells.
+        ([{"a": feed(50)}, {"a": feed(2)}], 52),
+        ([{"a": feed(50)}, {"a": feed(60, started_s=2.0)}], 110),
+    ],
+)
+def test_arrivals_of_all_gateways(looks: list[dict[str, Feed]], arrivals: int) -> None:
+    total = looked(*looks)
+    assert (total.arrivals, total.prompt_tokens) == (arrivals, 10 * arrivals)
+    assert total.ttft_s.count == arrivals
+    assert total.ttft_s.total == pytest.approx(0.05 * arrivals)
+
+
+def test_gauges_are_of_now() -> None:
+    total = looked(
+        {"a": feed(5, queued=9), "b": feed(5)},
+        {"a": feed(5, queued=2, wait_s=3.0), "b": feed(5, queued=1, wait_s=4.0)},
+    )
+    assert (total.queued, total.oldest_wait_s, total.at_s) == (3, 4.0, 50.0)
+
+
+def test_one_that_could_not_be_read_for_a_while_is_not_counted_twice() -> None:
+    gateways = Gateways().after({"a": feed(50), "b": feed(1)}, ["a", "b"], 1.0)
+    gateways = gateways.after({"b": feed(1)}, ["a", "b"], 2.0)
+    gateways = gateways.after({"a": feed(53), "b": feed(1)}, ["a", "b"], 3.0)
+    assert gateways.sums["n/s"].arrivals == 54
+
+
+def test_other_buckets_are_not_added() -> None:
+    other = replace(reading(1), ttft_s=Histogram((5.0,), (1, 0), 1.0))
+    with pytest.raises(ValueError, match="different buckets"):
+        looked({"a": feed(1), "b": Feed(VERSION, 1.0, {"n/s": other})})
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 20), min_size=1), min_size=1)
+)
+def test_the_sum_never_falls_and_is_all_that_ever_came(rounds: list[dict[str, int]]) -> None:
+    """Each round says how many more requests each gateway there has had; who is absent is gone."""
+    counts: dict[str, int] = {}
+    gateways, came, before = Gateways(), 0, 0
+    for number, more in enumerate(rounds):
+        counts = {name: counts.get(name, 0) + gained for name, gained in more.items()}
+        came += sum(more.values())
+        feeds = {name: feed(count) for name, count in counts.items()}
+        gateways = gateways.after(feeds, feeds.keys(), float(number))
+        total = gateways.sums["n/s"].arrivals
+        assert before <= total == came
+        before = total
+
+
+def telling(started_s: float = 1.0, **requests: int) -> Feed:
+    arms = {"n/s": {pod: Arm(requests=count) for pod, count in requests.items()}}
+    return Feed(VERSION, started_s, {"n/s": ZERO}, arms)
+
+
+@pytest.mark.parametrize(
+    ("looks", "requests"),
+    [
+        ([{"g": telling(a=5, b=1)}, {"g": telling(a=8, b=1)}], {"a": 8, "b": 1}),
+        (
+            [{"g": telling(a=5), "h": telling(a=7)}, {"g": telling(a=6), "h": telling(a=9)}],
+            {"a": 15},
+        ),
+        # A gateway goes: what it counted stays, as long as another one tells of the engine.
+        ([{"g": telling(a=5), "h": telling(a=7)}, {"g": telling(a=6)}], {"a": 13}),
+        # An engine goes, and one comes.
+        ([{"g": telling(a=5, b=1)}, {"g": telling(b=2, c=3)}], {"b": 2, "c": 3}),
+        # A gateway begins anew, as its start or a count tells.
+        ([{"g": telling(a=5)}, {"g": telling(started_s=2.0, a=6)}], {"a": 11}),
+        ([{"g": telling(a=5)}, {"g": telling(a=2)}], {"a": 7}),
+    ],
+)
+def test_requests_of_each_engine(looks: list[dict[str, Feed]], requests: dict[str, int]) -> None:
+    gateways = Gateways()
+    for feeds in looks:
+        gateways = gateways.after(feeds, feeds.keys(), 50.0)
+    assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == requests
+
+
+def test_a_gateway_that_could_not_be_read_still_tells_of_its_engines() -> None:
+    gateways = Gateways().after({"g": telling(a=5), "h": telling(b=2)}, ["g", "h"], 1.0)
+    gateways = gateways.after({"h": telling(b=3)}, ["g", "h"], 2.0)
+    gateways = gateways.after({"g": telling(a=9), "h": telling(b=4)}, ["g", "h"], 3.0)
+    assert {pod: arm.requests for pod, arm in gateways.arms["n/s"].items()} == {"a": 9, "b": 4}

@@ -1,0 +1,62 @@
+"""Pods of a side among variants: as the scaler said, and a canary's as its control's."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.observed.children import Observed, ObservedDeployment
+from penstock.core.observed.rollout_state import RolloutState
+from penstock.core.reconcile.variant_split import divided, mix_of
+from penstock.core.spec.service import ScalingSpec, ServiceSpec, VariantSpec
+
+SPEC = ServiceSpec(
+    namespace="default", name="chat", uid="u", generation=1, created_at="", served_name="chat",
+    model_uri="pvc://m", max_model_len=None, max_num_seqs=32, max_num_batched_tokens=512,
+    dtype="auto", seed=0, kv_memory_bytes=None, memory_utilization=0.9, block_size=16,
+    prefix_caching=True, cpu="1", memory="1Gi", accelerator=None,
+    scaling=ScalingSpec("Active", 1, 9, 0.75, 4, 60.0), external_replicas=1, drain_s=30,
+    template={"spec": {"nodeSelector": {"zone": "a"}}},
+)  # fmt: skip
+TWO = replace(
+    SPEC,
+    variants=(
+        VariantSpec("cheap", "2", "1Gi", None, 1.0, 0, 9, {"pool": "spot"}),
+        VariantSpec("strong", "4", "2Gi", ("nvidia.com/gpu", 1), 3.0, 1, 9),
+    ),
+)
+MIXES = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 9), min_size=1)
+
+
+@given(st.integers(0, 40), MIXES)
+def test_all_of_them_are_divided_and_a_whole_mix_stays(replicas, mix) -> None:
+    parts = divided(replicas, mix)
+    assert sum(parts.values()) == replicas
+    assert parts.keys() == mix.keys()
+    assert divided(sum(mix.values()), mix) == mix
+    for name, count in mix.items():
+        exact = replicas * count / max(1, sum(mix.values()))
+        assert abs(parts[name] - exact) < 1 or not any(mix.values())
+
+
+def seen(**replicas: int) -> Observed:
+    deployments = tuple(
+        ObservedDeployment(f"d-{name}", name, "r1", n, 0, False, {}, variant=name)
+        for name, n in replicas.items()
+    )
+    return Observed(deployments, rollout=RolloutState("Rolling", "Stable", 0, "", "r1", None, 1))
+
+
+def test_what_was_said_is_before_what_is_there_and_that_before_the_first() -> None:
+    assert mix_of(TWO, seen(cheap=1), {"cheap": 2, "strong": 1}, 3) == {"cheap": 2, "strong": 1}
+    assert mix_of(TWO, seen(cheap=4), {"gone": 2}, 4) == {"cheap": 4, "strong": 0}
+    assert mix_of(TWO, seen(gone=4), {"gone": 4}, 4) == {"cheap": 3, "strong": 1}
+    assert mix_of(SPEC, Observed(), {}, 2) == {"": 2}
+
+
+def test_a_service_is_placed_on_each_of_its_variants() -> None:
+    cheap, strong = TWO.placed.values()
+    assert (cheap.cpu, cheap.accelerator, strong.accelerator) == ("2", None, ("nvidia.com/gpu", 1))
+    assert cheap.template["spec"]["nodeSelector"] == {"zone": "a", "pool": "spot"}
+    assert strong.template == SPEC.template
+    assert SPEC.placed == {"": SPEC}

@@ -1,0 +1,214 @@
+"""Who goes next: tables of the policies, and a machine that does whatever can happen."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from penstock.core.routing.admission import Admission, AdmissionSpec, retry_after_s
+from penstock.core.routing.engine_load import KV_LIMIT, EngineLoad, Place, Waiting
+from penstock.core.routing.prefill_throughput import Pace
+
+# 1,000 prompt tokens a second.
+PACE = Pace(1000.0, 1.0)
+SPEC = AdmissionSpec(ttft_s=1.0, max_queued=8, max_wait_s=60.0)
+
+
+def engine(pod="p", prefill_tokens=0.0, kv_tokens=0.0):
+    return EngineLoad(
+        pod=pod,
+        kv_capacity_tokens=10_000,
+        pace=PACE,
+        prefill_tokens=prefill_tokens,
+        kv_tokens=kv_tokens,
+    )
+
+
+def request(name, arrival_s=0.0, tokens=100.0, ttft_s=1.0):
+    return Waiting(name, arrival_s, arrival_s + ttft_s, tokens, tokens)
+
+
+def line(*requests, policy="deadline"):
+    admission = Admission(replace(SPEC, policy=policy))
+    for each in requests:
+        assert admission.add(each)
+    return admission
+
+
+def order(admission, now, *engines):
+    """All that go now, with the engines that may take them; each adds to the first."""
+    went = []
+    while (found := admission.next(engines, now)) is not None:
+        waiting, fitting = found
+        went.append((waiting.request_id, [load.pod for load in fitting]))
+        Place(fitting[0], waiting, now)
+        admission.check()
+    return went
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        # 300 tokens each: three are in time at once, with a tenth of the second to spare.
+        ("deadline", ["b", "a", "c"]),
+        ("fcfs", ["b", "a", "c"]),
+        ("none", ["b", "a", "c", "d"]),
+    ],
+)
+def test_as_many_go_as_an_engine_gives_their_first_tokens_in_time(policy, expected):
+    requests = [
+        request("a", 0.0, 300), request("b", -0.01, 300), request("c", 0.0, 300),
+        request("d", 0.0, 300),
+    ]  # fmt: skip
+    assert [name for name, _ in order(line(*requests, policy=policy), 0.0, engine())] == expected
+
+
+@pytest.mark.parametrize("now", [0.0, 1e6])
+def test_who_is_late_goes_behind_those_in_time(now):
+    """Whatever the clock says."""
+    late, in_time = request("late", now - 2.0, 100), request("new", now, 100)
+    assert [n for n, _ in order(line(late, in_time), now, engine())] == ["new", "late"]
+
+
+@pytest.mark.parametrize("policy", ["deadline", "fcfs"])
+@pytest.mark.parametrize("now", [0.0, 1e6])
+@pytest.mark.parametrize(("tokens", "goes"), [(899, True), (901, False)])
+def test_a_tenth_of_the_objective_is_left(tokens, goes, now, policy):
+    """1,000 tokens a second; one token before it makes the engine one that is asked at all."""
+    admission = line(request("a", now, tokens), policy=policy)
+    assert bool(order(admission, now, engine(prefill_tokens=1e-9))) is goes
+
+
+def test_late_ones_leave_half_of_the_objective_to_those_that_come_in_time():
+    late = [request(str(n), -2.0, 200) for n in range(5)]
+    assert len(order(line(*late), 0.0, engine())) == 2
+    assert len(order(line(*late), 0.0, engine(prefill_tokens=450))) == 0
+
+
+def test_an_engine_without_prompts_takes_one_that_is_too_long_anyway():
+    assert order(line(request("a", 0.0, 5000)), 0.0, engine()) == [("a", ["p"])]
+    assert order(line(request("a", 0.0, 5000)), 0.0, engine(prefill_tokens=1)) == []
+
+
+def test_engines_without_room_are_not_asked():
+    full = engine("full", kv_tokens=9_000)
+    assert order(line(request("a")), 0.0, full, engine("free")) == [("a", ["free"])]
+    assert order(line(request("a")), 0.0, full) == []
+
+
+def test_without_engines_everybody_waits():
+    admission = line(request("a"))
+    assert order(admission, 0.0) == []
+    assert len(admission) == 1
+
+
+def test_a_new_engine_lets_late_ones_be_in_time_again():
+    """Behind 2,000 tokens both are late, and who came first goes first; a new engine makes the one
+    with the earlier deadline first again."""
+    slow = engine("busy", prefill_tokens=2000)
+    admission = line(request("first", 0.0, 700), request("second", -0.05, 700))
+    assert order(admission, 0.0, slow) == []
+    admission.renew()
+    assert [name for name, _ in order(admission, 0.0, slow, engine("new"))] == ["second"]
+
+
+def test_too_many_and_too_long():
+    admission = line(*(request(str(n), float(n)) for n in range(8)))
+    assert not admission.add(request("one too many"))
+    assert [w.request_id for w in admission.expired(61.5)] == ["0", "1"]
+    assert len(admission) == 6
+    admission.check()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "loads", "expected_s"),
+    [
+        ([], [engine()], 1.0),
+        ([request("a", tokens=3000.0)], [engine(prefill_tokens=3000)], 6.0),
+        ([request("a", tokens=3000.0)], [engine(), engine()], 1.5),
+        ([request("a", tokens=1e6)], [engine()], 60.0),
+        ([request("a")], [], 60.0),
+    ],
+)
+def test_when_to_come_again(waiting, loads, expected_s):
+    assert retry_after_s(waiting, loads) == pytest.approx(expected_s)
+
+
+class Machine(RuleBasedStateMachine):
+    """Requests, engines and time, in any order. Nobody is lost, and nobody is sent twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.admission = Admission(SPEC)
+        self.engines = {}
+        self.now = 0.0
+        self.waiting, self.sent, self.came = set(), {}, 0
+
+    @rule(tokens=st.integers(1, 3000))
+    def arrive(self, tokens):
+        name = str(self.came)
+        self.came += 1
+        is_in = self.admission.add(request(name, self.now, float(tokens)))
+        assert is_in == (len(self.waiting) < SPEC.max_queued)
+        if is_in:
+            self.waiting.add(name)
+
+    @rule(number=st.integers(0, 3))
+    def engine_comes_or_goes(self, number):
+        pod = f"p{number}"
+        if self.engines.pop(pod, None) is None:
+            self.engines[pod] = engine(pod)
+            self.admission.renew()
+
+    @rule(seconds=st.floats(0.01, 30))
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @rule()
+    def expire(self):
+        for waiting in self.admission.expired(self.now):
+            assert waiting.arrival_s <= self.now - SPEC.max_wait_s
+            self.waiting.remove(waiting.request_id)
+
+    @rule(draw=st.randoms(use_true_random=False))
+    def client_leaves(self, draw):
+        if self.waiting:
+            name = draw.choice(sorted(self.waiting))
+            self.admission.remove(name)
+            self.waiting.remove(name)
+
+    @precondition(lambda self: self.engines)
+    @rule(draw=st.randoms(use_true_random=False))
+    def send(self, draw):
+        loads = list(self.engines.values())
+        found = self.admission.next(loads, self.now)
+        if found is None:
+            idle = [e for e in loads if not e.prefill_tokens and not e.kv_tokens]
+            assert not (idle and self.waiting), "an engine that does nothing takes whatever waits"
+            return
+        waiting, fitting = found
+        self.waiting.remove(waiting.request_id)
+        for load in fitting:
+            assert not load.kv_tokens or load.kv_tokens + waiting.kv_tokens <= KV_LIMIT * 10_000
+        self.sent[waiting.request_id] = Place(draw.choice(fitting), waiting, self.now)
+
+    @precondition(lambda self: self.sent)
+    @rule(draw=st.randoms(use_true_random=False), ends=st.booleans())
+    def answer(self, draw, ends):
+        name = draw.choice(sorted(self.sent))
+        if ends:
+            self.sent.pop(name).left()
+        else:
+            self.sent[name].computed()
+
+    @invariant()
+    def everybody_is_somewhere(self):
+        self.admission.check()
+        assert {waiting.request_id for waiting in self.admission} == self.waiting
+        assert not self.waiting & self.sent.keys()
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
