@@ -196,7 +196,7 @@ def greedy(place: Path, folder: Path, prompts: list[list[int]], new_tokens: int)
         print(
             f"{name:14}", *(f"{verdicts[verdict]:{len(verdict)}}" for verdict in VERDICTS),
             f"{stats.preemptions:11}  {stats.prefix_hits_tokens:4}  {stats.draft_tokens:6}",
-            f"{sum(stats.drafts_right_by_position):5}  {time.monotonic() - started:5.1f}",
+            f"{sum(stats.accepted_by_position):5}  {time.monotonic() - started:5.1f}",
             sep="  ", flush=True,
         )  # fmt: skip
         return outputs

@@ -27,7 +27,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.core.step import TO_BE_DRAWN, Sampled, ScheduledSequence, Step
+from penstock_engine.core.step import PENDING_TOKEN, ScheduledSequence, SequenceOutput, Step
 
 configs = st.builds(
     SchedulerConfig,
@@ -42,7 +42,7 @@ configs = st.builds(
     num_host_blocks=st.integers(0, 6),
     window_tokens=st.none() | st.integers(1, 20),
     max_adapters=st.integers(1, 2),
-    adapter_patience_s=st.sampled_from([0.0, 3.0]),
+    adapter_max_wait_s=st.sampled_from([0.0, 3.0]),
     speculation=st.none()
     | st.builds(
         SpeculationConfig,
@@ -74,17 +74,17 @@ def guessed_drafts(
 ) -> tuple[int, ...]:
     """The known ones, or what a runner guesses itself: all right."""
     first = s.end - s.num_drafts
-    open_drafts = range(min(num_guessed, s.num_open_drafts))
+    open_drafts = range(min(num_guessed, s.num_runner_drafts))
     return s.drafts or tuple(token_at(first + i, end_at) for i in open_drafts)
 
 
-def sampled(s: ScheduledSequence, num_guessed: int, end_at: int | None = None) -> Sampled:
+def sampled(s: ScheduledSequence, num_guessed: int, end_at: int | None = None) -> SequenceOutput:
     drafts = guessed_drafts(s, num_guessed, end_at)
     first = s.end - s.num_drafts
     tokens = [token_at(first, end_at)]
     while len(tokens) <= len(drafts) and drafts[len(tokens) - 1] == tokens[-1]:
         tokens.append(token_at(first + len(tokens), end_at))
-    return Sampled(tuple(tokens), len(drafts))
+    return SequenceOutput(tuple(tokens), len(drafts))
 
 
 class Memory:
@@ -104,11 +104,11 @@ class Memory:
         self, step: Step, tokens_of: dict[str, list[int]], num_guessed: int, end_at: int | None
     ) -> None:
         """tokens_of: all that are known or drawn by now, by id."""
-        for block, slot in step.moves.saves:
+        for block, slot in step.block_copies.saves:
             self.host[slot] = list(self.device[block])
-        for slot, block in step.moves.restores:
+        for slot, block in step.block_copies.restores:
             self.device[block] = list(self.host[slot])
-        for source, target in step.moves.forks:
+        for source, target in step.block_copies.forks:
             self.device[target] = list(self.device[source])
         for s in step.sequences:
             drafts = guessed_drafts(s, num_guessed, end_at)
@@ -133,7 +133,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.scheduler = Scheduler(config)
         self.accepted: dict[str, Sequence] = {}
         self.ended: set[str] = set()
-        self.open: list[tuple[Step, dict[str, Sampled]]] = []
+        self.open: list[tuple[Step, dict[str, SequenceOutput]]] = []
         self.num_added = 0
         self.now = 0.0
         self.memory = Memory(config)
@@ -238,7 +238,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def check_step(self, step: Step) -> None:
         config = self.scheduler.config
-        num_open = sum(s.num_open_drafts for s in step.sequences)
+        num_open = sum(s.num_runner_drafts for s in step.sequences)
         assert 0 < step.num_tokens + num_open <= config.max_num_batched_tokens
         written: set[tuple[int, int]] = set()
         opened = {s.request_id: s for step, _ in self.open for s in step.sequences}
@@ -250,15 +250,15 @@ class EngineMachine(RuleBasedStateMachine):
                 assert s.start == sequence.num_computed_tokens
             else:
                 assert s.start == before.end
-                assert before.num_all_drafts == s.num_all_drafts == 0, (
+                assert before.max_num_drafts == s.max_num_drafts == 0, (
                     "a guess of what may be wrong"
                 )
                 assert sequence.num_prompt_tokens + sequence.sampling.max_tokens > s.end
             end_known = s.end - s.num_drafts
             known = sequence.tokens[s.start : end_known]
-            assert list(s.token_ids) == [*(known or TO_BE_DRAWN), *s.drafts]
+            assert list(s.token_ids) == [*(known or PENDING_TOKEN), *s.drafts]
             assert s.is_sampled == (end_known == len(tokens[s.request_id]))
-            end_drafted = s.end + s.num_open_drafts
+            end_drafted = s.end + s.num_runner_drafts
             assert end_drafted < config.max_num_tokens
             assert len(s.block_table) * config.block_size >= end_drafted
             for position in range(s.start, end_drafted):

@@ -27,7 +27,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.loop import EngineLoop, Launched, StepReport, StepRunner
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
@@ -75,7 +75,7 @@ class TimedWait:
     timed: Timed
     launched: Launched
 
-    def wait(self) -> dict[str, Sampled]:
+    def wait(self) -> dict[str, SequenceOutput]:
         self.timed.enter()
         sampled = self.launched.wait()
         self.timed.left_s = time.thread_time()
@@ -97,16 +97,16 @@ class Paced:
         if self.free_s is not None:
             self.times.idle_s += max(0.0, now_s - self.free_s)
         self.free_s = max(now_s, self.free_s or 0.0) + self.step_s
-        drawn = {s.request_id: Sampled((7,)) for s in step.sequences if s.is_sampled}
+        drawn = {s.request_id: SequenceOutput((7,)) for s in step.sequences if s.is_sampled}
         return Done(drawn, self.free_s)
 
 
 @dataclass
 class Done:
-    sampled: dict[str, Sampled]
+    sampled: dict[str, SequenceOutput]
     at_s: float
 
-    def wait(self) -> dict[str, Sampled]:
+    def wait(self) -> dict[str, SequenceOutput]:
         time.sleep(max(0.0, self.at_s - time.perf_counter()))
         return self.sampled
 

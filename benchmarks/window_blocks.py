@@ -17,10 +17,10 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled
+from penstock_engine.core.step import SequenceOutput
 
 BLOCK_SIZE = 16
-TOKEN = Sampled((7,))
+TOKEN = SequenceOutput((7,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class DraftHead:
         asked = [
             s
             for s in sequences
-            if s.num_open_drafts and (s.request_id, s.start - 1) in self._row_of
+            if s.num_runner_drafts and (s.request_id, s.start - 1) in self._row_of
         ]
         if self._read is None or not asked:
             return [sequence.with_drafts(()) for sequence in sequences]
@@ -92,7 +92,7 @@ class DraftHead:
         while True:
             tokens = self.model.logits(states).argmax(-1)
             made.append((growing, tokens))
-            kept = [i for i, s in enumerate(growing) if s.num_open_drafts > 1]
+            kept = [i for i, s in enumerate(growing) if s.num_runner_drafts > 1]
             if not kept:
                 break
             growing = [_next(growing[i], i) for i in kept]
@@ -114,7 +114,7 @@ def _shifted(sequence: ScheduledSequence, rows: Rows) -> ScheduledSequence:
     known = sequence.history[sequence.start + 1 : end_known + 1]
     first = rows[sequence.request_id, sequence.end] if num_rows else 0
     drawn = (awaited(first + row) for row in range(num_rows))
-    return sequence._replace(token_ids=(*known, *drawn), num_drafts=0, num_open_drafts=0)
+    return sequence._replace(token_ids=(*known, *drawn), num_drafts=0, num_runner_drafts=0)
 
 
 def _next(sequence: ScheduledSequence, row: int) -> ScheduledSequence:
@@ -127,5 +127,5 @@ def _next(sequence: ScheduledSequence, row: int) -> ScheduledSequence:
         start=sequence.start if is_first else sequence.start + 1,
         token_ids=(awaited(row),),
         num_drafts=1,
-        num_open_drafts=sequence.num_open_drafts - 1,
+        num_runner_drafts=sequence.num_runner_drafts - 1,
     )

@@ -31,7 +31,7 @@ class DraftModel:
         asked = [
             (sequence, int(end) - 1)
             for sequence, end in zip(sequences, ends, strict=True)
-            if sequence.num_open_drafts
+            if sequence.num_runner_drafts
         ]
         if not asked:
             return list(sequences)
@@ -44,7 +44,7 @@ class DraftModel:
             # The last guess is read too: where it is right, its keys and values are needed.
             growing = sorted((_next(s, drafts[s.request_id]) for s in growing), key=row_order)
             hidden = self.model.forward(growing)
-            rows = [row for row, s in enumerate(growing) if s.num_open_drafts]
+            rows = [row for row, s in enumerate(growing) if s.num_runner_drafts]
             growing = [growing[row] for row in rows]
             if rows:
                 for sequence, token in zip(growing, self._best(hidden[rows]), strict=True):
@@ -67,5 +67,5 @@ def _next(sequence: ScheduledSequence, drafts: Sequence[int]) -> ScheduledSequen
     return sequence._replace(
         start=sequence.end,
         token_ids=(drafts[-1],),
-        num_open_drafts=sequence.num_open_drafts - 1,
+        num_runner_drafts=sequence.num_runner_drafts - 1,
     )

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from penstock_engine.core.errors import RunnerLost
+from penstock_engine.core.errors import RunnerDiedError
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Sampled, ScheduledSequence, Step
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ MAX_CONSECUTIVE_FAILURES = 3
 
 
 class Launched(Protocol):
-    def wait(self) -> dict[str, Sampled]:
-        """What each sequence of the step draws, or is told of its prompt. Raises RunnerLost."""
+    def wait(self) -> dict[str, SequenceOutput]:
+        """What each sequence of the step draws, or is told of its prompt. Raises RunnerDiedError."""
         ...
 
 
@@ -46,7 +46,7 @@ class StepRunner(Protocol):
         ...
 
     def launch(self, step: Step) -> Launched:
-        """Begins to compute a step, behind those launched before. Raises RunnerLost."""
+        """Begins to compute a step, behind those launched before. Raises RunnerDiedError."""
         ...
 
 
@@ -231,7 +231,7 @@ class EngineLoop:
                 self._land_all()
                 _fulfil(done, function)
             case _Lost():
-                raise RunnerLost("the runner was lost between two steps")
+                raise RunnerDiedError("the runner was lost between two steps")
             case _Stop():
                 self._is_stopping = True
         if event is not None:
@@ -256,7 +256,7 @@ class EngineLoop:
         started_s = self._clock()
         try:
             return _UnderWay(step, runner.launch(step), started_s)
-        except RunnerLost:
+        except RunnerDiedError:
             raise
         except Exception:
             logger.exception("a step of %d sequences failed", len(step.sequences))
@@ -285,7 +285,7 @@ class EngineLoop:
         if self._under_way and self._under_way[0].results is None:
             self._land()
 
-    def _results(self, first: _UnderWay) -> tuple[dict[str, Sampled], list[str]]:
+    def _results(self, first: _UnderWay) -> tuple[dict[str, SequenceOutput], list[str]]:
         """Results and the requests that failed. A failed step is run again one by one.
 
         So is the one behind it, which took what that one drew.
@@ -293,7 +293,7 @@ class EngineLoop:
         if first.results is not None:
             try:
                 sampled = first.results.wait()
-            except RunnerLost:
+            except RunnerDiedError:
                 raise
             except Exception:
                 logger.exception("a step of %d sequences failed", len(first.step.sequences))
@@ -304,16 +304,16 @@ class EngineLoop:
                 behind.results = None
         return self._one_by_one(first.step)
 
-    def _one_by_one(self, step: Step) -> tuple[dict[str, Sampled], list[str]]:
+    def _one_by_one(self, step: Step) -> tuple[dict[str, SequenceOutput], list[str]]:
         """As of _results. What has ended meanwhile is not run: its blocks may be others' by now."""
         assert self._runner is not None
-        sampled: dict[str, Sampled] = {}
+        sampled: dict[str, SequenceOutput] = {}
         failed: list[str] = []
-        alive = [s.known() for s in step.sequences if self._scheduler.is_alive(s)]
+        alive = [s.with_sampled_token() for s in step.sequences if self._scheduler.is_alive(s)]
         for scheduled in alive:
             try:
                 sampled |= self._runner.launch(Step((scheduled,))).wait()
-            except RunnerLost:
+            except RunnerDiedError:
                 raise
             except Exception:
                 logger.exception("a step of one sequence failed")

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.core.step import BlockCopies, ScheduledSequence
 from penstock_engine.decode_graphs import DecodeBuffers, DecodeGraphs
 from penstock_engine.graph_sizes import most_rows
 from penstock_engine.kernels.operations import operations
@@ -123,7 +123,7 @@ class PagedModel:
         forward = partial(self.decoder, caches=self._caches)
         return DecodeGraphs(forward, buffers, max_rows, recorder())
 
-    def move(self, moves: Moves) -> None:
+    def move(self, moves: BlockCopies) -> None:
         """Copy whole blocks, in the order of `moves`; to be called before a step's `forward`."""
         if self._host_blocks is not None:
             for block, slot in moves.saves:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.kernels.transfer import Mark
 from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
@@ -68,7 +68,7 @@ class Pending:
 
     @property
     def tokens(self) -> torch.Tensor | None:
-        """Sampled tokens on the device, int64 [rows]."""
+        """SequenceOutput tokens on the device, int64 [rows]."""
         return None if self._draws is None else self._draws.tokens
 
     @property
@@ -80,12 +80,12 @@ class Pending:
             first += sequence.num_rows
         return rows
 
-    def wait(self) -> dict[str, Sampled]:
+    def wait(self) -> dict[str, SequenceOutput]:
         """What each sequence draws, or is told of its prompt, as soon as the device is done."""
         self.draw()
         assert self._mark is not None
         self._mark.wait()
-        results: dict[str, Sampled] = {}
+        results: dict[str, SequenceOutput] = {}
         if self._draws is not None:
             ids = [sequence.request_id for sequence in self._sequences]
             results = dict(zip(ids, self._draws.results(), strict=True))
@@ -93,9 +93,9 @@ class Pending:
             embedding = tuple(vector.tolist())
             results[request_id] = replace(results[request_id], embedding=embedding)
         for request_id, logprobs in self._extra.prompt_logprobs.items():
-            result = results.get(request_id, Sampled())
+            result = results.get(request_id, SequenceOutput())
             if logprobs.are_numbers:
                 results[request_id] = replace(result, prompt_logprobs=logprobs.all())
             else:
-                results[request_id] = Sampled(is_corrupt=True)
+                results[request_id] = SequenceOutput(is_corrupt=True)
         return results

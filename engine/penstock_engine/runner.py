@@ -8,9 +8,15 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from penstock_engine.core.errors import RunnerLost
+from penstock_engine.core.errors import RunnerDiedError
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import TO_BE_DRAWN, Moves, Sampled, ScheduledSequence, Step
+from penstock_engine.core.step import (
+    PENDING_TOKEN,
+    BlockCopies,
+    ScheduledSequence,
+    SequenceOutput,
+    Step,
+)
 from penstock_engine.cpu_threads import CpuThreads, allowed_threads
 from penstock_engine.device import rows_at_once
 from penstock_engine.draft_head import DraftHead
@@ -108,13 +114,13 @@ class Runner:
         """Gives a device all that a step takes but its draws, and does not wait for it.
 
         The step before is drawn first: it need not have been waited for, but the one before that
-        has to be completed. Raises RunnerLost.
+        has to be completed. Raises RunnerDiedError.
         """
         with nullcontext() if self._threads is None else self._threads.step():
             return self._launch(step)
 
     def _launch(self, step: Step) -> Pending:
-        self._move(step.moves)
+        self._move(step.block_copies)
         drawn, sequences = self._fill_in(step.sequences)
         sequences.sort(key=row_order)
         if self._draft is not None:
@@ -124,19 +130,19 @@ class Runner:
         self._last = self._pending(sequences, hidden)
         return self._last
 
-    def _move(self, moves: Moves) -> None:
+    def _move(self, moves: BlockCopies) -> None:
         """Others may hold these blocks already, so that no step can be right after a failure."""
         try:
             self._model.move(moves)
             if self._draft is not None:
                 self._draft.model.move(moves)
         except Exception as error:
-            raise RunnerLost("blocks of keys and values could not be copied") from error
+            raise RunnerDiedError("blocks of keys and values could not be copied") from error
 
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         """Computes a step. Returns what each sequence draws or is told of its prompt.
 
-        Raises RunnerLost.
+        Raises RunnerDiedError.
         """
         return self.launch(step).wait()
 
@@ -176,7 +182,7 @@ class Runner:
         """
         last, self._last = self._last, None
         unread, self._unread = self._unread, None
-        is_awaited = any(s.token_ids == TO_BE_DRAWN for s in sequences)
+        is_awaited = any(s.token_ids == PENDING_TOKEN for s in sequences)
         if last is not None:
             try:
                 last.draw()
@@ -192,7 +198,7 @@ class Runner:
         rows = last.rows
         return last.tokens, [
             s._replace(token_ids=(awaited(rows[s.request_id, s.start]),))
-            if s.token_ids == TO_BE_DRAWN
+            if s.token_ids == PENDING_TOKEN
             else s
             for s in sequences
         ]

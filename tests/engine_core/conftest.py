@@ -6,7 +6,7 @@ import pytest
 
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.scheduler import Scheduler
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 
 Drain = Callable[[Scheduler], list[TokenEvent]]
 
@@ -29,5 +29,5 @@ def drain() -> Drain:
     return run
 
 
-def echo(step: Step) -> dict[str, Sampled]:
-    return {s.request_id: Sampled((s.end,)) for s in step.sequences if s.is_sampled}
+def echo(step: Step) -> dict[str, SequenceOutput]:
+    return {s.request_id: SequenceOutput((s.end,)) for s in step.sequences if s.is_sampled}

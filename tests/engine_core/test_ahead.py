@@ -7,7 +7,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
-from penstock_engine.core.step import TO_BE_DRAWN, Sampled, Step
+from penstock_engine.core.step import PENDING_TOKEN, SequenceOutput, Step
 
 EOS = 999
 
@@ -38,7 +38,7 @@ def step_of(scheduler: Scheduler) -> Step:
 def complete(scheduler: Scheduler, step: Step, token: int = 7) -> list[str]:
     """Who has a token or an end."""
     events = scheduler.complete(
-        step, {s.request_id: Sampled((token,)) for s in step.sequences if s.is_sampled}, 0.0
+        step, {s.request_id: SequenceOutput((token,)) for s in step.sequences if s.is_sampled}, 0.0
     )
     scheduler.check()
     return [event.request_id for event in events]
@@ -53,12 +53,12 @@ def test_a_token_to_be_drawn_has_a_place_before_it_is_known() -> None:
     scheduler.add(make_sequence("a", 4))
     first = step_of(scheduler)
     second = step_of(scheduler)
-    assert parts(second) == {"a": (4, TO_BE_DRAWN)}
+    assert parts(second) == {"a": (4, PENDING_TOKEN)}
     assert second.sequences[0].is_sampled
     assert len(second.sequences[0].block_table) == 2
     assert complete(scheduler, first) == ["a"]
-    assert second.sequences[0].known().token_ids == (7,)
-    assert parts(step_of(scheduler)) == {"a": (5, TO_BE_DRAWN)}
+    assert second.sequences[0].with_sampled_token().token_ids == (7,)
+    assert parts(step_of(scheduler)) == {"a": (5, PENDING_TOKEN)}
     assert complete(scheduler, second, 8) == ["a"]
 
 

@@ -140,7 +140,7 @@ def test_what_is_forgotten_is_not_found_and_stays_with_its_holders() -> None:
     assert held is not None
     for block, block_hash in zip(held, hashes, strict=True):
         pool.publish(block, block_hash)
-    pool.forget()
+    pool.clear_index()
     pool.check([held])
     assert found(pool, hashes) == []
     pool.publish(held[0], hashes[0])  # who computed it may offer it again

@@ -8,7 +8,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Moves, Sampled, ScheduledSequence, Step
+from penstock_engine.core.step import BlockCopies, ScheduledSequence, SequenceOutput, Step
 
 SIZE = 4
 PROMPT = list(range(21))  # five full blocks, and a token
@@ -65,12 +65,12 @@ def test_what_the_device_has_lost_is_taken_from_the_host_between_what_it_has() -
     assert cache.admit(other) is not None  # takes the two without contents, and two more
     assert [pool.find(block_hash) is None for block_hash in hashes].count(True) == 2
     cache.release(other)
-    cache.take_moves()
+    cache.take_block_copies()
     one = sequence()
     admission = cache.admit(one)
     assert admission is not None
     assert (admission.num_tokens, admission.num_host_tokens) == (20, 8)
-    moves = cache.take_moves()
+    moves = cache.take_block_copies()
     lost = [one.block_table[index] for index in range(5) if index in (3, 4)]
     assert [block for _, block in moves.restores] == lost
 
@@ -80,7 +80,7 @@ def test_a_restore_is_counted_when_it_is_made_and_not_when_it_fails() -> None:
     cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=6), num_host_blocks=5)
     blocker = Sequence("b", [7] * 24, SamplingParams(max_tokens=9), frozenset(), 0.0)
     assert cache.admit(blocker) is not None
-    cache.take_moves()
+    cache.take_block_copies()
     counted = dict(cache.copy_choices)
     for _ in range(3):
         assert cache.admit(sequence()) is None
@@ -100,7 +100,7 @@ def test_each_eviction_is_counted_once(num_host_blocks: int) -> None:
         assert cache.admit(one) is not None
         evicted.append(cache.num_evicted_blocks)
         saved.append(cache.num_saved_blocks)
-        moved.append(len(cache.take_moves().saves))
+        moved.append(len(cache.take_block_copies().saves))
     assert evicted == [1, 2, 3, 4, 5]
     assert saved == (evicted if num_host_blocks else [0] * 5)
     assert moved == [1 if num_host_blocks else 0] * 5
@@ -113,10 +113,10 @@ def test_contents_that_the_host_has_already_are_kept_without_a_copy() -> None:
     saves = []
     for _ in range(2):
         assert cache.admit(taker) is not None
-        saves.append(len(cache.take_moves().saves))
+        saves.append(len(cache.take_block_copies().saves))
         cache.release(taker)
         assert cache.admit(owner) is not None
-        assert len(cache.take_moves().restores) == 1
+        assert len(cache.take_block_copies().restores) == 1
         cache.release(owner)
     assert saves == [1, 0]
     assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (2, 2)
@@ -133,13 +133,17 @@ def test_blocks_that_are_evicted_together_are_counted_and_saved_each(
     """Five blocks at once, of which the host has none yet: in the order in which they went."""
     cache = KVCache(holding({0, 1, 2, 3, 4}, num_blocks=5), num_host_blocks)
     if copy_s is not None:
-        for num_tokens, moves in ((1, Moves()), (9, Moves()), (1, Moves(saves=((0, 0), (1, 1))))):
+        for num_tokens, moves in (
+            (1, BlockCopies()),
+            (9, BlockCopies()),
+            (1, BlockCopies(saves=((0, 0), (1, 1)))),
+        ):
             num_copies = len(moves.saves)
             step = Step((scheduled(num_tokens),), moves)
-            cache.timed(step, 0.01 + 0.001 * num_tokens + copy_s * num_copies)
+            cache.observe_step(step, 0.01 + 0.001 * num_tokens + copy_s * num_copies)
     taker = Sequence("b", [7] * 20, SamplingParams(max_tokens=9), frozenset(), 0.0)
     assert cache.admit(taker) is not None
-    saves = cache.take_moves().saves
+    saves = cache.take_block_copies().saves
     assert cache.num_evicted_blocks == 5
     assert cache.num_saved_blocks == len(saves) == saved_blocks
     assert [block for block, _ in saves] == [4, 3, 2, 1, 0][:saved_blocks]
@@ -157,10 +161,10 @@ def test_copies_to_the_host_and_from_it_have_one_price() -> None:
     """2 s for two saves and two restores, and 0.011 s for the token."""
     cache = KVCache(BlockPool(4, SIZE, prefix_caching=True), num_host_blocks=4)
     for num_tokens in (1, 9):
-        cache.timed(Step((scheduled(num_tokens),)), 0.01 + 0.001 * num_tokens)
-    moves = Moves(saves=((0, 0), (1, 1)), restores=((2, 2), (3, 3)))
-    cache.timed(Step((scheduled(1),), moves), 0.011 + 2.0)
-    prices = cache._copying.prices
+        cache.observe_step(Step((scheduled(num_tokens),)), 0.01 + 0.001 * num_tokens)
+    moves = BlockCopies(saves=((0, 0), (1, 1)), restores=((2, 2), (3, 3)))
+    cache.observe_step(Step((scheduled(1),), moves), 0.011 + 2.0)
+    prices = cache._offload.costs
     assert (prices.token_s, prices.copy_s) == (pytest.approx(0.001), pytest.approx(0.5))
 
 
@@ -170,7 +174,7 @@ def test_of_blocks_that_go_together_one_the_host_has_is_not_copied_again() -> No
     assert cache._host.keep(block_hashes(PROMPT, SIZE)[1]) == 0
     taker = Sequence("b", [7] * 12, SamplingParams(max_tokens=9), frozenset(), 0.0)
     assert cache.admit(taker) is not None
-    assert cache.take_moves().saves == ((2, 1), (0, 2))
+    assert cache.take_block_copies().saves == ((2, 1), (0, 2))
     assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (3, 3)
 
 
@@ -180,12 +184,12 @@ def test_a_restored_slot_is_not_overwritten_by_the_block_evicted_for_it() -> Non
     owner = Sequence("a", PROMPT[:5], SamplingParams(max_tokens=9), frozenset(), 0.0)
     other = Sequence("b", [7] * 5, SamplingParams(max_tokens=9), frozenset(), 0.0)
     assert cache.admit(other) is not None
-    assert len(cache.take_moves().saves) == 1
+    assert len(cache.take_block_copies().saves) == 1
     cache.publish(other, 5)
     cache.release(other)
     admission = cache.admit(owner)
     assert admission == Admission(4, 4)
-    moves = cache.take_moves()
+    moves = cache.take_block_copies()
     assert (len(moves.saves), len(moves.restores)) == (0, 1)
     assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (2, 1)
     cache.check([owner])
@@ -230,7 +234,7 @@ def test_what_made_no_numbers_is_found_nowhere_any_more() -> None:
 def test_what_is_forgotten_is_forgotten_on_both_sides() -> None:
     cache = KVCache(holding({0, 1}, num_blocks=4), num_host_blocks=4)
     assert cache._host.keep(b"other") == 0
-    cache.forget()
+    cache.reset_prefix_cache()
     assert cache.pool.find(block_hashes(PROMPT, SIZE)[0]) is None
     assert cache._host.num_blocks == 0
 
@@ -258,7 +262,7 @@ def run(scheduler: Scheduler, one: Sequence) -> list[int]:
     assert scheduler.add(one) is None
     held = []
     while (step := scheduler.schedule(0.0)) is not None:
-        scheduler.complete(step, {s.request_id: Sampled((1,)) for s in step.sequences}, 0.0)
+        scheduler.complete(step, {s.request_id: SequenceOutput((1,)) for s in step.sequences}, 0.0)
         scheduler.check()
         held.append(scheduler.config.num_blocks - scheduler.num_free_blocks)
     return held

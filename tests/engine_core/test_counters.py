@@ -8,7 +8,7 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import Counters
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 
 
 def make_scheduler(speculation: SpeculationConfig | None = None, **changes: int) -> Scheduler:
@@ -34,7 +34,7 @@ def run(scheduler: Scheduler, *drawn: tuple[int, ...]) -> None:
     """Run one step for each entry of tokens, which every sequence of the step samples."""
     for tokens in drawn:
         step = step_of(scheduler)
-        results = {s.request_id: Sampled(tokens, s.num_drafts) for s in step.sequences}
+        results = {s.request_id: SequenceOutput(tokens, s.num_drafts) for s in step.sequences}
         scheduler.complete(step, results, 0.0)
 
 
@@ -58,12 +58,12 @@ def test_seconds_are_busy_once_however_many_steps_are_open() -> None:
     scheduler.add(sequence("a", [1] * 4, max_tokens=9))
     first = step_of(scheduler, now_s=1.0)
     ahead = step_of(scheduler, now_s=2.0)
-    scheduler.complete(first, {"a": Sampled((5,))}, 4.0)
+    scheduler.complete(first, {"a": SequenceOutput((5,))}, 4.0)
     assert scheduler.stats().busy_s == 3.0
-    scheduler.complete(ahead, {"a": Sampled((5,))}, 5.0)
+    scheduler.complete(ahead, {"a": SequenceOutput((5,))}, 5.0)
     assert scheduler.stats().busy_s == 4.0
     last = step_of(scheduler, now_s=8.0)
-    scheduler.complete(last, {"a": Sampled((5,))}, 10.0)
+    scheduler.complete(last, {"a": SequenceOutput((5,))}, 10.0)
     assert scheduler.stats().busy_s == 6.0
 
 
@@ -110,9 +110,9 @@ def test_what_was_restored_can_be_replaced_in_the_next_step() -> None:
 def test_drafts_are_counted_by_how_many_were_tried_and_right() -> None:
     counters = Counters()
     for num_drafts, num_right in ((2, 1), (1, 0), (3, 3), (2, 2)):
-        counters.draft_judged(num_drafts, num_right)
+        counters.count_drafts(num_drafts, num_right)
     assert (counters.drafts, counters.draft_tokens) == (4, 8)
-    assert counters.drafts_right_by_position == [3, 2, 1]
+    assert counters.accepted_by_position == [3, 2, 1]
 
 
 def test_drafts_of_a_sequence_are_counted_where_they_were_tried() -> None:
@@ -125,7 +125,7 @@ def test_drafts_of_a_sequence_are_counted_where_they_were_tried() -> None:
     assert not scheduler.has_work
     assert stats.generation_tokens == 6
     assert (stats.drafts, stats.draft_tokens) == (1, 2)
-    assert stats.drafts_right_by_position == (1, 0)
+    assert stats.accepted_by_position == (1, 0)
 
 
 def test_what_is_neither_saved_nor_in_the_host_is_the_rest() -> None:

@@ -7,11 +7,11 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.speculation import Governor, Speculation, SpeculationConfig
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.speculation import DraftLengthController, Speculation, SpeculationConfig
+from penstock_engine.core.step import SequenceOutput, Step
 
 
-class FixedGovernor(Governor):
+class FixedLength(DraftLengthController):
     """Allows three guesses in each step, or none."""
 
     is_on = True
@@ -22,7 +22,7 @@ class FixedGovernor(Governor):
 
 def make_scheduler(
     budget: int, *, by_runner: bool = True, after_prompts: bool = False, num_blocks: int = 40,
-    governor: Governor | None = None,
+    controller: DraftLengthController | None = None,
 ) -> Scheduler:  # fmt: skip
     config = SchedulerConfig(
         max_num_seqs=4, max_num_batched_tokens=budget, max_model_len=40, block_size=2,
@@ -32,7 +32,7 @@ def make_scheduler(
         method="eagle" if by_runner else "ngram", num_speculative_tokens=3, prompt_lookup_min=1,
         model="m" if by_runner else None,
     )  # fmt: skip
-    return Scheduler(config, Speculation(method, governor or FixedGovernor(3), after_prompts))
+    return Scheduler(config, Speculation(method, controller or FixedLength(3), after_prompts))
 
 
 def add(scheduler: Scheduler, name: str, num_prompt_tokens: int, max_tokens: int = 20) -> Sequence:
@@ -52,7 +52,7 @@ def advance(scheduler: Scheduler, num_guessed: int = 0) -> Step:
 
 def shares(step: Step) -> dict[str, tuple[int, int]]:
     """Tokens and open guesses of each sequence."""
-    return {s.request_id: (s.num_tokens, s.num_open_drafts) for s in step.sequences}
+    return {s.request_id: (s.num_tokens, s.num_runner_drafts) for s in step.sequences}
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def shares(step: Step) -> dict[str, tuple[int, int]]:
 def test_streams_have_their_tokens_before_anybody_has_guesses(
     budget: int, expected: list[int]
 ) -> None:
-    governor = FixedGovernor(3)
-    governor.is_on = False
-    scheduler = make_scheduler(budget, governor=governor)
+    controller = FixedLength(3)
+    controller.is_on = False
+    scheduler = make_scheduler(budget, controller=controller)
     for name in "abc":
         add(scheduler, name, 1)
     advance(scheduler)
-    governor.is_on = True
+    controller.is_on = True
     step = advance(scheduler)
     assert [shares(step)[name] for name in "abc"] == [(1, drafts) for drafts in expected]
 
@@ -94,9 +94,9 @@ def test_drafts_get_the_budget_that_waiting_prompts_leave(
     """A stream's drafts come after two waiting prompts, of six and four tokens."""
     scheduler = make_scheduler(budget, after_prompts=after_prompts)
     add(scheduler, "a", 1)
-    scheduler.complete(advance_alone(scheduler), {"a": Sampled((1,))}, 0.0)
+    scheduler.complete(advance_alone(scheduler), {"a": SequenceOutput((1,))}, 0.0)
     add(scheduler, "b", 6)
-    scheduler._sequences["b"].tokens[0] = 5  # nothing of it is found in the cache
+    scheduler._state.sequences["b"].tokens[0] = 5  # nothing of it is found in the cache
     add(scheduler, "c", 4)
     assert shares(advance(scheduler)) == expected
 
@@ -130,7 +130,7 @@ def test_known_guesses_are_part_of_a_step_and_judged() -> None:
     assert one.tokens == [position % 2 for position in range(10)]
     assert one.num_computed_tokens == 9
     stats = scheduler.stats()
-    assert (stats.drafts, stats.draft_tokens, stats.drafts_right_by_position) == (1, 2, (1, 1))
+    assert (stats.drafts, stats.draft_tokens, stats.accepted_by_position) == (1, 2, (1, 1))
 
 
 @pytest.mark.parametrize("num_right", [0, 1, 2, 3])
@@ -142,7 +142,7 @@ def test_keys_and_values_are_kept_up_to_the_last_accepted_draft(num_right: int) 
     step = advance_alone(scheduler)
     assert shares(step) == {"a": (1, 3)}
     drawn = tuple(range(50, 51 + num_right))
-    [event] = scheduler.complete(step, {"a": Sampled(drawn, 3)}, 0.0)
+    [event] = scheduler.complete(step, {"a": SequenceOutput(drawn, 3)}, 0.0)
     assert event.token_ids == drawn
     assert one.num_computed_tokens == 7 + num_right
     assert one.num_tokens == 8 + num_right
@@ -156,11 +156,11 @@ def test_a_stream_without_blocks_for_drafts_continues_without_them(
     num_blocks: int, num_open: tuple[int, int]
 ) -> None:
     """With drafts one stream needs five blocks instead of three, the other three instead of one."""
-    governor = FixedGovernor(3)
-    governor.is_on = False
-    scheduler = make_scheduler(12, num_blocks=num_blocks, governor=governor)
+    controller = FixedLength(3)
+    controller.is_on = False
+    scheduler = make_scheduler(12, num_blocks=num_blocks, controller=controller)
     add(scheduler, "a", 5)
     add(scheduler, "b", 1)
     advance(scheduler)
-    governor.is_on = True
+    controller.is_on = True
     assert shares(advance(scheduler)) == {"a": (1, num_open[0]), "b": (1, num_open[1])}

@@ -6,7 +6,7 @@ from penstock_engine.core.blocks import BlockPool
 from penstock_engine.core.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Moves
+from penstock_engine.core.step import BlockCopies
 
 SIZE = 4
 PROMPT = list(range(21))  # five full blocks, and a token
@@ -31,8 +31,8 @@ def test_a_fork_shares_full_blocks_and_copies_the_one_that_is_begun(num_prompt_t
     assert len(fork.block_table) == -(-num_prompt_tokens // SIZE)
     is_begun = known % SIZE > 0
     copied = ((parent.block_table[num_full], fork.block_table[num_full]),) if is_begun else ()
-    assert cache.take_moves() == Moves(forks=copied)
-    assert cache.take_moves() == Moves()
+    assert cache.take_block_copies() == BlockCopies(forks=copied)
+    assert cache.take_block_copies() == BlockCopies()
     fork.num_computed_tokens = known
     cache.check([parent, fork])
 
@@ -45,7 +45,7 @@ def test_a_fork_that_does_not_fit_changes_nothing() -> None:
     assert cache.admit(other) is not None
     assert cache.fork(fork, parent) is None
     assert fork.block_table == []
-    assert cache.take_moves() == Moves()
+    assert cache.take_block_copies() == BlockCopies()
     cache.check([parent, other])
 
 
@@ -55,14 +55,14 @@ def test_a_fork_that_comes_late_does_not_take_what_its_parent_gave_back() -> Non
     parent, early, late = sequence("p"), sequence("e"), sequence("l")
     assert cache.admit(parent) is not None
     parent.num_computed_tokens = len(PROMPT)
-    cache.release_unseen(parent)
+    cache.release_skipped(parent)
     admission = cache.fork(early, parent)
     assert admission is not None
     assert admission.num_tokens == 20
     assert early.held_blocks[:2] == parent.block_table[3:5]
     parent.num_computed_tokens = 40
     assert cache.grow(parent, 41)
-    cache.release_unseen(parent)
+    cache.release_skipped(parent)
     admission = cache.fork(late, parent)
     assert admission is not None
     assert admission.num_tokens == 0

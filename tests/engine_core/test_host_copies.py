@@ -6,7 +6,7 @@ from penstock_engine.core.blocks import BlockPool, block_hashes
 from penstock_engine.core.cache import Admission, KVCache
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Moves, ScheduledSequence, Step
+from penstock_engine.core.step import BlockCopies, ScheduledSequence, Step
 
 SIZE = 4
 PROMPT = list(range(13))  # three full blocks, and a token
@@ -31,7 +31,7 @@ def with_prompt_in_host() -> KVCache:
     cache = cached()
     other = sequence("other", [7] * 13)
     assert cache.admit(other) == Admission(0)
-    assert cache.take_moves() == Moves(saves=((2, 0), (1, 1), (0, 2)))
+    assert cache.take_block_copies() == BlockCopies(saves=((2, 0), (1, 1), (0, 2)))
     cache.release(other)
     return cache
 
@@ -40,17 +40,17 @@ def learn(cache: KVCache, copy_s: float) -> None:
     part = ScheduledSequence("a", 0, (1,), (), True, SamplingParams(max_tokens=9), [], 1)
     for num_tokens in (1, 9):
         step = Step((part._replace(token_ids=(1,) * num_tokens),))
-        cache.timed(step, 0.01 + 0.001 * num_tokens)
-    cache.timed(Step((part,), Moves(saves=((0, 0),))), 0.011 + copy_s)
+        cache.observe_step(step, 0.01 + 0.001 * num_tokens)
+    cache.observe_step(Step((part,), BlockCopies(saves=((0, 0),))), 0.011 + copy_s)
 
 
 def test_what_a_growing_sequence_pushes_out_is_saved_before_it_is_overwritten() -> None:
     cache = cached()
     one = sequence("a", [7])
     assert cache.admit(one) == Admission(0)
-    assert cache.take_moves() == Moves()
+    assert cache.take_block_copies() == BlockCopies()
     assert cache.grow(one, 9)
-    assert cache.take_moves() == Moves(saves=((2, 0), (1, 1)))
+    assert cache.take_block_copies() == BlockCopies(saves=((2, 0), (1, 1)))
     assert one.block_table == [3, 2, 1]
     assert (cache.num_evicted_blocks, cache.num_saved_blocks) == (2, 2)
 
@@ -59,10 +59,10 @@ def test_what_a_fork_pushes_out_is_saved_before_it_is_overwritten() -> None:
     cache = cached(num_blocks=6)
     parent, fork = sequence("p", [7] * 9), sequence("f", [7] * 9)
     assert cache.admit(parent) == Admission(0)
-    assert cache.take_moves() == Moves()
+    assert cache.take_block_copies() == BlockCopies()
     assert cache.fork(fork, parent) == Admission(8)
     assert fork.block_table == [*parent.block_table[:2], 2]
-    assert cache.take_moves() == Moves(saves=((2, 0),))
+    assert cache.take_block_copies() == BlockCopies(saves=((2, 0),))
 
 
 def test_what_is_restored_can_be_shared_at_once() -> None:
@@ -71,7 +71,7 @@ def test_what_is_restored_can_be_shared_at_once() -> None:
     assert cache.admit(one) == Admission(12, 12)
     assert [cache.pool.find(h) for h in HASHES] == one.block_table[:3]
     restored = one.block_table[:3]
-    assert cache.take_moves().restores == tuple(zip((2, 1, 0), restored, strict=True))
+    assert cache.take_block_copies().restores == tuple(zip((2, 1, 0), restored, strict=True))
     cache.release(one)
     assert cache.admit(other) == Admission(8, 0)
     assert other.block_table[:2] == restored[:2]
@@ -93,7 +93,7 @@ def test_a_prefix_in_the_host_is_computed_where_that_is_cheaper(
     before = dict(cache.copy_choices)
     one = sequence("a")
     assert cache.admit(one) == admission
-    assert len(cache.take_moves().restores) == admission.num_host_tokens // SIZE
+    assert len(cache.take_block_copies().restores) == admission.num_host_tokens // SIZE
     made = {c: n for c, n in cache.copy_choices.items() if n != before.get(c, 0)}
     assert made == {choice: 1}
     cache.check([one])
@@ -104,7 +104,7 @@ def test_what_the_device_has_of_a_prefix_is_found_though_copies_are_dear() -> No
     cache = cached()
     other = sequence("other", [7] * 9)
     assert cache.admit(other) == Admission(0)
-    assert len(cache.take_moves().saves) == 2
+    assert len(cache.take_block_copies().saves) == 2
     cache.release(other)
     learn(cache, 1.0)
     assert cache.admit(sequence("a")) == Admission(4, 0)
@@ -132,9 +132,9 @@ def test_what_no_token_sees_any_more_is_given_back_once(
     assert cache.admit(one) == Admission(0)
     one.num_computed_tokens = num_computed
     for _ in range(2):
-        cache.release_unseen(one)
-        assert (one.num_unseen_blocks, len(one.held_blocks)) == (num_unseen, num_held)
+        cache.release_skipped(one)
+        assert (one.num_skipped_blocks, len(one.held_blocks)) == (num_unseen, num_held)
         assert cache.pool.num_free_blocks == 4 - num_held
         cache.check([one])
     cache.release(one)
-    assert (one.block_table, one.num_unseen_blocks, cache.pool.num_free_blocks) == ([], 0, 4)
+    assert (one.block_table, one.num_skipped_blocks, cache.pool.num_free_blocks) == ([], 0, 4)

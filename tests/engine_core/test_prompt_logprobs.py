@@ -6,7 +6,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled, ScheduledSequence, TokenLogprobs
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput, TokenLogprobs
 
 
 def logprobs_of(s: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
@@ -43,7 +43,7 @@ def test_each_token_but_the_first_gets_logprobs_once(
         wanting = {s.request_id for s in step.sequences if s.wants_prompt_logprobs}
         assert wanting == ({"a"} & ids if len(one.prompt_logprobs) < len(prompt) - 1 else set())
         results = {
-            s.request_id: Sampled(
+            s.request_id: SequenceOutput(
                 (5,), prompt_logprobs=logprobs_of(s) if s.wants_prompt_logprobs else ()
             )
             for s in step.sequences
@@ -74,6 +74,6 @@ def test_a_prompt_with_logprobs_is_not_read_from_the_cache(
         assert step is not None
         (s,) = step.sequences
         starts.append(s.start)
-        scheduler.complete(step, {name: Sampled((5,), prompt_logprobs=logprobs_of(s))}, 0.0)
+        scheduler.complete(step, {name: SequenceOutput((5,), prompt_logprobs=logprobs_of(s))}, 0.0)
     is_told = wants and num_prompt_tokens > 1
     assert starts == [0, 0 if is_told else (num_prompt_tokens - 1) // 2 * 2]

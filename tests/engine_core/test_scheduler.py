@@ -7,7 +7,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 
 EOS = 999
 Drain = Callable[[Scheduler], list[TokenEvent]]
@@ -42,7 +42,9 @@ def step_of(scheduler: Scheduler, now: float = 0.0) -> Step:
 
 def advance(scheduler: Scheduler, token: int = 7, now: float = 0.0) -> list[TokenEvent]:
     step = step_of(scheduler, now)
-    return scheduler.complete(step, {s.request_id: Sampled((token,)) for s in step.sequences}, now)
+    return scheduler.complete(
+        step, {s.request_id: SequenceOutput((token,)) for s in step.sequences}, now
+    )
 
 
 def ranges(step: Step) -> dict[str, tuple[int, int]]:
@@ -81,7 +83,7 @@ def test_no_stream_misses_a_step_while_a_long_prompt_is_computed(kind: str) -> N
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=4, max_num_batched_tokens=16, max_model_len=128, block_size=4,
-            num_blocks=100, max_adapters=1, adapter_patience_s=99,
+            num_blocks=100, max_adapters=1, adapter_max_wait_s=99,
             policy="priority" if kind == "priority" else "fcfs",
         )
     )  # fmt: skip
@@ -103,7 +105,7 @@ def test_no_stream_misses_a_step_while_a_long_prompt_is_computed(kind: str) -> N
     while not long.num_output_tokens:
         step = step_of(scheduler)
         steps.append({s.request_id: s.num_tokens for s in step.sequences})
-        scheduler.complete(step, {s.request_id: Sampled((7,)) for s in step.sequences}, 0.0)
+        scheduler.complete(step, {s.request_id: SequenceOutput((7,)) for s in step.sequences}, 0.0)
     assert (long.order < streams[0].order) == (kind != "fcfs")
     assert [step["long"] for step in steps] == [14, 14, 14, 14, 4]
     assert all(step["a"] == step["b"] == 1 for step in steps)
@@ -166,7 +168,7 @@ def test_the_last_running_sequence_gives_way_and_starts_over(drain: Drain) -> No
     assert young.status is Status.WAITING
     assert (young.num_tokens, young.num_computed_tokens, young.block_table) == (8, 0, [])
     assert scheduler.stats().preemptions == 1
-    scheduler.complete(step, {"old": Sampled((7,))}, 0.0)
+    scheduler.complete(step, {"old": SequenceOutput((7,))}, 0.0)
     events = drain(scheduler)
     finished = {e.request_id: e for e in events if e.finish_reason}
     assert finished.keys() == {"old", "young", "next"}
@@ -187,7 +189,7 @@ def test_the_preempted_come_back_first_but_not_at_once() -> None:
     scheduler.add(make_sequence("next", 1, first=50))
     step = step_of(scheduler)
     assert ranges(step) == {"elder": (8, 9)}
-    scheduler.complete(step, {"elder": Sampled((7,))}, 0.0)
+    scheduler.complete(step, {"elder": SequenceOutput((7,))}, 0.0)
     assert ranges(step_of(scheduler)) == {"elder": (9, 10), "twin": (8, 9)}
 
 
@@ -351,7 +353,7 @@ def test_a_sequence_aborted_during_a_step_is_passed_over() -> None:
     scheduler.add(make_sequence("a", 4))
     step = step_of(scheduler)
     scheduler.abort("a", 0.0)
-    assert scheduler.complete(step, {"a": Sampled((7,))}, 0.0) == []
+    assert scheduler.complete(step, {"a": SequenceOutput((7,))}, 0.0) == []
     scheduler.check()
 
 
@@ -362,16 +364,16 @@ def test_failed_sequences_leave_the_others_alone() -> None:
     step = step_of(scheduler)
     [event] = scheduler.fail(["a"], "step_failed", 1.0)
     assert (event.request_id, event.finish_reason, event.failure) == ("a", "error", "step_failed")
-    [other] = scheduler.complete(step, {"b": Sampled((7,))}, 1.0)
+    [other] = scheduler.complete(step, {"b": SequenceOutput((7,))}, 1.0)
     assert (other.request_id, other.token_ids) == ("b", (7,))
     scheduler.check()
 
 
 @pytest.mark.parametrize(
     ("sampled", "failure"),
-    [(Sampled(), "nothing_to_draw"), (Sampled(is_corrupt=True), "not_numbers")],
+    [(SequenceOutput(), "nothing_to_draw"), (SequenceOutput(is_corrupt=True), "not_numbers")],
 )
-def test_who_draws_no_token_fails_and_says_why(sampled: Sampled, failure: str) -> None:
+def test_who_draws_no_token_fails_and_says_why(sampled: SequenceOutput, failure: str) -> None:
     scheduler = make_scheduler()
     scheduler.add(make_sequence("a", 4))
     [event] = scheduler.complete(step_of(scheduler), {"a": sampled}, 1.0)

@@ -2,24 +2,24 @@
 
 import pytest
 
+from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence, Status
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Sampled, Step, TokenLogprobs
-from penstock_engine.core.step_pace import StepPace
+from penstock_engine.core.step import SequenceOutput, Step, TokenLogprobs
 
 EOS = 99
 TOLD = tuple(TokenLogprobs(token, -1.0, 1, ()) for token in (5, 6, 7))
 
 
-def make_scheduler(pace: StepPace | None = None, **changes: object) -> Scheduler:
+def make_scheduler(pace: PrefillBudget | None = None, **changes: object) -> Scheduler:
     values = {
         "max_num_seqs": 4, "max_num_batched_tokens": 16, "max_model_len": 32, "block_size": 4,
         "num_blocks": 10,
     }  # fmt: skip
-    return Scheduler(SchedulerConfig(**(values | changes)), pace=pace)  # type: ignore[arg-type]
+    return Scheduler(SchedulerConfig(**(values | changes)), prefill_budget=pace)  # type: ignore[arg-type]
 
 
 def sequence(
@@ -42,7 +42,9 @@ def step_of(scheduler: Scheduler, now_s: float = 0.0) -> Step:
 
 def advance(scheduler: Scheduler, now_s: float = 0.0, token: int = 7) -> Step:
     step = step_of(scheduler, now_s)
-    scheduler.complete(step, {s.request_id: Sampled((token,)) for s in step.sequences}, now_s)
+    scheduler.complete(
+        step, {s.request_id: SequenceOutput((token,)) for s in step.sequences}, now_s
+    )
     scheduler.check()
     return step
 
@@ -61,12 +63,12 @@ def test_the_statistics_of_a_moment_are_these() -> None:
     assert scheduler.stats().waiting == 6
     advance(scheduler, 1.0)
     step = step_of(scheduler, 2.0)
-    scheduler.complete(step, {s.request_id: Sampled((7,)) for s in step.sequences}, 2.5)
+    scheduler.complete(step, {s.request_id: SequenceOutput((7,)) for s in step.sequences}, 2.5)
     assert scheduler.stats() == SchedulerStats(
         running=3, waiting=3, deferred=1, running_adapters=("x", "y"), waiting_adapters=("y", "z"),
         kv_usage=0.6, prefill_tokens_pending=15, prefix_queries_tokens=15, prefix_hits_tokens=0,
         preemptions=0, prompt_tokens_computed=15, prompt_tokens_cached=0, prompt_tokens_from_host=0,
-        generation_tokens=6, drafts=0, draft_tokens=0, drafts_right_by_position=(),
+        generation_tokens=6, drafts=0, draft_tokens=0, accepted_by_position=(),
         waits_for_blocks=0, rejections=0, busy_s=0.5, evicted_blocks=0, saved_blocks=0,
         copy_choices=(),
     )  # fmt: skip
@@ -113,7 +115,7 @@ def test_priorities_count_where_they_are_the_policy(
 
 
 def test_an_adapter_needs_room_for_adapters() -> None:
-    with pytest.raises(ValueError, match="without room for adapters"):
+    with pytest.raises(ValueError, match="max_adapters is 0"):
         make_scheduler().add(sequence("a", [1], adapter="x"))
     assert make_scheduler(max_adapters=1).add(sequence("a", [1], adapter="x")) is None
 
@@ -122,33 +124,33 @@ def test_an_event_tells_of_tokens_that_were_taken_and_of_the_first_one_more() ->
     """Two right drafts and a token, of which the limit takes two; embedding and log-probabilities."""
     scheduler = make_scheduler()
     scheduler.add(sequence("a", [1, 2, 3], max_tokens=3, prompt_logprobs=0))
-    first = Sampled((4,), logprobs=TOLD[:1], prompt_logprobs=TOLD[1:], embedding=(0.5, 0.25))
+    first = SequenceOutput((4,), logprobs=TOLD[:1], prompt_logprobs=TOLD[1:], embedding=(0.5, 0.25))
     [event] = scheduler.complete(step_of(scheduler, 1.0), {"a": first}, 2.0)
     assert (event.token_ids, event.logprobs, event.prompt_logprobs) == ((4,), TOLD[:1], TOLD[1:])
     assert (event.embedding, event.finish_reason) == ((0.5, 0.25), None)
     assert (event.queued_s, event.scheduled_s, event.first_token_s) == (0.5, 1.0, 2.0)
     step = step_of(scheduler, 3.0)
-    [event] = scheduler.complete(step, {"a": Sampled((5, 6, 7), 2, logprobs=TOLD)}, 4.0)
+    [event] = scheduler.complete(step, {"a": SequenceOutput((5, 6, 7), 2, logprobs=TOLD)}, 4.0)
     assert (event.token_ids, event.logprobs, event.prompt_logprobs) == ((5, 6), TOLD[:2], ())
     assert (event.embedding, event.finish_reason, event.failure) == ((), "length", None)
     assert (event.first_token_s, event.now_s, event.ending_token_id) == (2.0, 4.0, None)
     assert (event.num_prompt_tokens, event.num_output_tokens) == (3, 3)
     stats = scheduler.stats()
     assert (stats.generation_tokens, stats.drafts, stats.draft_tokens) == (3, 1, 2)
-    assert stats.drafts_right_by_position == (1, 1)
+    assert stats.accepted_by_position == (1, 1)
     assert scheduler.num_free_blocks == 10
 
 
 def test_an_ending_token_is_told() -> None:
     scheduler = make_scheduler()
     scheduler.add(sequence("a", [1, 2, 3]))
-    [event] = scheduler.complete(step_of(scheduler), {"a": Sampled((EOS,))}, 2.0)
+    [event] = scheduler.complete(step_of(scheduler), {"a": SequenceOutput((EOS,))}, 2.0)
     assert (event.token_ids, event.finish_reason, event.ending_token_id) == ((EOS,), "stop", EOS)
 
 
 def test_blocks_of_a_corrupt_sequence_are_not_read_again() -> None:
     """Blocks of a NaN request, even those that others published, are removed; others' blocks stay."""
-    for sampled, start in ((Sampled(is_corrupt=True), 0), (Sampled(), 8)):
+    for sampled, start in ((SequenceOutput(is_corrupt=True), 0), (SequenceOutput(), 8)):
         scheduler = make_scheduler()
         scheduler.add(sequence("a", [1] * 10, max_tokens=1))
         advance(scheduler)
@@ -195,14 +197,14 @@ def test_all_that_are_left_fail_together() -> None:
 
 @pytest.mark.parametrize("is_given", [False, True])
 def test_a_pace_that_is_given_is_learned_by_who_gave_it(is_given: bool) -> None:
-    pace = StepPace() if is_given else None
+    pace = PrefillBudget() if is_given else None
     scheduler = make_scheduler(pace)
     scheduler.add(sequence("a", [1] * 10, tpot_s=0.1))
     step = step_of(scheduler, 0.0)
-    scheduler.complete(step, {"a": Sampled((7,))}, 1.0)
+    scheduler.complete(step, {"a": SequenceOutput((7,))}, 1.0)
     assert scheduler.token_budget == (16 if is_given else 1 + 1)
     if pace is not None:
-        pace.timed(10, 1.0)
+        pace.observe_step(10, 1.0)
         assert scheduler.token_budget == 1 + 1
 
 
@@ -215,7 +217,7 @@ def test_a_fork_shares_what_its_parent_has_computed() -> None:
         assert ranges(advance(scheduler)) == {"a": (0, 10)}
         step = step_of(scheduler)
         assert ranges(step) == {"a": (10, 11), "b": (start, 10)}
-        assert len(step.moves.forks) == (wants is None)
+        assert len(step.block_copies.forks) == (wants is None)
 
 
 def test_a_chunk_with_the_last_token_allowed_is_not_put_off() -> None:
@@ -229,7 +231,7 @@ def test_a_chunk_with_the_last_token_allowed_is_not_put_off() -> None:
     assert ranges(last) == {"a": (8, 10)}
     scheduler.complete(steps[1], {}, 0.0)
     assert scheduler.schedule(0.0) is None
-    [event] = scheduler.complete(last, {"a": Sampled((7,))}, 0.0)
+    [event] = scheduler.complete(last, {"a": SequenceOutput((7,))}, 0.0)
     assert event.finish_reason == "length"
 
 

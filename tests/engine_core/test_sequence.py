@@ -18,7 +18,7 @@ def test_a_new_sequence_waits_and_has_nothing() -> None:
     assert one.status is Status.WAITING
     assert (one.num_tokens, one.num_prompt_tokens, one.num_output_tokens) == (4, 4, 0)
     assert (one.num_computed_tokens, one.num_cached_tokens, one.num_host_tokens) == (0, 0, 0)
-    assert (one.num_preemptions, one.num_waits, one.num_unseen_blocks) == (0, 0, 0)
+    assert (one.num_preemptions, one.num_waits, one.num_skipped_blocks) == (0, 0, 0)
     assert (one.block_table, one.block_hashes, one.prompt_logprobs) == ([], [], [])
     assert one.first_scheduled_s is None
     assert one.first_token_s is None
@@ -46,7 +46,7 @@ def test_how_far_a_sequence_is(
 
 def test_blocks_out_of_sight_are_not_held() -> None:
     one = sequence()
-    one.block_table, one.num_unseen_blocks = [0, 0, 8, 9], 2
+    one.block_table, one.num_skipped_blocks = [0, 0, 8, 9], 2
     assert one.held_blocks == [8, 9]
 
 

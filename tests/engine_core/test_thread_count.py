@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_engine.core.thread_count import (
-    MAX_PATIENCE_S,
+    MAX_RAISE_DELAY_S,
     MAX_WAITING_THREADS,
-    MIN_PATIENCE_S,
+    MIN_RAISE_DELAY_S,
     CpuUsage,
     ThreadCount,
     decide,
@@ -69,7 +69,7 @@ def test_the_number_is_held_with_a_reason(count: int, usage: CpuUsage | None, re
 
 def test_free_cores_are_used_after_they_were_free_for_a_while() -> None:
     windows = Windows(1)
-    assert windows.pass_by(FREE, MIN_PATIENCE_S) == 1
+    assert windows.pass_by(FREE, MIN_RAISE_DELAY_S) == 1
     assert windows.reason == "cores may stay free"
     assert windows.pass_by(FREE) == 2
     assert windows.reason == "cores are free"
@@ -78,40 +78,40 @@ def test_free_cores_are_used_after_they_were_free_for_a_while() -> None:
 @pytest.mark.parametrize("between", [EXACT, CROWDED, None], ids=["in-use", "crowded", "unknown"])
 def test_the_while_begins_anew_when_cores_are_not_free(between: CpuUsage | None) -> None:
     windows = Windows(1)
-    windows.pass_by(FREE, MIN_PATIENCE_S)
+    windows.pass_by(FREE, MIN_RAISE_DELAY_S)
     windows.pass_by(between)
-    assert windows.pass_by(FREE, MIN_PATIENCE_S) == 1
+    assert windows.pass_by(FREE, MIN_RAISE_DELAY_S) == 1
     assert windows.pass_by(FREE) == 2
 
 
 @pytest.mark.parametrize(("free", "expected"), [(0.8, 3), (1.7, 3), (1.85, 4), (5.0, 7), (60.0, 8)])
 def test_as_many_threads_are_added_as_cores_are_free(free: float, expected: int) -> None:
     windows = Windows(2, max_threads=8)
-    assert windows.pass_by(CpuUsage(0.0, free), MIN_PATIENCE_S + WINDOW_S) == expected
+    assert windows.pass_by(CpuUsage(0.0, free), MIN_RAISE_DELAY_S + WINDOW_S) == expected
 
 
 def test_patience_grows_while_added_threads_are_given_up_again() -> None:
     windows = Windows(1)
     patience = []
     for _ in range(7):
-        windows.pass_by(FREE, windows.threads.patience_s + WINDOW_S)
+        windows.pass_by(FREE, windows.threads.raise_delay_s + WINDOW_S)
         assert windows.threads.count == 2
         assert windows.pass_by(CROWDED) == 1
-        patience.append(windows.threads.patience_s)
-    assert patience == [4, 8, 16, 32, MAX_PATIENCE_S, MAX_PATIENCE_S, MAX_PATIENCE_S]
+        patience.append(windows.threads.raise_delay_s)
+    assert patience == [4, 8, 16, 32, MAX_RAISE_DELAY_S, MAX_RAISE_DELAY_S, MAX_RAISE_DELAY_S]
 
 
 @pytest.mark.parametrize("after", [FREE, EXACT])
 def test_patience_is_short_again_when_added_threads_have_held(after: CpuUsage) -> None:
     windows = Windows(1)
-    windows.pass_by(FREE, MIN_PATIENCE_S + WINDOW_S)
+    windows.pass_by(FREE, MIN_RAISE_DELAY_S + WINDOW_S)
     windows.pass_by(CROWDED)
-    windows.pass_by(FREE, windows.threads.patience_s + WINDOW_S)
-    assert windows.threads.patience_s == 2 * MIN_PATIENCE_S
-    windows.pass_by(after, 2 * MIN_PATIENCE_S)
-    assert windows.threads.patience_s == MIN_PATIENCE_S
+    windows.pass_by(FREE, windows.threads.raise_delay_s + WINDOW_S)
+    assert windows.threads.raise_delay_s == 2 * MIN_RAISE_DELAY_S
+    windows.pass_by(after, 2 * MIN_RAISE_DELAY_S)
+    assert windows.threads.raise_delay_s == MIN_RAISE_DELAY_S
     assert windows.pass_by(CROWDED) == 1
-    assert windows.threads.patience_s == MIN_PATIENCE_S
+    assert windows.threads.raise_delay_s == MIN_RAISE_DELAY_S
 
 
 def test_a_program_that_comes_and_goes_changes_little() -> None:
@@ -135,7 +135,7 @@ def test_the_number_stays_within_its_bounds(measured: list[CpuUsage | None], mos
         before = windows.threads.count
         count = windows.pass_by(usage)
         assert 1 <= count <= most
-        assert MIN_PATIENCE_S <= windows.threads.patience_s <= MAX_PATIENCE_S
+        assert MIN_RAISE_DELAY_S <= windows.threads.raise_delay_s <= MAX_RAISE_DELAY_S
         if usage is None:
             assert count == before
         elif usage.waiting_threads > MAX_WAITING_THREADS:

@@ -144,7 +144,7 @@ def test_the_same_tokens_come_with_and_without_a_head(
     assert drafted == plain
     assert stats.draft_tokens > 0
     if "trained" in head_dir.name and temperature == 0 and not limits:
-        assert stats.drafts_right_by_position[0] > 0.1 * stats.drafts
+        assert stats.accepted_by_position[0] > 0.1 * stats.drafts
 
 
 def test_its_guesses_are_those_of_the_paper(
@@ -152,7 +152,7 @@ def test_its_guesses_are_those_of_the_paper(
 ) -> None:
     """Chunks, blocks and the place in a batch change nothing: they are those for a whole text.
 
-    But for one step in fifty, in which the governor wants none.
+    But for one step in fifty, in which the controller wants none.
     """
     outputs, stats = generate(qwen3_dir, head_dir, num_drafts=1, max_num_batched_tokens=24)
     head = Head(target)
@@ -171,4 +171,4 @@ def test_its_guesses_are_those_of_the_paper(
             num_right += is_right
             place += 1 + is_right
     assert abs(stats.drafts - num_judged) <= 0.06 * num_judged
-    assert abs(sum(stats.drafts_right_by_position) - num_right) <= 0.02 * num_judged
+    assert abs(sum(stats.accepted_by_position) - num_right) <= 0.02 * num_judged

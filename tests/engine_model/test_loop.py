@@ -14,7 +14,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Moves, Step
+from penstock_engine.core.step import BlockCopies, Step
 from penstock_engine.loop import MAX_CONSECUTIVE_FAILURES, EngineLoop, Launched, StepReport
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.runner import Runner
@@ -229,7 +229,7 @@ def test_blocks_that_are_not_copied_end_the_loop(
 ) -> None:
     """Whoever holds one would read what is not there, also when its step is run again."""
 
-    def out_of_memory(model: PagedModel, moves: Moves) -> None:
+    def out_of_memory(model: PagedModel, moves: BlockCopies) -> None:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(PagedModel, "move", out_of_memory)

@@ -13,7 +13,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled
+from penstock_engine.core.step import SequenceOutput
 from penstock_engine.weights import SINGLE_NAME
 
 
@@ -29,7 +29,7 @@ def test_nobody_finds_the_blocks_of_a_request_without_numbers(num_host_blocks: i
     config = SchedulerConfig(num_blocks=10, num_host_blocks=num_host_blocks, **sizes)
     scheduler = Scheduler(config)
 
-    def answer(name: str, prompt: list[int], sampled: Sampled) -> int:
+    def answer(name: str, prompt: list[int], sampled: SequenceOutput) -> int:
         """Run a request of one token. Returns how many of its prompt's tokens were cached."""
         sequence = Sequence(name, prompt, SamplingParams(max_tokens=1), frozenset(), 0.0)
         assert scheduler.add(sequence) is None
@@ -39,13 +39,13 @@ def test_nobody_finds_the_blocks_of_a_request_without_numbers(num_host_blocks: i
         return sequence.num_cached_tokens
 
     shared = list(range(16))
-    assert answer("a", [*shared, 1], Sampled((5,))) == 0
+    assert answer("a", [*shared, 1], SequenceOutput((5,))) == 0
     if num_host_blocks:  # evict what "a" has left on the device
-        answer("large", list(range(100, 139)), Sampled((5,)))
-    assert answer("b", [*shared, 2], Sampled((5,))) == 16
-    assert answer("bad", [*shared, 62], Sampled(is_corrupt=True)) == 16
-    assert answer("c", [*shared, 3], Sampled((5,))) == 0
-    assert answer("d", [*shared, 4], Sampled((5,))) == 16
+        answer("large", list(range(100, 139)), SequenceOutput((5,)))
+    assert answer("b", [*shared, 2], SequenceOutput((5,))) == 16
+    assert answer("bad", [*shared, 62], SequenceOutput(is_corrupt=True)) == 16
+    assert answer("c", [*shared, 3], SequenceOutput((5,))) == 0
+    assert answer("d", [*shared, 4], SequenceOutput((5,))) == 16
     scheduler.check()
 
 

@@ -16,7 +16,7 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.speculation import SpeculationConfig
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.loop import EngineLoop, Launched, StepReport
 from penstock_engine.runner import Runner
 from penstock_engine.runner_config import RunnerConfig
@@ -56,7 +56,7 @@ class Waited:
         self.step = step
         self.launched = launched
 
-    def wait(self) -> dict[str, Sampled]:
+    def wait(self) -> dict[str, SequenceOutput]:
         self.watched.num_open -= 1
         if self.watched.fail(self.step):
             raise RuntimeError("out of luck")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.core.step import BlockCopies, ScheduledSequence
 from penstock_engine.lora.checkpoint import Factors
 from penstock_engine.models.shard import Layout
 from penstock_engine.parallel.messages import (
@@ -70,7 +70,7 @@ def test_a_pass_arrives_with_what_a_model_reads_and_no_more(given: list[Schedule
 
 @given(pairs, pairs, pairs)
 def test_moves_arrive_as_they_were(saves: object, restores: object, forks: object) -> None:
-    moves = Moves(saves, restores, forks)  # type: ignore[arg-type]
+    moves = BlockCopies(saves, restores, forks)  # type: ignore[arg-type]
     assert carried(Move(moves)) == Move(moves)
 
 

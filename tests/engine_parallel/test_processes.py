@@ -14,7 +14,7 @@ import pytest
 import transformers
 from safetensors.torch import load_file, save_file
 
-from penstock_engine.core.errors import ModelError, RunnerLost
+from penstock_engine.core.errors import ModelError, RunnerDiedError
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
@@ -64,7 +64,9 @@ def generate(
             )
             outputs[name] = []
         while (step := scheduler.schedule(0.0)) is not None:
-            moved = {kind: count + len(getattr(step.moves, kind)) for kind, count in moved.items()}
+            moved = {
+                kind: count + len(getattr(step.block_copies, kind)) for kind, count in moved.items()
+            }
             for event in scheduler.complete(step, runner.run(step), 0.0):
                 outputs[event.request_id] += event.token_ids
     scheduler.check()
@@ -143,7 +145,7 @@ def test_a_worker_that_dies_is_missed_at_once(family_dir: Callable[[str], Path])
         worker.kill()
         assert is_lost.wait(END_TIMEOUT_S)
         for _ in range(2):
-            with pytest.raises(RunnerLost):
+            with pytest.raises(RunnerDiedError):
                 generate(runner)
         assert workers() == []
 
@@ -242,7 +244,7 @@ def test_a_stopped_worker_does_not_hold_up_what_is_sent_for_ever(
             for index in range(100):
                 runner.adapters.add(str(index), adapter)
 
-        with pytest.raises(RunnerLost, match="out of step") as caught:
+        with pytest.raises(RunnerDiedError, match="out of step") as caught:
             add_many()
         assert isinstance(caught.value.__cause__, TimeoutError)
         assert workers() == []

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.sampling.sampler import CORRUPT, sample
 
 About = Callable[..., ScheduledSequence]
@@ -49,9 +49,9 @@ def test_right_drafts_and_the_token_after_them_are_kept(
     neighbour = about(temperature=0.0)
     sequences = [neighbour, about(temperature=0.0, drafts=drafts), neighbour]
     first, result, last = sample(one_hot([1, *best, 2]), sequences).results()
-    assert (first, last) == (Sampled((1,)), Sampled((2,)))
+    assert (first, last) == (SequenceOutput((1,)), SequenceOutput((2,)))
     is_corrupt = best[0] == CORRUPT
-    assert result == Sampled(kept, num_drafts=len(drafts), is_corrupt=is_corrupt)
+    assert result == SequenceOutput(kept, num_drafts=len(drafts), is_corrupt=is_corrupt)
 
 
 @st.composite

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from penstock_engine.core.noise import uniform
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.sampling import sampler
 from penstock_engine.sampling.draw import keep_top, keep_top_in_order
 from penstock_engine.sampling.sampler import sample
@@ -23,7 +23,7 @@ def keep_top_on_device(logits: torch.Tensor, params: list[SamplingParams]) -> No
     keep_top_in_order(logits, [i for i, p in enumerate(params) if p.top_k or p.top_p < 1], params)
 
 
-def one(logits: torch.Tensor, sequence: ScheduledSequence) -> Sampled:
+def one(logits: torch.Tensor, sequence: ScheduledSequence) -> SequenceOutput:
     [result] = sample(logits.reshape(-1, logits.shape[-1]).clone(), [sequence]).results()
     return result
 

@@ -17,7 +17,7 @@ from aiohttp.test_utils import unused_port
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.make_model.make import make
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
@@ -41,7 +41,7 @@ Around = Callable[..., httpx.AsyncClient]
 
 
 class Computes(Protocol):
-    def run(self, step: Step) -> dict[str, Sampled]: ...
+    def run(self, step: Step) -> dict[str, SequenceOutput]: ...
 
 
 @dataclass
@@ -60,7 +60,7 @@ class UnderWay:
     computes: Computes
     step: Step
 
-    def wait(self) -> dict[str, Sampled]:
+    def wait(self) -> dict[str, SequenceOutput]:
         return self.computes.run(self.step)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.server.deadlines import deadline_s, tpot_s
 from penstock_engine.server.errors import RequestError
 
@@ -64,10 +64,10 @@ class Slow:
         self._step_s = step_s
         self.is_running = threading.Event()
 
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         self.is_running.set()
         time.sleep(self._step_s)
-        return {s.request_id: Sampled((5,)) for s in step.sequences if s.is_sampled}
+        return {s.request_id: SequenceOutput((5,)) for s in step.sequences if s.is_sampled}
 
 
 def timeouts(text: str) -> dict[str, float]:

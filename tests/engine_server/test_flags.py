@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from typer import BadParameter
 
 from penstock_engine.command_line import in_click_words
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.flag_values import FIT, context_length, json_object, json_texts
 from penstock_engine.serve_options import ServeOptions
 
@@ -242,8 +242,8 @@ def test_the_chat_template_is_the_given_one(flagged: httpx.Client) -> None:
 class EchoRunner:
     """Draws the same token always."""
 
-    def run(self, step: Step) -> dict[str, Sampled]:
-        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
+        return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
 class HeldRunner:
@@ -253,10 +253,10 @@ class HeldRunner:
         self.may_run = threading.Event()
         self.is_held = threading.Event()
 
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         self.is_held.set()
         self.may_run.wait(30)
-        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+        return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
 async def test_queued_prompt_tokens_are_capped(around: Any) -> None:

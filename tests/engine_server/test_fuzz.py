@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from penstock_engine.config import EngineConfig
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.description import description
 
@@ -57,7 +57,7 @@ def test_every_route_is_described(client: httpx.Client) -> None:
 
 
 class Idle:
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         return {}
 
 

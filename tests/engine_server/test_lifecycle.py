@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 
 LONG = {"prompt": "The engine", "max_tokens": 1500, "ignore_eos": True, "stream": True}
 COMMAND = Path(sys.executable).with_name("penstock-engine")
@@ -130,11 +130,11 @@ class BrokenRunner:
     def __init__(self, fails_for: int | None) -> None:
         self._fails_for = fails_for
 
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         for sequence in step.sequences:
             if self._fails_for is None or self._fails_for in sequence.token_ids:
                 raise RuntimeError("CUDA error at /opt/secret/path")
-        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+        return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
 async def test_a_request_that_fails_fails_alone(

@@ -15,7 +15,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled
+from penstock_engine.core.step import SequenceOutput
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 from penstock_engine.sizing import size
@@ -201,10 +201,10 @@ class Clocked:
         sampling = SamplingParams(max_tokens=num_tokens)
         self.scheduler.add(Sequence(name, [7, 8, 9], sampling, frozenset(), queued_s))
 
-    def step(self, begun_s: float, done_s: float, drawn: Sampled | None = None) -> None:
+    def step(self, begun_s: float, done_s: float, drawn: SequenceOutput | None = None) -> None:
         step = self.scheduler.schedule(begun_s)
         assert step is not None
-        sampled = {s.request_id: drawn or Sampled((5,)) for s in step.sequences}
+        sampled = {s.request_id: drawn or SequenceOutput((5,)) for s in step.sequences}
         for event in self.scheduler.complete(step, sampled, done_s):
             self.metrics.observe_event(event, self._records[event.request_id])
 
@@ -219,7 +219,10 @@ class Clocked:
 
 def test_what_draws_no_numbers_is_counted(model_dir: Path) -> None:
     engine = Clocked(model_dir)
-    for name, drawn in (("wrong", Sampled(is_corrupt=True)), ("bad wishes", Sampled())):
+    for name, drawn in (
+        ("wrong", SequenceOutput(is_corrupt=True)),
+        ("bad wishes", SequenceOutput()),
+    ):
         engine.add(name, 1.0, 1.0, 2)
         engine.step(1.0, 2.0, drawn)
     assert engine.value_of("vllm:corrupted_requests_total") == 1

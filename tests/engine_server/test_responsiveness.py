@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock_engine.core.step import Sampled, Step, TokenLogprobs
+from penstock_engine.core.step import SequenceOutput, Step, TokenLogprobs
 from penstock_engine.server.answers import frame
 from penstock_engine.server.bodies import read_object
 from penstock_engine.server.responses import answer as responses
@@ -27,13 +27,13 @@ def logprobs_of(token_id: int) -> TokenLogprobs:
 class TellingRunner:
     """Draws 5 and tells log-probabilities of whatever asks for them."""
 
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         results = {}
         for s in step.sequences:
             prompt = list(s.history[s.start + 1 : min(s.end + 1, s.num_prompt_tokens)])
             logprobs = () if s.sampling.logprobs is None else (logprobs_of(5),)
             asked = s.sampling.prompt_logprobs is not None
-            results[s.request_id] = Sampled(
+            results[s.request_id] = SequenceOutput(
                 (5,) if s.is_sampled else (),
                 logprobs=logprobs if s.is_sampled else (),
                 prompt_logprobs=tuple(map(logprobs_of, prompt)) if asked else (),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 
 GREEDY = {"prompt": "The engine", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 
@@ -121,8 +121,8 @@ def test_without_the_flag_there_are_no_such_routes(client: httpx.Client) -> None
 class Endless:
     """Says the same token for ever."""
 
-    def run(self, step: Step) -> dict[str, Sampled]:
-        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
+        return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
 async def test_the_runner_is_let_go_of(around: Any) -> None:
@@ -147,9 +147,9 @@ async def test_the_runner_is_let_go_of(around: Any) -> None:
 class Slow:
     """A hundredth of a second a step."""
 
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         time.sleep(0.01)
-        return {sequence.request_id: Sampled((5,)) for sequence in step.sequences}
+        return {sequence.request_id: SequenceOutput((5,)) for sequence in step.sequences}
 
 
 @pytest.mark.parametrize(("mode", "status"), [("abort", 503), ("wait", 200)])

@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import decoders, models
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.tokens import MAX_SILENT_TOKENS, TemplateRefused, TextStream, Tokenizer
 
 TEXT = "The pipe — 管道 🚰 — feeds: “naïve” Ωmega, 👩‍👩‍👧 end."
@@ -104,9 +104,9 @@ def test_a_character_that_the_prompt_began_is_the_answers(sentencepiece: Tokeniz
 
 
 class ParisRunner:
-    def run(self, step: Step) -> dict[str, Sampled]:
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
         (paris,) = ids_of("▁Paris")
-        return {sequence.request_id: Sampled((paris,)) for sequence in step.sequences}
+        return {sequence.request_id: SequenceOutput((paris,)) for sequence in step.sequences}
 
 
 async def test_the_first_space_of_a_completion_reaches_the_client(

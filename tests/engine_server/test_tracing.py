@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from penstock_engine.core.step import Sampled, Step
+from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.server.tracing import Tracer
 
 TRACE_ID, PARENT_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -68,8 +68,8 @@ def tracer(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tr
 
 
 class Echo:
-    def run(self, step: Step) -> dict[str, Sampled]:
-        return {s.request_id: Sampled((5,)) for s in step.sequences if s.is_sampled}
+    def run(self, step: Step) -> dict[str, SequenceOutput]:
+        return {s.request_id: SequenceOutput((5,)) for s in step.sequences if s.is_sampled}
 
 
 def attributes(span: Any) -> dict[str, Any]:

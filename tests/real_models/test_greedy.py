@@ -73,7 +73,7 @@ def test_it_guesses_its_own_tokens(real_model: Any) -> None:
         draft_model_dir=real_model.gguf,
     )
     assert outputs == [expected.tokens for expected in real_model.references]
-    assert sum(stats.drafts_right_by_position) > 0.9 * stats.draft_tokens > 0
+    assert sum(stats.accepted_by_position) > 0.9 * stats.draft_tokens > 0
 
 
 def test_ranks_that_share_each_layer_change_nothing(real_model: Any) -> None:

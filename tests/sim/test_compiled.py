@@ -51,7 +51,7 @@ def test_all_that_is_imported_of_ours_is_a_source() -> None:
     assert {
         "penstock",
         "penstock.core.scaling.signals",
-        "penstock_engine.core.queue",
+        "penstock_engine.core.waiting_queue",
     } <= sources.keys()
     assert not any(name.startswith("penstock.core.scaling.by_objectives") for name in sources)
 

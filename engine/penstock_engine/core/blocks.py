@@ -1,8 +1,8 @@
-"""The pool of KV blocks: who holds which, which contents can be shared, which goes next.
+"""Pool of KV blocks with reference counts, a prefix index by content hash, and LRU eviction.
 
-    free, unhashed   never filled, or partly filled: taken first
-    free, hashed     nobody holds it, but its contents can still be matched: taken oldest first
-    held             by one sequence or, when its contents are shared, by several
+    free, unhashed   never filled, or partly filled: allocated first
+    free, hashed     no sequence holds it, but the prefix index still finds it: allocated oldest first
+    held             by one sequence or, if its contents are shared, by several
 
 Only full blocks are hashed, and a hashed block is never written again, so sharing needs no copy.
 """
@@ -14,33 +14,33 @@ from hashlib import sha256
 
 
 def root_hash(salt: str, adapter: str = "") -> bytes:
-    """What the first block of a chain hangs on. Different salts or adapters never share a block."""
+    """Parent hash of the first block of a sequence. Different salts or adapters never share a block."""
     if not adapter:
         return sha256(b"penstock-kv:" + salt.encode()).digest()
     return sha256(b"penstock-kv-lora:" + root_hash(adapter) + salt.encode()).digest()
 
 
 def chain_hash(parent: bytes, tokens: Sequence[int]) -> bytes:
-    """The identity of one full block: its tokens and, through `parent`, all tokens before it."""
+    """Hash of one full block: it identifies the block's tokens and, through `parent`, all before it."""
     return sha256(parent + struct.pack(f"<{len(tokens)}I", *tokens)).digest()
 
 
 def extend_hashes(hashes: list[bytes], tokens: Sequence[int], block_size: int, root: bytes) -> None:
-    """Appends to `hashes` one hash for each full block of `tokens` that has none yet."""
+    """Append to `hashes` one hash for each full block of `tokens` that has none yet."""
     for index in range(len(hashes), len(tokens) // block_size):
         parent = hashes[-1] if hashes else root
         hashes.append(chain_hash(parent, tokens[index * block_size : (index + 1) * block_size]))
 
 
 def block_hashes(tokens: Sequence[int], block_size: int, salt: str = "") -> list[bytes]:
-    """One hash for each full block of `tokens`; the same in every process and on every machine."""
+    """Hashes of the full blocks of `tokens`, the same in every process and on every machine."""
     hashes: list[bytes] = []
     extend_hashes(hashes, tokens, block_size, root_hash(salt))
     return hashes
 
 
 class BlockPool:
-    """Single owner, no locks. Every operation is O(1) for each block it touches."""
+    """Allocates, shares and evicts KV blocks, in O(1) for each block. Not thread-safe."""
 
     def __init__(self, num_blocks: int, block_size: int, prefix_caching: bool) -> None:
         if num_blocks < 1 or block_size < 1:
@@ -60,17 +60,17 @@ class BlockPool:
 
     @property
     def usage(self) -> float:
-        """Share of the blocks that some sequence holds, 0 to 1. Idle cached blocks are free."""
+        """Fraction of the blocks that sequences hold, 0 to 1. Cached blocks that none holds are free."""
         return 1.0 - len(self._free) / self.num_blocks
 
     def find(self, block_hash: bytes) -> int | None:
-        """The block with these contents, whether it is held or not. Takes nothing."""
+        """The block with these contents, held or free; None if there is none. Changes nothing."""
         return self._block_of.get(block_hash)
 
     def reserve(self, num_new_blocks: int, shared: Sequence[int] = ()) -> list[int] | None:
-        """Holds `shared` (from find) and `num_new_blocks` fresh ones, returned in that order.
+        """Take a reference to the `shared` blocks (from `find`) and allocate `num_new_blocks`.
 
-        None, with nothing changed, when there are not enough free blocks.
+        Returns the blocks in that order; None, with nothing changed, if too few blocks are free.
         """
         num_revived = sum(1 for block in shared if self._num_holders[block] == 0)
         if num_new_blocks + num_revived > len(self._free):
@@ -82,7 +82,7 @@ class BlockPool:
         return [*shared, *(self._take_oldest() for _ in range(num_new_blocks))]
 
     def publish(self, block: int, block_hash: bytes) -> None:
-        """Makes a full, computed, held block findable; where its contents exist already, not."""
+        """Add a full, computed, held block to the prefix index, unless its contents are in it."""
         assert self._num_holders[block] > 0, f"block {block} is published but not held"
         if not self.prefix_caching or self._hash_of[block] is not None:
             return
@@ -97,15 +97,15 @@ class BlockPool:
             if self._num_holders[block] == 0:
                 self._free.move_to_end(block, last=False)
 
-    def forget(self) -> None:
+    def clear_index(self) -> None:
         """Remove all blocks from the index; sequences keep the blocks that they hold."""
         self._block_of.clear()
         self._hash_of = [None] * self.num_blocks
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Gives up one hold on each block of a table.
+        """Drop one reference to each block of a block table.
 
-        In reverse, so that the tail of a chain is evicted before its root.
+        Blocks are freed last first, so that the end of a prefix is evicted before its start.
         """
         for block in reversed(blocks):
             assert self._num_holders[block] > 0, f"block {block} is released but not held"
@@ -116,13 +116,15 @@ class BlockPool:
                     self._free.move_to_end(block, last=False)
 
     def take_evicted(self) -> list[tuple[int, bytes]]:
-        """(block, hash) of contents given up since the last call; not overwritten yet if asked
-        before the next step is computed."""
+        """(block, hash) of the blocks evicted since the last call.
+
+        Their contents are still on the device until the next step is computed.
+        """
         evicted, self._evicted = self._evicted, []
         return evicted
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
-        """Raises AssertionError unless `tables` are exactly what the pool believes is held."""
+        """Raise AssertionError unless the block tables match the pool's reference counts."""
         num_holders = [0] * self.num_blocks
         for table in tables:
             assert len(set(table)) == len(table), "a table holds a block twice"
@@ -130,7 +132,7 @@ class BlockPool:
                 num_holders[block] += 1
         assert num_holders == self._num_holders, "holders differ from the tables"
         free = {block for block, count in enumerate(num_holders) if count == 0}
-        assert free == self._free.keys(), "the free list is not what nobody holds"
+        assert free == self._free.keys(), "the free list differs from the blocks that are not held"
         hashed = {block: h for block, h in enumerate(self._hash_of) if h is not None}
         assert hashed == {block: h for h, block in self._block_of.items()}, "hash index differs"
 

@@ -1,11 +1,11 @@
-"""Which blocks each sequence holds: reserving, sharing by content, giving back.
+"""KV cache of the scheduler: block tables, prefix caching, host offloading, sliding windows.
 
-A prefix is looked for on the device, and in the host tier where the device does not have it. A
-block whose contents are given up goes to the host tier, if there is one. Either copy is made only
-where it costs less than to compute the block again (copying.py).
+A prefix is looked up on the device first, then in the host tier. An evicted block is saved to the
+host tier, if there is one. Either copy is made only if it costs less than computing the block again
+(offload_policy.py).
 
-Where every layer looks back through a window, a block that no token to come can see is given back,
-and of a prefix only what its next token sees has to be found.
+If every layer has a sliding window, blocks that no later token attends to are freed, and a prefix
+matches as soon as the blocks in the window of its next token are cached.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,21 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
 from penstock_engine.core.blocks import BlockPool, extend_hashes
-from penstock_engine.core.copying import Choice, Copying
 from penstock_engine.core.host_tier import HostTier
+from penstock_engine.core.offload_policy import Choice, OffloadPolicy
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Moves, Step
+from penstock_engine.core.step import BlockCopies, Step
 
-# In a block table, in the place of a block that is not held because nothing looks at it.
-UNSEEN = 0
+# Placeholder in a block table for a block outside the sliding window, which is not held.
+NULL_BLOCK = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Tokens of an admitted sequence that have keys and values; host: those that came from there."""
+    """Number of cached tokens of an admitted sequence.
+
+    num_host_tokens: how many of them are copied from the host tier.
+    """
 
     num_tokens: int
     num_host_tokens: int = 0
@@ -32,9 +35,10 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Blocks [first, end) of a sequence, found by content.
+    """Cached blocks [first, end) of a sequence.
 
-    blocks: on the device, None where only the host has it. slots: in the host, of those.
+    blocks: block ids on the device, None for a block that only the host tier has. slots: the host
+    slots of those blocks.
     """
 
     first: int
@@ -47,32 +51,33 @@ class Prefix:
 
 
 class KVCache:
-    """The block pool seen from sequences. Single owner, no locks."""
+    """Allocates and frees the blocks of sequences. Not thread-safe."""
 
     def __init__(
         self, pool: BlockPool, num_host_blocks: int = 0, window_tokens: int | None = None
     ) -> None:
-        """window_tokens: a token sees itself and the window_tokens - 1 before it, in each layer;
-        None: in some layer it sees all."""
+        """num_host_blocks: size of the host tier; 0: no host tier. window_tokens: the largest
+        sliding window of the layers, the token itself included; None: some layer has full attention.
+        """
         self.pool = pool
         self.num_evicted_blocks = 0
         self.num_saved_blocks = 0
         self._num_host_blocks = num_host_blocks
         self._window_tokens = window_tokens
         self._host = HostTier(num_host_blocks)
-        self._copying = Copying(pool.block_size)  # asked only where there are host blocks
+        self._offload = OffloadPolicy(pool.block_size)  # used only with host blocks
         self._saves: list[tuple[int, int]] = []
         self._restores: list[tuple[int, int]] = []
         self._forks: list[tuple[int, int]] = []
 
     def admit(self, sequence: Sequence) -> Admission | None:
-        """Blocks for all tokens of a sequence that holds none, shared as far as they match.
+        """Allocate blocks for all tokens of a sequence that holds none, sharing its cached prefix.
 
-        None, with nothing changed, when there are too few free blocks.
+        Returns None, with nothing changed, if too few blocks are free.
         """
-        hashes = self._known_hashes(sequence)
+        hashes = self._matchable_hashes(sequence)
         prefix = self._find(hashes, in_host=True)
-        choice = self._copying.choose_restore() if prefix.slots else None
+        choice = self._offload.choose_restore() if prefix.slots else None
         if choice is not None and choice.action != "restore":
             prefix = self._find(hashes, in_host=False)
         shared = [block for block in prefix.blocks if block is not None]
@@ -81,10 +86,10 @@ class KVCache:
         if blocks is None:
             return None
         if choice is not None:
-            self._copying.count(choice)
+            self._offload.count(choice)
         fresh = iter(blocks[len(shared) :])
         slots = iter(prefix.slots)
-        table = [UNSEEN] * prefix.first
+        table = [NULL_BLOCK] * prefix.first
         for block, block_hash in zip(prefix.blocks, hashes[prefix.first :], strict=False):
             if block is None:
                 self._host.pin(block_hash)
@@ -93,28 +98,30 @@ class KVCache:
                 self.pool.publish(block, block_hash)
             table.append(block)
         sequence.block_table = [*table, *fresh]
-        sequence.num_unseen_blocks = prefix.first
+        sequence.num_skipped_blocks = prefix.first
         self._save_evicted()
         size = self.pool.block_size
         return Admission(prefix.end * size, len(prefix.slots) * size)
 
     def fork(self, sequence: Sequence, parent: Sequence) -> Admission | None:
-        """Like admit, with all of the parent's prompt but its last token.
+        """Allocate blocks for a sequence with the same prompt as `parent`, sharing the prompt's blocks.
 
-        Full blocks are shared, whatever their hash; of the last one begun, a copy is taken.
+        All prompt tokens but the last count as cached. Full blocks are shared, whatever their hash; a
+        last, partly filled block is copied. Returns None, with nothing changed, if too few blocks
+        are free.
         """
         size = self.pool.block_size
         num_tokens = sequence.num_prompt_tokens - 1
-        first = self._first_seen_block(num_tokens)
-        if parent.num_unseen_blocks > first:  # it has gone on, and given some of them back
+        first = self._first_visible_block(num_tokens)
+        if parent.num_skipped_blocks > first:  # the parent's window moved on and freed some of them
             return self.admit(sequence)
         shared = parent.block_table[first : num_tokens // size]
         num_new = self._num_blocks_for(sequence.num_tokens) - first - len(shared)
         blocks = self.pool.reserve(num_new, shared)
         if blocks is None:
             return None
-        sequence.block_table = [*([UNSEEN] * first), *blocks]
-        sequence.num_unseen_blocks = first
+        sequence.block_table = [*([NULL_BLOCK] * first), *blocks]
+        sequence.num_skipped_blocks = first
         if num_tokens % size:
             last = num_tokens // size
             self._forks.append((parent.block_table[last], sequence.block_table[last]))
@@ -122,7 +129,10 @@ class KVCache:
         return Admission(num_tokens)
 
     def grow(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Blocks for so many tokens. False, with nothing changed, when there are too few free."""
+        """Allocate the blocks that num_tokens need and the sequence does not hold yet.
+
+        Returns False, with nothing changed, if too few blocks are free.
+        """
         num_missing = self._num_blocks_for(num_tokens) - len(sequence.block_table)
         if num_missing <= 0:
             return True
@@ -134,7 +144,7 @@ class KVCache:
         return True
 
     def publish(self, sequence: Sequence, num_computed_tokens: int) -> None:
-        """Offers to others the blocks that are full up to there, and were not before."""
+        """Add the blocks that become full with num_computed_tokens to the prefix cache."""
         size = self.pool.block_size
         first, end = sequence.num_computed_tokens // size, num_computed_tokens // size
         if not self.pool.prefix_caching or end <= first:
@@ -154,47 +164,47 @@ class KVCache:
             self.pool.unpublish(block_hash)
             self._host.drop(block_hash)
 
-    def release_unseen(self, sequence: Sequence) -> None:
+    def release_skipped(self, sequence: Sequence) -> None:
         """Free the blocks that lie outside the attention window of the next token."""
-        first = self._first_seen_block(sequence.num_computed_tokens)
-        for index in range(sequence.num_unseen_blocks, first):
+        first = self._first_visible_block(sequence.num_computed_tokens)
+        for index in range(sequence.num_skipped_blocks, first):
             self.pool.release(sequence.block_table[index : index + 1])
-        sequence.num_unseen_blocks = max(first, sequence.num_unseen_blocks)
+        sequence.num_skipped_blocks = max(first, sequence.num_skipped_blocks)
 
     def release(self, sequence: Sequence) -> None:
         self.pool.release(sequence.held_blocks)
         sequence.block_table = []
-        sequence.num_unseen_blocks = 0
+        sequence.num_skipped_blocks = 0
 
     @property
     def copy_choices(self) -> Mapping[Choice, int]:
-        """How often each was made; empty without a host tier."""
-        return self._copying.choices
+        """Number of times each offload choice was made; empty without a host tier."""
+        return self._offload.choices
 
-    def timed(self, step: Step, duration_s: float) -> None:
-        """How long a step took, with what it had to copy to and from the host."""
-        num_copies = len(step.moves.saves) + len(step.moves.restores)
-        self._copying.timed(step.num_tokens, num_copies, duration_s)
+    def observe_step(self, step: Step, duration_s: float) -> None:
+        """Learn the costs of computing and copying from the duration of one step."""
+        num_copies = len(step.block_copies.saves) + len(step.block_copies.restores)
+        self._offload.observe_step(step.num_tokens, num_copies, duration_s)
 
-    def take_moves(self) -> Moves:
-        """What has to be copied before the next step is computed."""
-        moves = Moves(tuple(self._saves), tuple(self._restores), tuple(self._forks))
+    def take_block_copies(self) -> BlockCopies:
+        """Return and clear the block copies to make before the next step is computed."""
+        copies = BlockCopies(tuple(self._saves), tuple(self._restores), tuple(self._forks))
         self._saves, self._restores, self._forks = [], [], []
         self._host.unpin()
-        return moves
+        return copies
 
-    def forget(self) -> None:
+    def reset_prefix_cache(self) -> None:
         """Empties the prefix cache, on the device and in the host."""
-        self.pool.forget()
+        self.pool.clear_index()
         self._host.clear()
 
     def check(self, sequences: Many[Sequence]) -> None:
-        """Raises AssertionError when the books do not balance, or a block is held for nothing."""
+        """Raise AssertionError if reference counts are wrong or a block outside the window is held."""
         self.pool.check(sequence.held_blocks for sequence in sequences)
         self._host.check(self._num_host_blocks)
         for sequence in sequences:
-            first = self._first_seen_block(sequence.num_computed_tokens)
-            assert sequence.num_unseen_blocks == first, "the window is not where its blocks are"
+            first = self._first_visible_block(sequence.num_computed_tokens)
+            assert sequence.num_skipped_blocks == first, "held blocks differ from the window"
 
     def _save_evicted(self) -> None:
         for block, block_hash in self.pool.take_evicted():
@@ -202,7 +212,7 @@ class KVCache:
             if self._host.refresh(block_hash):
                 self.num_saved_blocks += 1  # an earlier copy is in the host
                 continue
-            if not self._num_host_blocks or not self._copying.saves():
+            if not self._num_host_blocks or not self._offload.should_save():
                 continue
             slot = self._host.keep(block_hash)
             if slot is not None:
@@ -210,9 +220,9 @@ class KVCache:
                 self._saves.append((block, slot))
 
     def _find(self, hashes: Many[bytes], *, in_host: bool) -> Prefix:
-        """The longest prefix of which all is known that the token after it sees."""
+        """The longest prefix whose blocks in the attention window of the next token are all cached."""
         places: list[tuple[int | None, int | None]] = []
-        num_known = first = end = 0  # num_known: in a row, the last of all
+        num_known = first = end = 0  # num_known: consecutive cached blocks up to the current one
         for block_hash in hashes:
             block = self.pool.find(block_hash)
             slot = self._host.find(block_hash) if block is None and in_host else None
@@ -223,9 +233,9 @@ class KVCache:
                 break
             else:
                 num_known = 0
-            first_seen = self._first_seen_block(len(places) * self.pool.block_size)
-            if num_known >= len(places) - first_seen:
-                first, end = first_seen, len(places)
+            first_visible = self._first_visible_block(len(places) * self.pool.block_size)
+            if num_known >= len(places) - first_visible:
+                first, end = first_visible, len(places)
         found = places[first:end]
         return Prefix(
             first,
@@ -233,19 +243,19 @@ class KVCache:
             [slot for _, slot in found if slot is not None],
         )
 
-    def _first_seen_block(self, position: int) -> int:
-        """The first that a token at this position sees."""
+    def _first_visible_block(self, position: int) -> int:
+        """Index of the first block in the attention window of the token at this position."""
         if self._window_tokens is None:
             return 0
         return max(0, position - self._window_tokens + 1) // self.pool.block_size
 
-    def _known_hashes(self, sequence: Sequence) -> list[bytes]:
-        """Of the blocks that may be read from the cache."""
+    def _matchable_hashes(self, sequence: Sequence) -> list[bytes]:
+        """Hashes of the blocks that may be read from the prefix cache."""
         if not self.pool.prefix_caching or sequence.wants_prompt_logprobs:
-            return []  # what is read from the cache has no logits
+            return []  # prompt log-probabilities need the logits of every prompt token
         size = self.pool.block_size
         extend_hashes(sequence.block_hashes, sequence.tokens, size, sequence.root_hash)
-        # At least one token is computed, for its logits.
+        # The last token is always computed: its logits give the next token.
         return sequence.block_hashes[: (sequence.num_tokens - 1) // size]
 
     def _num_blocks_for(self, num_tokens: int) -> int:

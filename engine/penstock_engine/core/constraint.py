@@ -1,27 +1,27 @@
-"""What a grammar tells scheduler and sampler: which tokens may come next."""
+"""Interface between grammars and the scheduler and sampler: the tokens that are allowed next."""
 
 from typing import Protocol
 
 
 class Constraint(Protocol):
-    """State of one sequence in its grammar. The sequence owns it; one thread uses it."""
+    """Grammar state of one sequence. Not thread-safe."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether the text is complete and nothing but its end could follow."""
+        """Whether the text is complete and the grammar allows no further token."""
         ...
 
     def fill(self, bits: memoryview) -> None:
-        """Writes one bit for each token, lowest bit first: 1 where the token may come next.
+        """Write the mask of allowed next tokens: one bit for each token id, lowest bit first.
 
-        bits: bytes, a multiple of four, all zero before.
+        bits: a zeroed buffer whose length in bytes is a multiple of four.
         """
         ...
 
     def accept(self, token_id: int) -> bool:
-        """Moves on by one token. False, and unmoved, when that token may not come next."""
+        """Advance by one token. Returns False, with nothing changed, if the token is not allowed."""
         ...
 
     def rollback(self, num_tokens: int) -> None:
-        """Takes back the last accepted tokens: drafts that were tried."""
+        """Undo the last num_tokens calls of `accept`, to reject drafts."""
         ...

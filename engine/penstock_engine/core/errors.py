@@ -1,17 +1,20 @@
-"""What can be wrong with what a user hands the engine, and with the engine itself.
+"""Exceptions of the engine.
 
-ModelError          the model directory cannot be served, or not within the memory there is
-RunnerLost          what computes the steps is gone, and does not come back
+ModelError          the model directory cannot be served, or not with the available memory
+RunnerDiedError     the runner that computes the steps has died; the engine has to restart
 """
 
 
 class ModelError(ValueError):
-    """reason is a CamelCase word for machines, the message a sentence for people."""
+    """The model directory cannot be served.
+
+    reason: a CamelCase word for machines. The message is a sentence for people.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
 
-class RunnerLost(RuntimeError):
-    """Nothing is gained by trying the step again, or another one."""
+class RunnerDiedError(RuntimeError):
+    """The runner has died, for example because a worker process ended. No step can succeed."""

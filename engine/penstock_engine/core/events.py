@@ -1,4 +1,4 @@
-"""What the scheduler tells the outside: tokens, and ends of sequences."""
+"""Events of the scheduler: new tokens, and the end of a sequence."""
 
 from typing import Literal, NamedTuple
 
@@ -17,11 +17,13 @@ Failure = Literal[
 
 
 class TokenEvent(NamedTuple):
-    """New tokens, the end of a sequence (finish_reason), or both. Made as often as a step's sequences.
+    """New tokens of a sequence, its end (finish_reason is not None), or both.
 
-    ending_token_id: the last of token_ids, when that is what ended the sequence. prompt_logprobs:
-    of the prompt's tokens from the second on, with the first event that has tokens. failure says
-    why when finish_reason is "error". All times are readings of the caller's clock.
+    ending_token_id: the last of token_ids if it ended the sequence. prompt_logprobs: those of the
+    prompt tokens from the second on, in the first event that has tokens. failure: why finish_reason
+    is "error". All times are readings of the caller's clock, in seconds.
+
+    A named tuple, because one is created for each sequence in each step.
     """
 
     request_id: str

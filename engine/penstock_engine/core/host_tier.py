@@ -1,10 +1,10 @@
-"""Blocks that were evicted from the device and are kept in the host's memory."""
+"""Host tier of the KV cache: blocks that were evicted from the device."""
 
 from collections import OrderedDict
 
 
 class HostTier:
-    """Copies of full blocks by the hash of their contents, least recently used out first."""
+    """Maps the content hashes of full blocks to slots in host memory; LRU eviction. Not thread-safe."""
 
     def __init__(self, num_blocks: int) -> None:
         self._free = list(reversed(range(num_blocks)))
@@ -16,15 +16,16 @@ class HostTier:
         return len(self._slot_of)
 
     def find(self, block_hash: bytes) -> int | None:
-        """The slot with these contents."""
+        """The slot with these contents; None if there is none."""
         return self._slot_of.get(block_hash)
 
     def pin(self, block_hash: bytes) -> None:
-        """Marks contents as used just now; until `unpin` nothing takes their place."""
+        """Mark contents as most recently used, and protect their slot from eviction until `unpin`."""
         self._slot_of.move_to_end(block_hash)
         self._pinned.add(block_hash)
 
     def unpin(self) -> None:
+        """Allow the eviction of all pinned contents again."""
         self._pinned.clear()
 
     def refresh(self, block_hash: bytes) -> bool:
@@ -52,10 +53,11 @@ class HostTier:
             self._free.append(slot)
 
     def clear(self) -> None:
+        """Free all slots."""
         self._free += self._slot_of.values()
         self._slot_of.clear()
 
     def check(self, num_blocks: int) -> None:
-        """Raises AssertionError unless each of num_blocks slots is free or used, and once."""
+        """Raise AssertionError unless each of the num_blocks slots is either free or used once."""
         slots = [*self._free, *self._slot_of.values()]
         assert sorted(slots) == list(range(num_blocks)), "a slot is lost or used twice"

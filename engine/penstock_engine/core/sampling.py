@@ -1,4 +1,4 @@
-"""How one request wants its tokens drawn, and when it wants to stop."""
+"""Sampling parameters of a request."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """Validated by the server before it gets here; the engine trusts every field.
+    """Sampling parameters and stop conditions of a request. The server has validated every field.
 
-    temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 are off, as are penalties of 0 and a
-    repetition_penalty of 1. allowed_token_ids None: all. bad_words: token sequences that never
-    appear. logprobs: how many of the best tokens are reported beside the sampled one; None: no
-    log-probabilities. logprob_token_ids: tokens to report instead of the best; logprobs is 0 then.
-    wants_embedding: the first event has the hidden state of the last prompt token, after the final
-    norm. The same seed draws the same tokens whatever else is in the batch. The token that ends a
-    sequence is part of its output.
+    temperature: 0 is greedy. top_k 0, top_p 1, min_p 0, penalties of 0 and a repetition_penalty of 1
+    have no effect. allowed_token_ids: None allows all. bad_words: token sequences that must not be
+    generated. seed: the same seed gives the same tokens, whatever else is in the batch. logprobs:
+    number of most probable tokens to report in addition to the sampled one; None: no
+    log-probabilities. logprob_token_ids: tokens to report instead of the most probable; logprobs is 0
+    then. wants_embedding: report the hidden state of the last prompt token, after the final norm.
+    The token that ends a sequence is part of its output.
     """
 
     max_tokens: int
@@ -39,7 +39,7 @@ class SamplingParams:
 
     @property
     def is_greedy(self) -> bool:
-        """Temperatures too small to divide by count as 0."""
+        """Whether to take the most probable token. Temperatures too small to divide by count as 0."""
         return self.temperature < 1e-5
 
     @property

@@ -1,4 +1,4 @@
-"""What one scheduler may use at once."""
+"""Configuration of the scheduler."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,9 +8,13 @@ from penstock_engine.core.speculation import SpeculationConfig
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """num_host_blocks: evicted blocks that are kept in the host's memory. max_adapters: that may
-    run at once. adapter_patience_s: how long others may go first because their adapter runs.
-    window_tokens: how far back a token sees, itself included; None: some layer sees all."""
+    """Limits and policies of one scheduler.
+
+    num_host_blocks: capacity of the host tier for evicted blocks. policy: order of the waiting queue.
+    max_adapters: number of LoRA adapters that may run at once. adapter_max_wait_s: time for which
+    sequences whose adapter runs may pass one whose adapter does not. window_tokens: the largest
+    sliding window of the layers, the token itself included; None: some layer has full attention.
+    """
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -23,7 +27,7 @@ class SchedulerConfig:
     speculation: SpeculationConfig | None = None
     num_host_blocks: int = 0
     max_adapters: int = 0
-    adapter_patience_s: float = 1.0
+    adapter_max_wait_s: float = 1.0
     window_tokens: int | None = None
 
     def __post_init__(self) -> None:

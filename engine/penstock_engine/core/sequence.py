@@ -1,10 +1,10 @@
-"""One request on its way through the engine."""
+"""State of one sequence in the scheduler."""
 
 from enum import Enum
 
 from penstock_engine.core.blocks import root_hash
 from penstock_engine.core.constraint import Constraint
-from penstock_engine.core.drafting import Drafter
+from penstock_engine.core.drafters import Drafter
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
 
@@ -16,21 +16,23 @@ class Status(Enum):
 
 
 class Sequence:
-    """Tokens, where their keys and values lie, and how far they are computed.
+    """Tokens of a sequence, their block table, and how many of them are computed.
 
         0 <= num_cached_tokens                      read from the prefix cache when first admitted,
                                                     num_host_tokens of them from the host tier
         0 <= num_computed_tokens <= num_tokens      have keys and values in block_table
         num_prompt_tokens <= num_tokens             the rest was generated
-        num_unseen_blocks <= len(block_table)       at its beginning, are not held: no token to come
-                                                    sees so far back
+        num_skipped_blocks <= len(block_table)      are not held: the first blocks, which are outside
+                                                    the attention window of every later token
 
     A sequence whose num_computed_tokens reaches num_tokens samples its next token. Preemption
-    sets num_computed_tokens back to 0 and keeps the tokens. Lower priorities come first; order is
-    unique among the sequences of a scheduler. ending_token_ids: that end it when drawn. adapter:
-    the identity of loaded LoRA weights, or "". fork_of: a sequence with the same prompt, whose
-    blocks this one can share as soon as they are filled. tpot_s: how long its tokens may be apart
-    while others' prompts are computed; None: as long as it takes. Written by the scheduler only.
+    sets num_computed_tokens back to 0 and keeps the tokens.
+
+    priority: lower values are scheduled first. order: sort key, unique in a scheduler.
+    ending_token_ids: tokens that end the sequence when sampled. adapter: the identity of loaded LoRA
+    weights, or "". fork_of: request id of a sequence with the same prompt, whose blocks this one
+    shares once they are filled. tpot_s: limit on the time per output token while prompts of other
+    sequences are computed; None: no limit. Only the scheduler writes these fields.
     """
 
     __slots__ = (
@@ -51,7 +53,7 @@ class Sequence:
         "num_host_tokens",
         "num_preemptions",
         "num_prompt_tokens",
-        "num_unseen_blocks",
+        "num_skipped_blocks",
         "num_waits",
         "order",
         "priority",
@@ -101,7 +103,7 @@ class Sequence:
         self.num_cached_tokens = 0
         self.num_preemptions = 0
         self.num_host_tokens = 0
-        self.num_unseen_blocks = 0
+        self.num_skipped_blocks = 0
         self.num_waits = 0
         self.block_table: list[int] = []
         self.block_hashes: list[bytes] = []
@@ -126,7 +128,7 @@ class Sequence:
 
     @property
     def held_blocks(self) -> list[int]:
-        return self.block_table[self.num_unseen_blocks :]
+        return self.block_table[self.num_skipped_blocks :]
 
     @property
     def has_computed_prompt(self) -> bool:
@@ -134,16 +136,16 @@ class Sequence:
 
     @property
     def num_tokens_behind(self) -> int:
-        """Tokens without keys and values yet; 1 for a sequence that decodes."""
+        """Number of tokens without keys and values yet; 1 for a sequence that decodes."""
         return len(self.tokens) - self.num_computed_tokens
 
     @property
     def num_prompt_tokens_pending(self) -> int:
-        """Prompt tokens without keys and values yet."""
+        """Number of prompt tokens without keys and values yet."""
         return max(0, self.num_prompt_tokens - self.num_computed_tokens)
 
     @property
     def wants_prompt_logprobs(self) -> bool:
-        """Whether there are still some to come: of each prompt token but the first."""
-        asked = self.sampling.prompt_logprobs is not None
-        return asked and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
+        """Whether log-probabilities of prompt tokens, from the second on, are still to be computed."""
+        is_requested = self.sampling.prompt_logprobs is not None
+        return is_requested and len(self.prompt_logprobs) < self.num_prompt_tokens - 1

@@ -1,20 +1,20 @@
-"""What the scheduler counts, and its state of one moment."""
+"""Counters of the scheduler, and snapshots of its state."""
 
 from dataclasses import dataclass, field
 
-from penstock_engine.core.copying import Choice
+from penstock_engine.core.offload_policy import Choice
 
 
 @dataclass(slots=True)
 class Counters:
-    """Since the start.
+    """Totals since the scheduler was created.
 
     Prefix queries and hits are counted once for each sequence, when it is first admitted. Prompt
-    tokens are counted when their sequence yields its first token. drafts: guesses made for a
-    sequence in one step; drafts_right_by_position: how often the nth token of one was right.
-    waits_for_blocks: sequences that reached the head of the queue and found too few free blocks.
-    rejections: sequences whose prompt exceeds the whole pool, but not the model's limit. busy_s: time
-    during which some step was computed.
+    tokens are counted when their sequence samples its first token. drafts: number of drafts, each of
+    one or more tokens for one sequence in one step. accepted_by_position: how often the nth token of
+    a draft was accepted. waits_for_blocks: sequences that reached the head of the queue and found too
+    few free blocks. rejections: sequences whose prompt exceeds the whole pool, but not the model's
+    limit. busy_s: seconds during which a step was computed.
     """
 
     prefix_queries_tokens: int = 0
@@ -26,27 +26,28 @@ class Counters:
     generation_tokens: int = 0
     drafts: int = 0
     draft_tokens: int = 0
-    drafts_right_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)
     waits_for_blocks: int = 0
     rejections: int = 0
     busy_s: float = 0.0
 
-    def draft_judged(self, num_drafts: int, num_right: int) -> None:
+    def count_drafts(self, num_drafts: int, num_accepted: int) -> None:
+        """Count the result of one sequence's draft of num_drafts tokens."""
         self.drafts += 1
         self.draft_tokens += num_drafts
-        missing = num_drafts - len(self.drafts_right_by_position)
-        self.drafts_right_by_position += [0] * missing
-        for position in range(num_right):
-            self.drafts_right_by_position[position] += 1
+        missing = num_drafts - len(self.accepted_by_position)
+        self.accepted_by_position += [0] * missing
+        for position in range(num_accepted):
+            self.accepted_by_position[position] += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStats:
-    """Gauges, and the counters as they stood.
+    """Snapshot of the scheduler's gauges and counters.
 
-    deferred: waiting sequences that are not next because of an adapter or a fork. saved_blocks:
-    evicted blocks whose contents are in the host tier. copy_choices: decisions to copy a block or to
-    compute it again, with how often each was made.
+    deferred: waiting sequences that are passed over because of an adapter or a fork. kv_usage:
+    fraction of the blocks that sequences hold. saved_blocks: evicted blocks whose contents are in the
+    host tier. copy_choices: offload decisions, with how often each was made.
     """
 
     running: int
@@ -65,7 +66,7 @@ class SchedulerStats:
     generation_tokens: int
     drafts: int
     draft_tokens: int
-    drafts_right_by_position: tuple[int, ...]
+    accepted_by_position: tuple[int, ...]
     waits_for_blocks: int
     rejections: int
     busy_s: float

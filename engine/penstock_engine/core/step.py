@@ -1,4 +1,7 @@
-"""One forward pass as plain numbers: what runner, simulator and tests all consume."""
+"""Input and output of one step (forward pass), as plain numbers without tensors.
+
+The engine's runner, the simulator and tests all use them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,29 +10,28 @@ from typing import NamedTuple
 from penstock_engine.core.constraint import Constraint
 from penstock_engine.core.sampling import SamplingParams
 
-# The tokens of a sequence that a step computes before anybody but the device knows which they are:
-# one, that the step before draws.
-TO_BE_DRAWN = (-1,)
+# Placeholder for the token of a sequence that the step before samples: the scheduler does not know it
+# yet when it schedules ahead.
+PENDING_TOKEN = (-1,)
 
 
 class ScheduledSequence(NamedTuple):
     """The part of one sequence that a step computes.
 
-    Positions [start, start + len(token_ids)) get keys and values; block_table covers them and
-    everything before them, but names any block where none of them sees. When is_sampled, the logits
-    of the last position give the token at position `end`.
+    Positions [start, start + len(token_ids)) get keys and values. block_table covers them and all
+    positions before them, with a placeholder for blocks outside the sliding window. If is_sampled,
+    the logits of the last position give the token at position `end`. token_ids is PENDING_TOKEN if
+    the step before samples the token at `start`.
 
-    The last num_drafts of token_ids are guesses: the logits of the position before each say
-    whether it was right, and those after a wrong one are void. For num_open_drafts more the runner
-    may guess itself; block_table covers them.
-
-    A named tuple, because one is made for each sequence in each step, and a frozen dataclass takes
-    four times as long.
-
-    token_ids is TO_BE_DRAWN where the step before draws the token at `start`.
+    The last num_drafts of token_ids are drafts: each is verified with the logits of the position
+    before it, and those after a rejected one are void. The runner may propose num_runner_drafts more
+    itself; block_table covers them.
 
     history: all tokens of the sequence without drafts. It is the sequence's own list, not a copy:
-    complete from when the step before is completed until this one is.
+    complete from the completion of the step before until the completion of this one.
+
+    A named tuple, because one is created for each sequence in each step, and a frozen dataclass takes
+    four times as long.
     """
 
     request_id: str
@@ -44,7 +46,7 @@ class ScheduledSequence(NamedTuple):
     constraint: Constraint | None = None
     adapter: str = ""
     num_drafts: int = 0
-    num_open_drafts: int = 0
+    num_runner_drafts: int = 0
     wants_prompt_logprobs: bool = False
 
     @property
@@ -55,25 +57,26 @@ class ScheduledSequence(NamedTuple):
     def end(self) -> int:
         return self.start + len(self.token_ids)
 
-    def known(self) -> "ScheduledSequence":
-        """With the token that was drawn for it, when the step before is completed."""
-        if self.token_ids != TO_BE_DRAWN:
+    def with_sampled_token(self) -> "ScheduledSequence":
+        """Replace PENDING_TOKEN by the token that the step before, now completed, has sampled."""
+        if self.token_ids != PENDING_TOKEN:
             return self
         return self._replace(token_ids=(self.history[self.start],))
 
     def with_drafts(self, drafts: tuple[int, ...]) -> "ScheduledSequence":
-        """As the runner guesses them, for at most num_open_drafts."""
+        """Add drafts that the runner proposes, at most num_runner_drafts of them."""
         return self._replace(
-            token_ids=(*self.token_ids, *drafts), num_drafts=len(drafts), num_open_drafts=0
+            token_ids=(*self.token_ids, *drafts), num_drafts=len(drafts), num_runner_drafts=0
         )
 
     @property
-    def num_all_drafts(self) -> int:
-        return self.num_drafts + self.num_open_drafts
+    def max_num_drafts(self) -> int:
+        """Number of drafts in token_ids, and of those that the runner may add."""
+        return self.num_drafts + self.num_runner_drafts
 
     @property
     def num_rows(self) -> int:
-        """Positions whose logits draw a token."""
+        """Number of positions whose logits are needed to sample a token."""
         return self.num_drafts + 1 if self.is_sampled else 0
 
     @property
@@ -82,10 +85,11 @@ class ScheduledSequence(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """Whole blocks to copy before anything is computed, in this order; (from, to) each.
+class BlockCopies:
+    """Whole blocks to copy before a step is computed, in the order of the fields.
 
-    saves: device to host. restores: host to device. forks: device to device.
+    Each pair is (source, destination). saves: device block to host slot. restores: host slot to
+    device block. forks: device block to device block.
     """
 
     saves: tuple[tuple[int, int], ...] = ()
@@ -93,15 +97,18 @@ class Moves:
     forks: tuple[tuple[int, int], ...] = ()
 
 
-NO_MOVES = Moves()
+NO_BLOCK_COPIES = BlockCopies()
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Prefill chunks and decodes mix freely; each sequence appears at most once."""
+    """A forward pass over a batch of prefill chunks and decodes. Each sequence is in it at most once.
+
+    block_copies: to make before it is computed.
+    """
 
     sequences: tuple[ScheduledSequence, ...]
-    moves: Moves = NO_MOVES
+    block_copies: BlockCopies = NO_BLOCK_COPIES
 
     @property
     def num_tokens(self) -> int:
@@ -109,16 +116,17 @@ class Step:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Of prompts, and of what preempted sequences compute once more."""
+        """Number of tokens in chunks that start within a prompt, recomputed ones included."""
         return sum(len(s.token_ids) for s in self.sequences if s.start < s.num_prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Natural logarithms of the model's own probabilities, before any setting of the request.
+    """Log-probabilities at one position.
 
-    rank: 1 for the most probable. top: (token, logprob) of the best, best first; where the request
-    names tokens, of this one and then of those.
+    They are natural logarithms of the model's probabilities, before the sampling parameters apply.
+    rank: of the token; 1 is the most probable. top: (token, logprob) of the most probable tokens, most
+    probable first. If the request names tokens (logprob_token_ids), top has this token, then those.
     """
 
     token_id: int
@@ -128,16 +136,14 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """What one sequence got from a step: right drafts and the token after them.
+class SequenceOutput:
+    """Result of a step for one sequence: accepted drafts and the token sampled after them.
 
-    No token: its request left nothing to draw, or the model gave no numbers, also for a token of
-    the prompt that was asked about (is_corrupt).
-    num_drafts: that were tried.
+    token_ids is empty if the request's settings allow no token, or if logits are NaN (is_corrupt),
+    including the logits behind prompt_logprobs. num_drafts: number of drafts that were verified.
 
-    logprobs: one for each token, when asked for. prompt_logprobs: of the tokens at positions
-    start + 1 to end, as far as they belong to the prompt. embedding: of all tokens before the
-    drawn one, when asked for.
+    logprobs: one for each token, if requested. prompt_logprobs: of the prompt tokens at positions
+    start + 1 to end. embedding: of all tokens before the sampled one, if requested.
     """
 
     token_ids: tuple[int, ...] = ()

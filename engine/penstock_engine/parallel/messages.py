@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import Moves, ScheduledSequence
+from penstock_engine.core.step import BlockCopies, ScheduledSequence
 from penstock_engine.lora.checkpoint import Factors
 from penstock_engine.models.shard import Layout
 from penstock_engine.runner_config import RunnerConfig
@@ -81,7 +81,7 @@ class RemoveAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    moves: Moves
+    moves: BlockCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def encode(message: Message) -> bytes:
         case RemoveAdapter(name):
             kind, payload = b"D", name.encode()
         case Move(moves):
-            kind, payload = b"M", _pack_moves(moves)
+            kind, payload = b"M", _pack_block_copies(moves)
         case Forward(sequences):
             kind, payload = b"F", _pack_chunks(sequences)
         case Logits(num_rows):
@@ -170,7 +170,7 @@ def decode(kind: bytes, payload: bytes) -> Message:
             case b"D":
                 return RemoveAdapter(payload.decode())
             case b"M":
-                return Move(_unpack_moves(payload))
+                return Move(_unpack_block_copies(payload))
             case b"L":
                 return Logits(*struct.unpack("=I", payload))
             case _:
@@ -228,18 +228,18 @@ def _unpack_chunks(payload: bytes) -> Iterator[ScheduledSequence]:
         )  # fmt: skip
 
 
-def _pack_moves(moves: Moves) -> bytes:
+def _pack_block_copies(moves: BlockCopies) -> bytes:
     """Numbers of saves and restores; then all pairs."""
     pairs = (*moves.saves, *moves.restores, *moves.forks)
     head = (len(moves.saves), len(moves.restores))
     return array("i", (*head, *itertools.chain.from_iterable(pairs))).tobytes()
 
 
-def _unpack_moves(payload: bytes) -> Moves:
+def _unpack_block_copies(payload: bytes) -> BlockCopies:
     num_saves, num_restores, *numbers = _numbers(payload)
     pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
     num_kept = num_saves + num_restores
-    return Moves(pairs[:num_saves], pairs[num_saves:num_kept], pairs[num_kept:])
+    return BlockCopies(pairs[:num_saves], pairs[num_saves:num_kept], pairs[num_kept:])
 
 
 def _numbers(payload: bytes) -> "array[int]":  # not at run time: Python 3.11

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import torch
 
-from penstock_engine.core.errors import RunnerLost
-from penstock_engine.core.step import NO_MOVES, Moves, ScheduledSequence
+from penstock_engine.core.errors import RunnerDiedError
+from penstock_engine.core.step import NO_BLOCK_COPIES, BlockCopies, ScheduledSequence
 from penstock_engine.layers.group import ALONE
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.lora.checkpoint import Adapter
@@ -46,7 +46,7 @@ class ParallelModel:
     """Rank 0's part, and the workers that have the rest. One thread at a time.
 
     Ranks keep in step or not at all: what fails on one of them ends the workers, and from then on
-    every call raises RunnerLost. The workers end with close(), or with the last reference.
+    every call raises RunnerDiedError. The workers end with close(), or with the last reference.
     """
 
     def __init__(self, model: PagedModel, part: Part, ranks: Ranks, workers: Workers) -> None:
@@ -80,22 +80,22 @@ class ParallelModel:
         workers.watch(on_lost)
         return cls(model, part, ranks, workers)
 
-    def move(self, moves: Moves) -> None:
-        """As PagedModel.move. Raises RunnerLost."""
-        if moves != NO_MOVES:
+    def move(self, moves: BlockCopies) -> None:
+        """As PagedModel.move. Raises RunnerDiedError."""
+        if moves != NO_BLOCK_COPIES:
             with self.on_all_ranks([Move(moves)]):
                 self._model.move(moves)
 
     def forward(
         self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """As PagedModel.forward, without awaited tokens. Raises RunnerLost."""
+        """As PagedModel.forward, without awaited tokens. Raises RunnerDiedError."""
         assert drawn is None, "the other ranks have no drawn tokens"
         with self.on_all_ranks([Forward(sequences)]):
             return self._model.forward(sequences)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """As PagedModel.logits. Raises RunnerLost."""
+        """As PagedModel.logits. Raises RunnerDiedError."""
         with self.on_all_ranks([Logits(len(hidden))], self._layout.tensor):
             if self._group is not None:
                 hidden = self._group.broadcast(hidden)
@@ -119,10 +119,10 @@ class ParallelModel:
     ) -> Iterator[None]:
         """Send messages to the other ranks, or those below num_ranks; the block is rank 0's part.
 
-        Every failure ends the model for good: raises RunnerLost.
+        Every failure ends the model for good: raises RunnerDiedError.
         """
         if self._is_lost:
-            raise RunnerLost("the ranks of the model have ended")
+            raise RunnerDiedError("the ranks of the model have ended")
         try:
             with self._workers.step():
                 for message in messages:
@@ -131,7 +131,7 @@ class ParallelModel:
         except Exception as error:
             self._is_lost = True
             statuses = self._workers.close()
-            raise RunnerLost(
+            raise RunnerDiedError(
                 f"the ranks of the model are out of step; by rank, those that have ended by "
                 f"themselves have the exit statuses {statuses}"
             ) from error
@@ -151,13 +151,13 @@ class SpreadAdapters:
         return self._own.active
 
     def add(self, name: str, adapter: Adapter) -> None:
-        """As Adapters.add. Raises RunnerLost."""
+        """As Adapters.add. Raises RunnerDiedError."""
         factors = (AddFactors(target, pair) for target, pair in adapter.factors.items())
         with self._model.on_all_ranks([*factors, AddAdapter(name, adapter.rank)]):
             self._own.add(name, adapter)
 
     def remove(self, name: str) -> None:
-        """As Adapters.remove. Raises RunnerLost."""
+        """As Adapters.remove. Raises RunnerDiedError."""
         with self._model.on_all_ranks([RemoveAdapter(name)]):
             self._own.remove(name)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from penstock_engine.core.sampling import SamplingParams
-from penstock_engine.core.step import Sampled, ScheduledSequence
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.device import rows_at_once
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import fetch, send
@@ -45,13 +45,13 @@ class Draws:
         self._fetched = fetch(tokens)
         self._told = logprobs
 
-    def results(self) -> list[Sampled]:
+    def results(self) -> list[SequenceOutput]:
         """One for each sequence; without tokens where its request leaves nothing to draw.
 
         To be called behind a mark that was set since.
         """
         tokens: list[int] = self._fetched.tolist()
-        results: list[Sampled] = []
+        results: list[SequenceOutput] = []
         first = first_told = 0
         for sequence in self._sequences:
             drawn = tokens[first : first + sequence.num_rows]
@@ -59,14 +59,16 @@ class Draws:
             first += sequence.num_rows
             is_corrupt = drawn[0] == CORRUPT
             if self._told is None or sequence.sampling.logprobs is None:
-                results.append(Sampled(kept, sequence.num_drafts, is_corrupt=is_corrupt))
+                results.append(SequenceOutput(kept, sequence.num_drafts, is_corrupt=is_corrupt))
                 continue
             end_told = first_told + len(kept)
             if given := sequence.sampling.logprob_token_ids:
                 logprobs = self._told.rows_of_given(first_told, end_told, given)
             else:
                 logprobs = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
-            results.append(Sampled(kept, sequence.num_drafts, logprobs, is_corrupt=is_corrupt))
+            results.append(
+                SequenceOutput(kept, sequence.num_drafts, logprobs, is_corrupt=is_corrupt)
+            )
             first_told += sequence.num_rows
         return results
 

@@ -172,8 +172,8 @@ class EngineMetrics:
             if gained:
                 self._of(spec, **labels).inc(gained)
         right = zip_longest(
-            stats.drafts_right_by_position,
-            before.drafts_right_by_position if before else (),
+            stats.accepted_by_position,
+            before.accepted_by_position if before else (),
             fillvalue=0,
         )
         for position, (now_right, before_right) in enumerate(right):

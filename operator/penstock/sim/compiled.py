@@ -25,8 +25,9 @@ COMPILED = (
     *(
         f"penstock_engine.core.{name}"
         for name in (
-            "blocks", "cache", "drafts", "ending", "events", "host_tier", "open_steps", "queue", "scheduler",
-            "scheduler_config", "sequence", "stats", "step", "step_pace",
+            "blocks", "cache", "draft_planner", "events", "host_tier", "in_flight_steps", "prefill_budget",
+            "scheduler", "scheduler_config", "scheduler_state", "sequence", "stats", "step",
+            "stop_check", "waiting_queue",
         )
     ),
     *(

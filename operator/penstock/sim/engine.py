@@ -18,14 +18,14 @@ from penstock.core.scaling.histogram import Tally
 from penstock.core.scaling.signals import EngineReading
 from penstock.sim.batch import Batch
 from penstock.sim.clock import Clock
-from penstock.sim.leap import MAX_ITERATIONS, LeapGovernor, Stretch, leaping
+from penstock.sim.leap import MAX_ITERATIONS, LeapController, Stretch, leaping
 from penstock.sim.profile import Profile
 from penstock.sim.request import Request, prompt_of
+from penstock_engine.core.prefill_budget import PrefillBudget
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled, ScheduledSequence, Step
-from penstock_engine.core.step_pace import StepPace
+from penstock_engine.core.step import ScheduledSequence, SequenceOutput, Step
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 NO_TOKEN_IDS: frozenset[int] = frozenset()
@@ -47,14 +47,14 @@ class Job:
     sequence: Sequence
 
 
-class Everyone(dict[str, Sampled]):
+class Everyone(dict[str, SequenceOutput]):
     """Each sequence of a step gets so many tokens; the scheduler stops at a sequence's last."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
-        self._sampled = Sampled((0,) * tokens)
+        self._sampled = SequenceOutput((0,) * tokens)
 
-    def get(self, request_id: str, default: object = None) -> Sampled:
+    def get(self, request_id: str, default: object = None) -> SequenceOutput:
         return self._sampled
 
 
@@ -86,10 +86,10 @@ class Engine:
         self._listener = listener
         self._random = random
         self._prefix_block_tokens = prefix_block_tokens
-        self._governor = LeapGovernor()
-        self._pace = StepPace()
+        self._controller = LeapController()
+        self._prefill_budget = PrefillBudget()
         self.scheduler = Scheduler(
-            profile.scheduler(prefix_block_tokens), leaping(self._governor), self._pace
+            profile.scheduler(prefix_block_tokens), leaping(self._controller), self._prefill_budget
         )
         self._jobs: dict[str, Job] = {}  # all that have not ended
         self._batch = Batch()
@@ -184,7 +184,7 @@ class Engine:
     def _start(self) -> None:
         """The next step, if there is anything to compute."""
         batch = self._batch
-        self._governor.drafts = self._num_drafts()
+        self._controller.drafts = self._num_drafts()
         self._begin_s = self._clock.now
         self._leap_tokens = 0
         self._stretch = None
@@ -198,7 +198,7 @@ class Engine:
                 self._pending[request_id] = self._jobs[request_id]
         self._is_blocked = bool(self._pending) and not self._chunks and not is_preempting
         self._first_iteration = batch.iteration
-        self._end_iteration = batch.iteration + 1 + self._governor.drafts
+        self._end_iteration = batch.iteration + 1 + self._controller.drafts
         self._step_factor = self._factor()
         if self._chunks:
             self._wake_at(self._begin_s + self._mixed_s())
@@ -277,7 +277,7 @@ class Engine:
         batch = self._batch
         begun: list[str] = []
         if self._stretch is None:
-            self._pace.timed(
+            self._prefill_budget.observe_step(
                 sum(len(s.token_ids) for s in self._chunks), self._clock.now - self._begin_s
             )
             if batch:
@@ -307,7 +307,7 @@ class Engine:
         end_s = stretch.end_s(iterations)
         tokens = iterations * stretch.sequences
         self._itl_s.add((end_s - stretch.begin_s) / iterations, tokens)
-        self._pace.timed(0, (end_s - stretch.begin_s) / iterations)
+        self._prefill_budget.observe_step(0, (end_s - stretch.begin_s) / iterations)
         self._leap_tokens += tokens
         ended = self._batch.advance(iterations)
         self._stretch = Stretch(

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import sqrt
 
 from penstock.sim.profile import IterationTimes
-from penstock_engine.core.speculation import Governor, Speculation, SpeculationConfig
+from penstock_engine.core.speculation import DraftLengthController, Speculation, SpeculationConfig
 
 # Blocks for a leap are held from its start, so it is short beside what a sequence holds anyway.
 MAX_ITERATIONS = 64
 
 
-class LeapGovernor(Governor):
+class LeapController(DraftLengthController):
     """Answers what the simulated engine has found to be undisturbed."""
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class LeapGovernor(Governor):
     def num_drafts(self, num_sequences: int) -> int:
         return self.drafts
 
-    def timed(self, num_tokens: int, duration_s: float) -> None:
+    def observe_step(self, num_tokens: int, duration_s: float) -> None:
         """Nothing to learn: the answer is known."""
 
 
-def leaping(governor: LeapGovernor) -> Speculation:
+def leaping(controller: LeapController) -> Speculation:
     config = SpeculationConfig(method="draft_model", num_speculative_tokens=1, model="simulated")
-    return Speculation(config, governor, after_prompts=True)
+    return Speculation(config, controller, after_prompts=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,34 @@
-"""Number of drafts that the governor chooses, and the estimates that it is based on."""
+"""Number of drafts that the controller chooses, and the estimates that it is based on."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_engine.core.drafting import NgramDrafter, SuffixDrafter
+from penstock_engine.core.drafters import NgramDrafter, SuffixDrafter
+from penstock_engine.core.linear_fit import DECAY
 from penstock_engine.core.speculation import (
     MIN_DRAFTS,
     PROBE_STEPS,
-    Governor,
+    DraftLengthController,
     Method,
     Speculation,
     SpeculationConfig,
 )
-from penstock_engine.core.trend import DECAY
 
 
-def governor_of(
+def controller_of(
     chance: float, fixed_s: float, per_token_s: float, max_drafts: int = 8, num_judged: int = 400
-) -> Governor:
-    """A governor that knows the time of steps and an acceptance rate of `chance`."""
-    governor = Governor(max_drafts)
+) -> DraftLengthController:
+    """A controller that knows the time of steps and an acceptance rate of `chance`."""
+    controller = DraftLengthController(max_drafts)
     for num_tokens in (1, 50):
-        governor.timed(num_tokens, fixed_s + per_token_s * num_tokens)
+        controller.observe_step(num_tokens, fixed_s + per_token_s * num_tokens)
     num_right = 0
     for number in range(1, num_judged + 1):
         is_right = round(number * chance) > num_right
         num_right += is_right
-        governor.judged(1, is_right)
-    return governor
+        controller.observe_acceptance(1, is_right)
+    return controller
 
 
 def best_of(chance: float, fixed_s: float, per_token_s: float, num_sequences: int) -> int:
@@ -47,7 +47,7 @@ def best_of(chance: float, fixed_s: float, per_token_s: float, num_sequences: in
 def test_as_many_are_made_as_give_the_most_tokens_per_second(
     chance: float, fixed_s: float, per_token_s: float, num_sequences: int
 ) -> None:
-    governor = governor_of(chance, fixed_s, per_token_s)
+    controller = controller_of(chance, fixed_s, per_token_s)
     right = judged = 0.0
     num_right = 0
     for number in range(1, 401):  # what the decaying sums make of the chance
@@ -55,7 +55,7 @@ def test_as_many_are_made_as_give_the_most_tokens_per_second(
         num_right += is_right
         judged, right = judged * DECAY + 1, right * DECAY + is_right
     expected = best_of(right / judged, fixed_s, per_token_s, num_sequences)
-    assert governor.num_drafts(num_sequences) == expected
+    assert controller.num_drafts(num_sequences) == expected
 
 
 def test_the_choices_above_are_not_all_the_same() -> None:
@@ -69,7 +69,7 @@ def test_the_choices_above_are_not_all_the_same() -> None:
 
 
 def test_a_step_that_only_computes_prompts_counts_as_one_sequence() -> None:
-    chosen = [governor_of(0.75, 0.01, 0.002).num_drafts(n) for n in (0, 1, 4)]
+    chosen = [controller_of(0.75, 0.01, 0.002).num_drafts(n) for n in (0, 1, 4)]
     assert chosen[0] == chosen[1] > chosen[2]
 
 
@@ -77,16 +77,16 @@ def test_a_step_that_only_computes_prompts_counts_as_one_sequence() -> None:
 def test_what_few_drafts_say_is_not_believed(num_judged: int, expected: int) -> None:
     """All wrong; of sums that decay, 18 drafts make somewhat more than 16."""
     assert MIN_DRAFTS == 16
-    governor = governor_of(0.0, 0.01, 0.001, num_judged=num_judged)
-    assert governor.num_drafts(1) == expected
+    controller = controller_of(0.0, 0.01, 0.001, num_judged=num_judged)
+    assert controller.num_drafts(1) == expected
 
 
 @pytest.mark.parametrize(("num_right", "expected"), [(14, 8), (15, 0)])
 def test_what_is_said_by_just_enough_drafts_is_believed(num_right: int, expected: int) -> None:
     """One more than were right was judged; where steps are made of tokens, no draft pays."""
-    governor = governor_of(0.0, 0.0, 0.001, num_judged=0)
-    governor.judged(32, num_right)
-    assert governor.num_drafts(1) == expected
+    controller = controller_of(0.0, 0.0, 0.001, num_judged=0)
+    controller.observe_acceptance(32, num_right)
+    assert controller.num_drafts(1) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,45 +97,45 @@ def test_drafts_after_the_first_wrong_one_say_nothing(
     num_drafts: int, num_right: int, chance: float
 ) -> None:
     """With one of four drafts right, two count: the right one and the first wrong one."""
-    governor = Governor(8)
+    controller = DraftLengthController(8)
     for num_tokens in (1, 50):
-        governor.timed(num_tokens, 0.01 + 0.001 * num_tokens)
+        controller.observe_step(num_tokens, 0.01 + 0.001 * num_tokens)
     for _ in range(40):
-        governor.judged(num_drafts, num_right)
-    assert governor.num_drafts(1) == best_of(chance, 0.01, 0.001, 1)
+        controller.observe_acceptance(num_drafts, num_right)
+    assert controller.num_drafts(1) == best_of(chance, 0.01, 0.001, 1)
     chances = (1 / 4, 1 / 2, 3 / 4, 1.0)
     assert len({best_of(other, 0.01, 0.001, 1) for other in chances}) == 4
 
 
 def test_one_step_in_fifty_is_a_probe() -> None:
-    """A probe uses all drafts where the governor would choose none."""
-    governor = governor_of(0.0, 0.01, 0.001)
-    chosen = [governor.num_drafts(1) for _ in range(2 * PROBE_STEPS)]
+    """A probe uses all drafts where the controller would choose none."""
+    controller = controller_of(0.0, 0.01, 0.001)
+    chosen = [controller.num_drafts(1) for _ in range(2 * PROBE_STEPS)]
     assert [n for n, drafts in enumerate(chosen, 1) if drafts] == [PROBE_STEPS, 2 * PROBE_STEPS]
     assert {drafts for drafts in chosen if drafts} == {8}
 
 
 def test_as_long_as_all_steps_look_alike_a_probe_is_one_without_drafts() -> None:
-    governor = Governor(8)
+    controller = DraftLengthController(8)
     chosen = []
     for _ in range(2 * PROBE_STEPS):
-        chosen.append(governor.num_drafts(1))
-        governor.timed(9, 0.02)
-        governor.judged(8, 8)
+        chosen.append(controller.num_drafts(1))
+        controller.observe_step(9, 0.02)
+        controller.observe_acceptance(8, 8)
     assert [n for n, drafts in enumerate(chosen, 1) if not drafts] == [PROBE_STEPS, 2 * PROBE_STEPS]
     assert {drafts for drafts in chosen if drafts} == {8}
 
 
 def test_of_equal_rates_the_fewest_drafts_are_made() -> None:
     """Always right, and a step's time made of its tokens alone: no draft gains anything."""
-    assert governor_of(1.0, 0.0, 0.001).num_drafts(1) == 0
+    assert controller_of(1.0, 0.0, 0.001).num_drafts(1) == 0
 
 
 @given(st.integers(1, 32), st.integers(0, 32))
 def test_never_more_than_configured(max_drafts: int, num_right: int) -> None:
-    governor = governor_of(1.0, 0.01, 0.0, max_drafts=max_drafts)
-    governor.judged(max_drafts, min(num_right, max_drafts))
-    assert 0 <= governor.num_drafts(1) <= max_drafts
+    controller = controller_of(1.0, 0.01, 0.0, max_drafts=max_drafts)
+    controller.observe_acceptance(max_drafts, min(num_right, max_drafts))
+    assert 0 <= controller.num_drafts(1) <= max_drafts
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_each_method_has_its_drafter(method: Method, kind: type | None) -> None:
     """Methods whose drafts the runner makes have no drafter."""
     model = "m" if kind is None else None
     config = SpeculationConfig(method=method, num_speculative_tokens=3, model=model)
-    drafter = Speculation(config).drafter("salt")
+    drafter = Speculation(config).make_drafter("salt")
     assert drafter is None if kind is None else isinstance(drafter, kind)
-    assert Speculation(config).governor.num_drafts(1) == 3
+    assert Speculation(config).controller.num_drafts(1) == 3
 
 
 def test_drafters_are_made_as_configured() -> None:
@@ -196,7 +196,7 @@ def test_drafters_are_made_as_configured() -> None:
     config = SpeculationConfig(
         method="ngram", num_speculative_tokens=3, prompt_lookup_min=2, prompt_lookup_max=2
     )
-    ngrams = Speculation(config).drafter("")
+    ngrams = Speculation(config).make_drafter("")
     assert ngrams is not None
     texts = {
         (7, 1, 8, 1): (),
@@ -204,7 +204,7 @@ def test_drafters_are_made_as_configured() -> None:
         (5, 1, 2, 6, 9, 1, 2, 7, 5, 1, 2): (7, 5, 1),
     }
     for text, drafts in texts.items():
-        ngrams = Speculation(config).drafter("")
+        ngrams = Speculation(config).make_drafter("")
         assert ngrams is not None
         ngrams.index(text, 99)
         assert ngrams.propose(text, 3) == drafts
@@ -217,7 +217,7 @@ def test_drafters_are_made_as_configured() -> None:
         ("b", (4, 5, 4), (5, 4, 5)),
         ("a", (4,), ()),
     ):
-        suffixes = speculation.drafter(salt)
+        suffixes = speculation.make_drafter(salt)
         assert suffixes is not None
         suffixes.index(text, 99)
         assert suffixes.propose(text, 3) == drafts

@@ -1,17 +1,17 @@
-"""`Trend` against numpy's weighted least squares."""
+"""`LinearFit` against numpy's weighted least squares."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_engine.core.trend import DECAY, Trend
+from penstock_engine.core.linear_fit import DECAY, LinearFit
 
 Points = list[tuple[float, float]]
 
 
-def trend_of(points: Points) -> Trend:
-    trend = Trend()
+def fit_of(points: Points) -> LinearFit:
+    trend = LinearFit()
     for x, y in points:
         trend.add(x, y)
     return trend
@@ -38,14 +38,14 @@ def test_a_rising_line_is_that_of_least_squares(
         (float(x), (fixed + slope * x + noise / 25) / 10_000)  # seconds, as steps take
         for x, noise in [*noisy, (0, 0), (99, 0)]
     ]
-    assert trend_of(points).fit() == pytest.approx(fitted(points), rel=1e-6)
+    assert fit_of(points).fit() == pytest.approx(fitted(points), rel=1e-6)
 
 
 def test_an_older_observation_counts_less() -> None:
     """Two lines through the same points in another order."""
     points: Points = [(1.0, 10.0), (2.0, 11.0), (3.0, 14.0)]
-    assert trend_of(points).fit() == pytest.approx(fitted(points), rel=1e-9)
-    assert trend_of(points[::-1]).fit() == pytest.approx(fitted(points[::-1]), rel=1e-9)
+    assert fit_of(points).fit() == pytest.approx(fitted(points), rel=1e-9)
+    assert fit_of(points[::-1]).fit() == pytest.approx(fitted(points[::-1]), rel=1e-9)
     assert fitted(points) != pytest.approx(fitted(points[::-1]), rel=1e-4)
 
 
@@ -60,24 +60,24 @@ def test_an_older_observation_counts_less() -> None:
     ],
 )
 def test_without_a_spread_or_a_duration_there_is_no_line(points: Points) -> None:
-    assert trend_of(points).fit() is None
+    assert fit_of(points).fit() is None
 
 
 def test_a_falling_line_is_level_at_the_mean() -> None:
     points: Points = [(1.0, 3.0), (2.0, 1.0)]
     mean = (3.0 * DECAY + 1.0) / (DECAY + 1)
-    assert trend_of(points).fit() == pytest.approx((mean, 0.0))
+    assert fit_of(points).fit() == pytest.approx((mean, 0.0))
 
 
 def test_a_line_that_would_begin_below_zero_goes_through_it() -> None:
     """Its slope is that of least squares without a constant."""
     points: Points = [(1.0, 1.0), (2.0, 4.0)]
     slope = (1.0 * DECAY + 8.0) / (1.0 * DECAY + 4.0)
-    assert trend_of(points).fit() == pytest.approx((0.0, slope))
+    assert fit_of(points).fit() == pytest.approx((0.0, slope))
 
 
 @pytest.mark.parametrize(("spread", "has_line"), [(0.0021, True), (0.0019, False)])
 def test_x_has_to_differ_by_a_thousandth(spread: float, has_line: bool) -> None:
     """Variance over mean square above a millionth: of two values, (half the spread over x) squared."""
-    fit = trend_of([(1.0, 1.0), (1.0 + spread, 2.0)]).fit()
+    fit = fit_of([(1.0, 1.0), (1.0 + spread, 2.0)]).fit()
     assert (fit is not None) == has_line

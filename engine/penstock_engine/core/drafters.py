@@ -1,4 +1,4 @@
-"""Guesses at the next tokens, found in what has been written before. No model is asked."""
+"""Drafters without a model: they propose tokens that followed the same context before."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,25 +11,25 @@ MAX_STORES = 16
 
 
 class Drafter(Protocol):
-    """Proposes draft tokens for one sequence, whose tokens are only appended to between calls."""
+    """Proposes draft tokens for one sequence. The sequence may only grow between calls."""
 
     def index(self, tokens: Sequence[int], max_tokens: int) -> int:
         """Index at most max_tokens more of `tokens`. Returns how many were indexed."""
         ...
 
     def propose(self, tokens: Sequence[int], max_drafts: int) -> tuple[int, ...]:
-        """At most max_drafts tokens that may follow `tokens`, the most likely continuation.
+        """Propose at most max_drafts tokens that may follow `tokens`.
 
-        Empty until all of them are indexed.
+        Returns an empty tuple until all of `tokens` are indexed.
         """
         ...
 
 
 class NgramDrafter:
-    """What followed the last tokens when they last occurred in this sequence.
+    """Prompt lookup (Saxena, 2023): proposes the tokens that last followed the sequence's last n-gram.
 
-    Prompt lookup (Saxena, 2023): the longest of the last max_ngram to min_ngram tokens counts.
-    One dictionary entry for each token and length, so a step costs no search.
+    The longest matching n-gram of max_ngram down to min_ngram tokens counts. The index has one
+    dictionary entry for each token and length, so that a step needs no search.
     """
 
     def __init__(self, min_ngram: int, max_ngram: int) -> None:
@@ -58,14 +58,17 @@ class NgramDrafter:
 
 
 class SuffixStore:
-    """How often each token followed each run of up to MAX_DEPTH_TOKENS; the oldest runs go first."""
+    """Counts how often each token followed each n-gram of up to MAX_DEPTH_TOKENS tokens.
+
+    At most max_entries n-grams are kept; the least recently added one is evicted.
+    """
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
         self._max_entries = max_entries
         self._followers: OrderedDict[tuple[int, ...], dict[int, int]] = OrderedDict()
 
     def add(self, tokens: Sequence[int], position: int) -> None:
-        """Learns that the token at `position` followed those before it."""
+        """Count that the token at `position` followed the n-grams that end before it."""
         for depth in range(1, min(MAX_DEPTH_TOKENS, position) + 1):
             run = tuple(tokens[position - depth : position])
             followers = self._followers.setdefault(run, {})
@@ -75,7 +78,10 @@ class SuffixStore:
             self._followers.popitem(last=False)
 
     def best(self, tokens: Sequence[int]) -> tuple[int, float] | None:
-        """The token that followed the longest known run at the end of `tokens`, and its share."""
+        """The most frequent next token after the longest known n-gram at the end of `tokens`.
+
+        Returns the token and its relative frequency; None if no n-gram is known.
+        """
         for depth in range(min(MAX_DEPTH_TOKENS, len(tokens)), 0, -1):
             followers = self._followers.get(tuple(tokens[len(tokens) - depth :]))
             if followers:
@@ -85,10 +91,9 @@ class SuffixStore:
 
 
 class SuffixDrafter:
-    """Continues by what most often followed, as long as that is likely enough.
+    """Proposes the most frequent continuation, after SuffixDecoding (Oliaro et al., 2024).
 
-    After SuffixDecoding (Oliaro et al., 2024): the guess grows while the product of the shares is
-    at least min_share.
+    The draft grows while the product of the relative frequencies is at least min_share.
     """
 
     def __init__(self, store: SuffixStore, min_share: float) -> None:
@@ -119,17 +124,18 @@ class SuffixDrafter:
         return tuple(drafts)
 
 
-class SuffixStores:
-    """One store for each cache salt, least recently used out first.
+class SuffixStoresBySalt:
+    """The suffix stores by cache salt, at most MAX_STORES of them, with LRU eviction.
 
-    Sequences of one salt learn from each other; of another's text none learns anything, not even
-    by its own speed.
+    Sequences with the same salt share a store. Sequences with different salts share nothing, so that
+    the speed of one cannot reveal the text of another.
     """
 
     def __init__(self) -> None:
         self._stores: OrderedDict[str, SuffixStore] = OrderedDict()
 
-    def of(self, cache_salt: str) -> SuffixStore:
+    def get(self, cache_salt: str) -> SuffixStore:
+        """The store of this salt, created if there is none."""
         store = self._stores.setdefault(cache_salt, SuffixStore())
         self._stores.move_to_end(cache_salt)
         if len(self._stores) > MAX_STORES:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock_engine.core.queue import Queue
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
+from penstock_engine.core.waiting_queue import WaitingQueue
 
 PATIENCE_S = 2.0
 
@@ -16,18 +16,20 @@ def sequence(name: str, adapter: str = "", fork_of: str = "", arrival_s: float =
     )
 
 
-def queue_of(*sequences: Sequence, max_adapters: int = 1) -> Queue:
-    queue = Queue(max_adapters, PATIENCE_S)
+def queue_of(*sequences: Sequence, max_adapters: int = 1) -> WaitingQueue:
+    queue = WaitingQueue(max_adapters, PATIENCE_S)
     for number, one in enumerate(sequences):
         one.order = (0, number)
-        queue.line.add(one)
+        queue.sequences.add(one)
     assert len(queue) == len(sequences)
     return queue
 
 
-def next_of(queue: Queue, running: set[str], now: float = 0.0, *others: Sequence) -> str | None:
-    sequences = {one.request_id: one for one in [*queue.line, *others]}
-    found = queue.next(sequences, running, now)
+def next_of(
+    queue: WaitingQueue, running: set[str], now: float = 0.0, *others: Sequence
+) -> str | None:
+    sequences = {one.request_id: one for one in [*queue.sequences, *others]}
+    found = queue.select_next(sequences, running, now)
     return None if found is None else found.request_id
 
 

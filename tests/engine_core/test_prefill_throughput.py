@@ -4,12 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_engine.core.prefill_budget import (
+    MAX_TPOT_FRACTION,
+    MIN_PREFILL_FRACTION,
+    PrefillBudget,
+)
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled, Step
-from penstock_engine.core.step_pace import LEAST_SHARE, TPOT_SHARE, StepPace
+from penstock_engine.core.step import SequenceOutput, Step
 
 # Seconds of a step, and of one of its prompt tokens.
 STEP_S, TOKEN_S = 0.02, 1e-4
@@ -17,36 +21,38 @@ BUDGET = 4096
 
 
 def test_nothing_is_said_before_a_prompt_was_seen() -> None:
-    pace = StepPace()
-    pace.timed(0, STEP_S)
-    assert pace.prompt_tokens(0.1) is None
+    pace = PrefillBudget()
+    pace.observe_step(0, STEP_S)
+    assert pace.max_prompt_tokens(0.1) is None
 
 
 def test_what_fits_is_learned_of_steps_of_both_kinds() -> None:
-    pace = StepPace()
+    pace = PrefillBudget()
     for prompt_tokens in (0, 4000, 0, 500, 0, 1000):
-        pace.timed(prompt_tokens, STEP_S + TOKEN_S * prompt_tokens)
-    assert pace.prompt_tokens(0.1) == pytest.approx(800, abs=1)
-    assert pace.prompt_tokens(0.01) == pytest.approx(LEAST_SHARE * STEP_S / TOKEN_S, abs=1)
+        pace.observe_step(prompt_tokens, STEP_S + TOKEN_S * prompt_tokens)
+    assert pace.max_prompt_tokens(0.1) == pytest.approx(800, abs=1)
+    assert pace.max_prompt_tokens(0.01) == pytest.approx(
+        MIN_PREFILL_FRACTION * STEP_S / TOKEN_S, abs=1
+    )
 
 
 def test_a_device_that_slows_down_is_followed_within_a_few_steps() -> None:
-    pace = StepPace()
+    pace = PrefillBudget()
     for _ in range(200):
-        pace.timed(800, STEP_S + TOKEN_S * 800)
+        pace.observe_step(800, STEP_S + TOKEN_S * 800)
     for _ in range(25):
-        pace.timed(800, 4 * (STEP_S + TOKEN_S * 800))
-    assert pace.prompt_tokens(0.4) == pytest.approx(800, rel=0.1)
+        pace.observe_step(800, 4 * (STEP_S + TOKEN_S * 800))
+    assert pace.max_prompt_tokens(0.4) == pytest.approx(800, rel=0.1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10_000), st.floats(0, 10)), max_size=30), st.floats(0, 10))
 def test_never_less_than_nothing_whatever_was_timed(
     steps: list[tuple[int, float]], within_s: float
 ) -> None:
-    pace = StepPace()
+    pace = PrefillBudget()
     for prompt_tokens, duration_s in steps:
-        pace.timed(prompt_tokens, duration_s)
-    fitting = pace.prompt_tokens(within_s)
+        pace.observe_step(prompt_tokens, duration_s)
+    fitting = pace.max_prompt_tokens(within_s)
     assert fitting is None or fitting >= 0
 
 
@@ -72,7 +78,7 @@ class Device:
         assert step is not None
         took_s = STEP_S + TOKEN_S * step.num_prompt_tokens
         self.now_s += took_s
-        sampled = {s.request_id: Sampled((7,)) for s in step.sequences if s.is_sampled}
+        sampled = {s.request_id: SequenceOutput((7,)) for s in step.sequences if s.is_sampled}
         self.scheduler.complete(step, sampled, self.now_s)
         self.scheduler.check()
         return step, took_s
@@ -96,7 +102,7 @@ def test_who_decodes_has_its_tokens_in_time_while_prompts_are_computed(tpot_s: f
     steps = [device.step() for _ in range(400)]
     assert max(took_s for _, took_s in steps) <= tpot_s
     # And no shorter than need be: all prompts are computed in about as many steps as they fit into.
-    fitting = (TPOT_SHARE * tpot_s - STEP_S) / TOKEN_S
+    fitting = (MAX_TPOT_FRACTION * tpot_s - STEP_S) / TOKEN_S
     with_prompts = [step for step, _ in steps if step.num_prompt_tokens]
     assert sum(step.num_prompt_tokens for step in with_prompts) == 4 * 20_000
     assert len(with_prompts) <= 1.1 * 4 * 20_000 / fitting + 2
@@ -111,7 +117,7 @@ def test_prompts_come_on_however_little_time_there_is() -> None:
     device = loaded(0.001)
     for _ in range(40):  # the first steps, before any without prompts, are forgotten
         device.step()
-    least_tokens = LEAST_SHARE * STEP_S / TOKEN_S
+    least_tokens = MIN_PREFILL_FRACTION * STEP_S / TOKEN_S
     for _ in range(20):
         assert device.step()[0].num_prompt_tokens >= 0.9 * least_tokens
 

@@ -1,16 +1,17 @@
-"""A straight line through what was observed of late."""
+"""Linear regression over recent observations, weighted exponentially by age."""
 
-# Weight that an observation keeps after one more: about the last hundred count.
+# Weight of an observation after one more: the last hundred or so count.
 DECAY = 0.99
 
 
-class Trend:
-    """y = fixed + slope · x by least squares over decaying observations, neither below zero."""
+class LinearFit:
+    """Fits y = fixed + slope · x by weighted least squares, with fixed and slope at least 0."""
 
     def __init__(self) -> None:
         self._n = self._x = self._y = self._xx = self._xy = 0.0
 
     def add(self, x: float, y: float) -> None:
+        """Add an observation, and let all earlier ones decay."""
         self._n = self._n * DECAY + 1
         self._x = self._x * DECAY + x
         self._y = self._y * DECAY + y

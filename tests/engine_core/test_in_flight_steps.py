@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock_engine.core.open_steps import OpenSteps
+from penstock_engine.core.in_flight_steps import InFlightSteps
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.step import ScheduledSequence, Step
@@ -38,42 +38,42 @@ def step_of(*sequences: Sequence) -> Step:
 def test_time_is_that_of_one_step_at_once(
     opened_s: tuple[float, float], closed_s: tuple[float, float], durations_s: list[float]
 ) -> None:
-    steps, two = OpenSteps({}), [step_of(), step_of(sequence("a", [0]))]
+    steps, two = InFlightSteps({}), [step_of(), step_of(sequence("a", [0]))]
     events = sorted(
         [(t, 0, i) for i, t in enumerate(opened_s)] + [(t, 1, i) for i, t in enumerate(closed_s)]
     )
     found = []
     for now, is_close, index in events:
         if is_close:
-            found.append(steps.close(two[index], now))
+            found.append(steps.complete(two[index], now))
         else:
-            steps.open(two[index], now)
+            steps.add(two[index], now)
     assert found == durations_s
 
 
 def test_steps_are_closed_in_their_order() -> None:
-    steps = OpenSteps({})
+    steps = InFlightSteps({})
     first, second = step_of(), step_of(sequence("a", [0]))
-    steps.open(first, 0.0)
-    steps.open(second, 0.0)
+    steps.add(first, 0.0)
+    steps.add(second, 0.0)
     with pytest.raises(AssertionError, match="in the order"):
-        steps.close(second, 1.0)
+        steps.complete(second, 1.0)
 
 
 def test_what_a_step_computes_is_known_of_those_that_have_not_ended() -> None:
     """Neither an ended sequence nor a later one with its name is included."""
     a, b, other_b = sequence("a", [0]), sequence("b", [1]), sequence("b", [2])
     alive = {"a": a, "b": b}
-    steps = OpenSteps(alive)
-    assert steps.newest() == {}
+    steps = InFlightSteps(alive)
+    assert steps.sequences_in_flight() == {}
     step = step_of(a, b)
-    steps.open(step, 0.0)
-    assert steps.newest() == dict(zip("ab", step.sequences, strict=True))
+    steps.add(step, 0.0)
+    assert steps.sequences_in_flight() == dict(zip("ab", step.sequences, strict=True))
     alive["b"] = other_b
-    assert steps.newest().keys() == {"a"}
+    assert steps.sequences_in_flight().keys() == {"a"}
     del alive["a"]
     assert [steps.is_alive(s) for s in step.sequences] == [False, False]
-    assert steps.newest() == {}
+    assert steps.sequences_in_flight() == {}
 
 
 @pytest.mark.parametrize(
@@ -81,11 +81,11 @@ def test_what_a_step_computes_is_known_of_those_that_have_not_ended() -> None:
 )
 def test_blocks_of_an_open_step_stay_with_their_sequence(blocks: list[int], is_right: bool) -> None:
     one, ended = sequence("a", [4, 5]), sequence("ended", [1])
-    steps = OpenSteps({"a": one})
-    steps.open(step_of(ended, one), 0.0)
+    steps = InFlightSteps({"a": one})
+    steps.add(step_of(ended, one), 0.0)
     one.block_table = blocks
     if is_right:
         steps.check()
     else:
-        with pytest.raises(AssertionError, match="changed hands"):
+        with pytest.raises(AssertionError, match="changed in flight"):
             steps.check()

@@ -4,16 +4,16 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from penstock_engine.core.drafting import (
+from penstock_engine.core.drafters import (
     MAX_DEPTH_TOKENS,
     MAX_STORES,
     Drafter,
     NgramDrafter,
     SuffixDrafter,
     SuffixStore,
-    SuffixStores,
+    SuffixStoresBySalt,
 )
-from penstock_engine.core.speculation import PROBE_STEPS, Governor, SpeculationConfig
+from penstock_engine.core.speculation import PROBE_STEPS, DraftLengthController, SpeculationConfig
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
@@ -103,30 +103,30 @@ def test_a_store_keeps_its_bound(written: list[list[int]]) -> None:
 
 
 def test_one_tenants_text_guesses_nothing_for_another() -> None:
-    stores = SuffixStores()
-    propose(SuffixDrafter(stores.of("a"), 0.1), [1, 2, 3], 1)
-    assert propose(SuffixDrafter(stores.of("a"), 0.1), [1], 2) == (2, 3)
-    assert propose(SuffixDrafter(stores.of("b"), 0.1), [1], 2) == ()
+    stores = SuffixStoresBySalt()
+    propose(SuffixDrafter(stores.get("a"), 0.1), [1, 2, 3], 1)
+    assert propose(SuffixDrafter(stores.get("a"), 0.1), [1], 2) == (2, 3)
+    assert propose(SuffixDrafter(stores.get("b"), 0.1), [1], 2) == ()
     for number in range(MAX_STORES):
-        stores.of(str(number))
-    assert propose(SuffixDrafter(stores.of("a"), 0.1), [1], 2) == ()
+        stores.get(str(number))
+    assert propose(SuffixDrafter(stores.get("a"), 0.1), [1], 2) == ()
 
 
 def trained(chance: float, per_token_s: float, fixed_s: float, num_sequences: int) -> list[int]:
-    """What a governor settles on where drafts are right with `chance` and steps cost that."""
-    governor = Governor(4)
+    """What a controller settles on where drafts are right with `chance` and steps cost that."""
+    controller = DraftLengthController(4)
     chosen = []
     for step in range(2000):
-        drafts = governor.num_drafts(num_sequences)
+        drafts = controller.num_drafts(num_sequences)
         chosen.append(drafts)
         num_tokens = num_sequences * (1 + drafts)
-        governor.timed(num_tokens, fixed_s + per_token_s * num_tokens)
+        controller.observe_step(num_tokens, fixed_s + per_token_s * num_tokens)
         for sequence in range(num_sequences if drafts else 0):
             # The golden ratio spreads the draws evenly: no randomness, any chance.
             right = 0
             while right < drafts and (step * 31 + sequence * 7 + right) * 0.618 % 1 < chance:
                 right += 1
-            governor.judged(drafts, right)
+            controller.observe_acceptance(drafts, right)
     return chosen[-500:]
 
 
@@ -157,14 +157,14 @@ def test_somewhere_between_a_few_pay() -> None:
 
 def test_bad_luck_is_not_for_ever() -> None:
     """It rests, then text comes that can be guessed: the probes find out."""
-    governor = Governor(4)
+    controller = DraftLengthController(4)
     for chance in (0.0, 1.0):
         for _ in range(3000):
-            drafts = governor.num_drafts(1)
-            governor.timed(1 + drafts, 0.010 + 0.005 * drafts)
+            drafts = controller.num_drafts(1)
+            controller.observe_step(1 + drafts, 0.010 + 0.005 * drafts)
             if drafts:
-                governor.judged(drafts, round(drafts * chance))
-    assert governor.num_drafts(1) == 4
+                controller.observe_acceptance(drafts, round(drafts * chance))
+    assert controller.num_drafts(1) == 4
 
 
 @pytest.mark.parametrize(
@@ -188,12 +188,12 @@ def test_bad_settings_are_refused(wrong: dict[str, object]) -> None:
 
 def test_a_step_that_only_computes_prompts_has_a_price_too() -> None:
     """A step's time may be all for its tokens, with nothing fixed."""
-    governor = Governor(4)
+    controller = DraftLengthController(4)
     for num_tokens in (10, 20, 40):
-        governor.timed(num_tokens, 0.01 * num_tokens - 0.05)
+        controller.observe_step(num_tokens, 0.01 * num_tokens - 0.05)
     for _ in range(20):
-        governor.judged(4, 4)
-    assert 0 <= governor.num_drafts(0) <= 4
+        controller.observe_acceptance(4, 4)
+    assert 0 <= controller.num_drafts(0) <= 4
 
 
 @given(texts, st.integers(0, 6))
@@ -251,14 +251,14 @@ def test_the_runs_that_were_met_last_stay() -> None:
 
 def test_the_least_recently_used_store_is_evicted() -> None:
     """MAX_STORES stores are kept; one more evicts the least recently used."""
-    stores = SuffixStores()
-    made = [stores.of(str(number)) for number in range(MAX_STORES)]
-    assert [stores.of(str(number)) for number in range(MAX_STORES)] == made
-    assert stores.of("0") is made[0]
-    stores.of("new")
-    assert stores.of("0") is made[0]
-    assert stores.of("2") is made[2]
-    assert stores.of("1") is not made[1]
+    stores = SuffixStoresBySalt()
+    made = [stores.get(str(number)) for number in range(MAX_STORES)]
+    assert [stores.get(str(number)) for number in range(MAX_STORES)] == made
+    assert stores.get("0") is made[0]
+    stores.get("new")
+    assert stores.get("0") is made[0]
+    assert stores.get("2") is made[2]
+    assert stores.get("1") is not made[1]
 
 
 def test_a_store_learns_of_runs_up_to_its_depth() -> None:

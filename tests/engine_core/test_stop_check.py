@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_engine.core.constraint import Constraint
-from penstock_engine.core.ending import LENGTH, End, take
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.step import Sampled
+from penstock_engine.core.step import SequenceOutput
+from penstock_engine.core.stop_check import LENGTH_STOP, Stop, append_until_stop
 
 EOS = 9
 
@@ -56,37 +56,37 @@ def test_no_token_beyond_the_limits_is_taken(
     """Whether the request's limit or the engine's; where an end is possible and where none is."""
     one = sequence(2, room if limit == "max_tokens" else 99, eos=eos, min_tokens=99)
     drawn = (1, 2, 3, 4)[:num_drawn]
-    taken = take(one, drawn, 2 + room if limit == "max_num_tokens" else 99)
-    assert taken == (min(num_drawn, room), LENGTH if num_drawn >= room else None)
+    taken = append_until_stop(one, drawn, 2 + room if limit == "max_num_tokens" else 99)
+    assert taken == (min(num_drawn, room), LENGTH_STOP if num_drawn >= room else None)
     assert one.tokens == [1, 1, *drawn[:room]]
 
 
 @pytest.mark.parametrize(
     ("text", "drawn", "expected"),
     [
-        ((5,), (5,), (1, End("stop"))),
+        ((5,), (5,), (1, Stop("stop"))),
         ((5, 6), (5,), (1, None)),
-        ((5, 6), (5, 6), (2, End("stop"))),
-        ((5, 6), (5, 6, 7), (2, End("stop"))),
-        ((5, 6), (6,), (1, End("error", failure="nothing_to_draw"))),
-        ((5, 6), (5, 7, 6), (2, End("error", failure="nothing_to_draw"))),
-        ((5, EOS), (5, EOS), (2, End("stop", EOS))),
-        ((5, 6, 7), (5, 6, 7), (3, End("stop"))),
-        ((5, 6, 7, 8), (5, 6, 7, 8), (3, LENGTH)),
+        ((5, 6), (5, 6), (2, Stop("stop"))),
+        ((5, 6), (5, 6, 7), (2, Stop("stop"))),
+        ((5, 6), (6,), (1, Stop("error", failure="nothing_to_draw"))),
+        ((5, 6), (5, 7, 6), (2, Stop("error", failure="nothing_to_draw"))),
+        ((5, EOS), (5, EOS), (2, Stop("stop", EOS))),
+        ((5, 6, 7), (5, 6, 7), (3, Stop("stop"))),
+        ((5, 6, 7, 8), (5, 6, 7, 8), (3, LENGTH_STOP)),
     ],
 )
 def test_a_grammar_ends_a_sequence_when_its_text_is_complete_or_left(
-    text: tuple[int, ...], drawn: tuple[int, ...], expected: tuple[int, End | None]
+    text: tuple[int, ...], drawn: tuple[int, ...], expected: tuple[int, Stop | None]
 ) -> None:
     one = sequence(max_tokens=3, constraint=Exactly(*text))
-    assert take(one, drawn, 99) == expected
+    assert append_until_stop(one, drawn, 99) == expected
     assert one.tokens == [1, *drawn[: expected[0]]]
 
 
 @pytest.mark.parametrize("min_tokens", [0, 1, 2])
 def test_an_ending_token_counts_as_soon_as_there_are_more_than_min_tokens(min_tokens: int) -> None:
     one = sequence(min_tokens=min_tokens)
-    assert take(one, (EOS,) * 3, 99) == (min_tokens + 1, End("stop", EOS))
+    assert append_until_stop(one, (EOS,) * 3, 99) == (min_tokens + 1, Stop("stop", EOS))
 
 
 @given(
@@ -99,11 +99,11 @@ def test_many_tokens_at_once_are_taken_as_one_by_one(
     """Right drafts come together."""
     together = sequence(max_tokens=max_tokens, min_tokens=min_tokens)
     single = sequence(max_tokens=max_tokens, min_tokens=min_tokens)
-    num_taken, end = take(together, tuple(drawn), 99)
+    num_taken, end = append_until_stop(together, tuple(drawn), 99)
     ends = []
     for token in drawn[:num_taken]:
         assert not any(ends)
-        ends.append(take(single, (token,), 99)[1])
+        ends.append(append_until_stop(single, (token,), 99)[1])
     assert ends[-1] == end
     assert end is not None or num_taken == len(drawn)
     assert single.tokens == together.tokens
@@ -121,7 +121,7 @@ def test_a_structured_sequence_is_told_of_as_it_ends() -> None:
         for token in drawn:
             step = scheduler.schedule(0.0)
             assert step is not None
-            (event,) = scheduler.complete(step, {"a": Sampled((token,))}, 0.0)
+            (event,) = scheduler.complete(step, {"a": SequenceOutput((token,))}, 0.0)
             told.append((event.token_ids, event.finish_reason, event.failure))
         assert not scheduler.has_work
     assert told == [

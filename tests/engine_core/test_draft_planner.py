@@ -6,14 +6,14 @@ from typing import Literal
 import pytest
 from scheduler_steps import sampled
 
-from penstock_engine.core.drafting import NgramDrafter
-from penstock_engine.core.drafts import MAX_INDEXED_TOKENS, MIN_INDEXED_TOKENS, Drafts
+from penstock_engine.core.draft_planner import MAX_INDEXED_TOKENS, MIN_INDEXED_TOKENS, DraftPlanner
+from penstock_engine.core.drafters import NgramDrafter
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
-from penstock_engine.core.speculation import Governor, Speculation, SpeculationConfig
-from penstock_engine.core.step import TO_BE_DRAWN, ScheduledSequence, Step
+from penstock_engine.core.speculation import DraftLengthController, Speculation, SpeculationConfig
+from penstock_engine.core.step import PENDING_TOKEN, ScheduledSequence, Step
 
 CONFIG = SchedulerConfig(
     max_num_seqs=2, max_num_batched_tokens=8, max_model_len=16, block_size=2, num_blocks=16
@@ -24,7 +24,7 @@ CONFIG = SchedulerConfig(
 TEXT = [position % 2 for position in range(3 * MAX_INDEXED_TOKENS)]
 
 
-class FixedGovernor(Governor):
+class FixedLength(DraftLengthController):
     """Allows the same number of guesses in each step."""
 
     def __init__(self, num_drafts: int) -> None:
@@ -35,25 +35,25 @@ class FixedGovernor(Governor):
         return self._num_drafts
 
 
-def drafts_of(num_drafts: int) -> Drafts:
+def planner_of(num_drafts: int) -> DraftPlanner:
     config = SpeculationConfig(method="ngram", num_speculative_tokens=max(1, num_drafts))
-    return Drafts(Speculation(config, FixedGovernor(num_drafts)), Scheduler(CONFIG)._cache, 16)
+    return DraftPlanner(Speculation(config, FixedLength(num_drafts)), Scheduler(CONFIG)._cache, 16)
 
 
 def test_guesses_of_a_step_ahead_go_to_the_step_behind_it() -> None:
-    drafts = drafts_of(3)
-    assert not drafts.keep_in_step
-    assert drafts.grant([], is_ahead=True) == 0
-    assert drafts.keep_in_step, "the guesses that are promised would be put off for good"
-    assert drafts.grant([], is_ahead=False) == 3
-    assert drafts.keep_in_step, "how far sequences get with their guesses is not known yet"
+    drafts = planner_of(3)
+    assert not drafts.needs_completed_step
+    assert drafts.plan_step([], is_ahead=True) == 0
+    assert drafts.needs_completed_step, "the guesses that are promised would be put off for good"
+    assert drafts.plan_step([], is_ahead=False) == 3
+    assert drafts.needs_completed_step, "how far sequences get with their guesses is not known yet"
 
 
 def test_without_guesses_steps_are_scheduled_ahead() -> None:
-    drafts = drafts_of(0)
+    drafts = planner_of(0)
     for is_ahead in (False, True, True, False):
-        assert drafts.grant([], is_ahead=is_ahead) == 0
-        assert not drafts.keep_in_step
+        assert drafts.plan_step([], is_ahead=is_ahead) == 0
+        assert not drafts.needs_completed_step
 
 
 def test_a_token_to_be_drawn_is_read_from_the_history() -> None:
@@ -63,8 +63,8 @@ def test_a_token_to_be_drawn_is_read_from_the_history() -> None:
     step = scheduler.schedule(0.0)
     assert step is not None
     (prompt,) = step.sequences
-    assert prompt.known() is prompt
-    assert prompt._replace(start=1, token_ids=TO_BE_DRAWN).known().token_ids == (8,)
+    assert prompt.with_sampled_token() is prompt
+    assert prompt._replace(start=1, token_ids=PENDING_TOKEN).with_sampled_token().token_ids == (8,)
 
 
 class CountingDrafter(NgramDrafter):
@@ -85,7 +85,7 @@ def scheduler_with(num_drafts: int, max_num_batched_tokens: int = 600) -> Schedu
         num_blocks=1000, prefix_caching=False,
     )  # fmt: skip
     speculation = SpeculationConfig(method="ngram", num_speculative_tokens=max(1, num_drafts))
-    return Scheduler(config, Speculation(speculation, FixedGovernor(num_drafts)))
+    return Scheduler(config, Speculation(speculation, FixedLength(num_drafts)))
 
 
 def add(scheduler: Scheduler, name: str, num_prompt_tokens: int) -> tuple[Sequence, list[int]]:
@@ -193,14 +193,14 @@ def test_guesses_leave_room_for_the_token_after_them(
 ) -> None:
     """Within max_tokens of the request, and the 16 tokens that a sequence may have here."""
     one = running(4, num_output, max_tokens, num_blocks=8)
-    assert open_drafts().of(one, 1, max_drafts) == num_open
+    assert open_drafts().propose(one, 1, max_drafts) == num_open
 
 
-def open_drafts(*, after_prompts: bool = False, scheduler: Scheduler | None = None) -> Drafts:
-    """Drafts for a runner that proposes them itself."""
+def open_drafts(*, after_prompts: bool = False, scheduler: Scheduler | None = None) -> DraftPlanner:
+    """A draft planner for a runner that proposes the drafts itself."""
     config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
-    speculation = Speculation(config, FixedGovernor(3), after_prompts)
-    return Drafts(speculation, (scheduler or Scheduler(CONFIG))._cache, 16)
+    speculation = Speculation(config, FixedLength(3), after_prompts)
+    return DraftPlanner(speculation, (scheduler or Scheduler(CONFIG))._cache, 16)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_only_the_end_of_a_text_is_guessed_beyond(
 ) -> None:
     one = running(4, 0, 9, num_blocks=8)
     one.num_computed_tokens = num_computed
-    assert open_drafts(after_prompts=after_prompts).of(one, num_tokens, 3) == num_open
+    assert open_drafts(after_prompts=after_prompts).propose(one, num_tokens, 3) == num_open
 
 
 @pytest.mark.parametrize(
@@ -234,22 +234,22 @@ def test_guesses_have_blocks_or_are_not_made(
     assert held is not None
     assert rest is not None
     one.block_table = held
-    assert open_drafts(scheduler=scheduler).of(one, 1, 3) == num_open
+    assert open_drafts(scheduler=scheduler).propose(one, 1, 3) == num_open
     assert len(one.block_table) == num_held
 
 
 def test_without_speculation_nothing_is_granted_or_guessed() -> None:
-    drafts = Drafts(None, Scheduler(CONFIG)._cache, 16)
-    assert drafts.drafter("") is None
-    assert drafts.grant([(running(4, 1, 9, 4), 4, 1)], is_ahead=False) == 0
-    assert drafts.of(running(4, 1, 9, 4), 1, 3) == ()
-    assert not drafts.keep_in_step
-    drafts.judged(3, 1)
-    drafts.timed(Step(()), 1.0)
+    drafts = DraftPlanner(None, Scheduler(CONFIG)._cache, 16)
+    assert drafts.make_drafter("") is None
+    assert drafts.plan_step([(running(4, 1, 9, 4), 4, 1)], is_ahead=False) == 0
+    assert drafts.propose(running(4, 1, 9, 4), 1, 3) == ()
+    assert not drafts.needs_completed_step
+    drafts.observe_acceptance(3, 1)
+    drafts.observe_step(Step(()), 1.0)
 
 
-class RecordingGovernor(Governor):
-    """A governor that records its calls."""
+class RecordingController(DraftLengthController):
+    """A controller that records its calls."""
 
     def __init__(self) -> None:
         super().__init__(3)
@@ -260,25 +260,27 @@ class RecordingGovernor(Governor):
         self.asked.append(num_sequences)
         return 2
 
-    def judged(self, num_drafts: int, num_right: int) -> None:
-        self.told.append(("judged", num_drafts, num_right))
+    def observe_acceptance(self, num_drafts: int, num_accepted: int) -> None:
+        self.told.append(("judged", num_drafts, num_accepted))
 
-    def timed(self, num_tokens: int, duration_s: float) -> None:
+    def observe_step(self, num_tokens: int, duration_s: float) -> None:
         self.told.append(("timed", num_tokens, duration_s))
 
 
 def test_the_governor_learns_what_steps_and_guesses_were() -> None:
-    """The governor gets each step's tokens, open drafts included, and which sequences sample in it."""
-    governor = RecordingGovernor()
+    """The controller gets each step's tokens, open drafts included, and which sequences sample in it."""
+    controller = RecordingController()
     config = SpeculationConfig(method="eagle", num_speculative_tokens=3, model="m")
-    drafts = Drafts(Speculation(config, governor), Scheduler(CONFIG)._cache, 16)
+    drafts = DraftPlanner(Speculation(config, controller), Scheduler(CONFIG)._cache, 16)
     decoding, prompt = running(4, 1, 9, 4), running(4, 0, 9, 4)
-    assert drafts.grant([], is_ahead=False) == 2
-    assert drafts.grant([(decoding, 4, 1), (prompt, 0, 4), (decoding, 4, 1)], is_ahead=False) == 2
-    assert drafts.grant([(prompt, 3, 1), (prompt, 2, 2)], is_ahead=True) == 0
-    assert drafts.grant([(decoding, 4, 1), (decoding, 4, 1)], is_ahead=False) == 2
-    assert governor.asked == [1, 2, 1], "what was promised is not asked for again"
-    drafts.judged(3, 1)
+    assert drafts.plan_step([], is_ahead=False) == 2
+    assert (
+        drafts.plan_step([(decoding, 4, 1), (prompt, 0, 4), (decoding, 4, 1)], is_ahead=False) == 2
+    )
+    assert drafts.plan_step([(prompt, 3, 1), (prompt, 2, 2)], is_ahead=True) == 0
+    assert drafts.plan_step([(decoding, 4, 1), (decoding, 4, 1)], is_ahead=False) == 2
+    assert controller.asked == [1, 2, 1], "what was promised is not asked for again"
+    drafts.observe_acceptance(3, 1)
     part = ScheduledSequence("a", 0, (1, 2), (), True, decoding.sampling, [], 2)
-    drafts.timed(Step((part, part._replace(num_open_drafts=3), part)), 0.5)
-    assert governor.told == [("judged", 3, 1), ("timed", 9, 0.5)]
+    drafts.observe_step(Step((part, part._replace(num_runner_drafts=3), part)), 0.5)
+    assert controller.told == [("judged", 3, 1), ("timed", 9, 0.5)]

@@ -1,4 +1,4 @@
-"""Which tokens a sequence takes in, and whether one of them is its last."""
+"""Appends sampled tokens to a sequence and checks its stop conditions."""
 
 from dataclasses import dataclass
 
@@ -7,21 +7,25 @@ from penstock_engine.core.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """token_id: the token that ended the sequence, when one did."""
+class Stop:
+    """Why a sequence ends. token_id: the token that ended it, if one did."""
 
     reason: FinishReason
     token_id: int | None = None
     failure: Failure | None = None
 
 
-LENGTH = End("length")
+LENGTH_STOP = Stop("length")
 
 
-def take(
+def append_until_stop(
     sequence: Sequence, token_ids: tuple[int, ...], max_num_tokens: int
-) -> tuple[int, End | None]:
-    """Appends drawn tokens as far as the sequence goes on: how many, and its end, if that came."""
+) -> tuple[int, Stop | None]:
+    """Append token_ids to the sequence, up to the first that ends it.
+
+    max_num_tokens: bound on the length of the sequence, prompt and output. Returns the number of
+    tokens appended, and why the sequence ends; None if it goes on.
+    """
     ending = sequence.ending_token_ids
     if sequence.constraint is None and (not ending or ending.isdisjoint(token_ids)):
         tokens = sequence.tokens
@@ -32,26 +36,26 @@ def take(
             tokens += token_ids
             return len(token_ids), None
         tokens += token_ids[:room]
-        return room, LENGTH
+        return room, LENGTH_STOP
     for num_taken, token_id in enumerate(token_ids, 1):
         sequence.tokens.append(token_id)
-        if (end := _end_after(sequence, max_num_tokens)) is not None:
-            return num_taken, end
+        if (stop := _check_last_token(sequence, max_num_tokens)) is not None:
+            return num_taken, stop
     return len(token_ids), None
 
 
-def _end_after(sequence: Sequence, max_num_tokens: int) -> End | None:
-    """For the token just appended, on which a constraint moves on; None when more may follow."""
+def _check_last_token(sequence: Sequence, max_num_tokens: int) -> Stop | None:
+    """Advance the grammar by the last token. Returns why the sequence ends; None if it goes on."""
     token_id = sequence.tokens[-1]
     constraint = sequence.constraint
     if constraint is not None and not constraint.accept(token_id):
-        return End("error", failure="nothing_to_draw")
+        return Stop("error", failure="nothing_to_draw")
     is_ending = token_id in sequence.ending_token_ids
     if is_ending and sequence.num_output_tokens > sequence.sampling.min_tokens:
-        return End("stop", token_id)
+        return Stop("stop", token_id)
     if constraint is not None and constraint.is_finished:
-        return End("stop")
+        return Stop("stop")
     is_at_limit = sequence.num_tokens >= max_num_tokens
     if is_at_limit or sequence.num_output_tokens >= sequence.sampling.max_tokens:
-        return End("length")
+        return Stop("length")
     return None
