@@ -65,11 +65,11 @@ def told(
     rollout: RolloutState = CALM,
     shares: tuple[Share, ...] = (STABLE_SHARE,),
     wanted: str = OLD,
-    awaited: str = "",
+    lagging_gateway: str = "",
     scaling: ScalingReport | None = None,
     gates: tuple[Object, ...] = (),
 ) -> tuple[str, str, str]:
-    planned = Plan(wanted, rollout, shares, awaited=awaited)
+    planned = Plan(wanted, rollout, shares, lagging_gateway=lagging_gateway)
     [found] = [c for c in conditions(spec, observed, planned, scaling, gates) if c.type == kind]
     return found.status, found.reason, found.message
 
@@ -98,7 +98,7 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        (seen(), ("Unknown", "PreflightPending", "the model will be looked at")),
+        (seen(), ("Unknown", "PreflightPending", "the model has not been checked yet")),
         (seen(deployment()), ("True", "Serving", "the revision has engines")),
         (seen(refusals={OLD: ("PodForbidden", "no")}), ("False", "PodForbidden", "no")),
         (
@@ -107,16 +107,16 @@ FITS = "Q, 2 MiB of weights, 9 tokens of KV cache"
         ),
         (
             seen(refusals={NEW: ("PodForbidden", "no")}),
-            ("Unknown", "PreflightPending", "the model will be looked at"),
+            ("Unknown", "PreflightPending", "the model has not been checked yet"),
         ),
-        (seen(preflight()), ("Unknown", "PreflightRunning", "the model is being looked at")),
+        (seen(preflight()), ("Unknown", "PreflightRunning", "the model is being checked")),
         (seen(preflight(trouble=("ErrImagePull", "why"))), ("False", "ErrImagePull", "why")),
         (seen(preflight("Succeeded", PASSED)), ("True", "Fits", FITS)),
         (seen(preflight("Failed", REFUSED)), ("False", "ModelNotFound", "no model")),
         (
             seen(preflight("Failed", lost="Evicted: m")),
             ("Unknown", "PreflightLost",
-             "the node gave up the preflight, which is made anew: Evicted: m"),
+             "the preflight was lost with its node and is replaced: Evicted: m"),
         ),
     ],
 )  # fmt: skip
@@ -187,13 +187,13 @@ BOTH = (Share(Side(NEW), 10), Share(Side(OLD), 90))
     ("shares", "observed", "expected"),
     [
         ((), seen(pod()), ("False", "NoRevision", "no revision can serve yet")),
-        ((STABLE_SHARE,), seen(pod()), ("True", "Serving", f"revision {OLD} takes traffic")),
+        ((STABLE_SHARE,), seen(pod()), ("True", "Serving", f"revision {OLD} receives traffic")),
         (
             (Share(Side(OLD), 90), Share(Side(OLD, CONTROL), 10)),
             seen(pod()),
-            ("True", "Serving", f"revision {OLD} takes traffic"),
+            ("True", "Serving", f"revision {OLD} receives traffic"),
         ),
-        (BOTH, seen(pod()), ("True", "Serving", f"revision {OLD} and {NEW} take traffic")),
+        (BOTH, seen(pod()), ("True", "Serving", f"revision {OLD} and {NEW} receive traffic")),
         (
             BOTH,
             seen(pod(ready=False)),
@@ -208,16 +208,16 @@ def test_traffic_available(
 
 
 def test_no_replicas_by_the_spec_answer_nobody() -> None:
-    said = ("False", "ScaledToZero", "spec.replicas is 0: nobody answers requests")
+    said = ("False", "ScaledToZero", "spec.replicas is 0: no engine answers requests")
     assert told("TrafficAvailable", spec=NO_REPLICAS) == said
 
 
 WRONG = replace(CALM, phase="Rejected", rejected=Rejection(NEW, "too slow", ""))
-STABLE = ("True", "Stable", f"revision {OLD} has all of the traffic")
+STABLE = ("True", "Stable", f"revision {OLD} receives all traffic")
 
 
 @pytest.mark.parametrize(
-    ("rollout", "wanted", "awaited", "expected"),
+    ("rollout", "wanted", "lagging_gateway", "expected"),
     [
         (CALM, OLD, "", STABLE),
         (WRONG, OLD, "", STABLE),
@@ -236,9 +236,12 @@ STABLE = ("True", "Stable", f"revision {OLD} has all of the traffic")
     ],
 )  # fmt: skip
 def test_rolled_out(
-    rollout: RolloutState, wanted: str, awaited: str, expected: tuple[str, str, str]
+    rollout: RolloutState, wanted: str, lagging_gateway: str, expected: tuple[str, str, str]
 ) -> None:
-    assert told("RolledOut", rollout=rollout, wanted=wanted, awaited=awaited) == expected
+    assert (
+        told("RolledOut", rollout=rollout, wanted=wanted, lagging_gateway=lagging_gateway)
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -263,17 +266,17 @@ def test_stalled(
     observed: Observed, rollout: RolloutState, wanted: str, expected: tuple[str, str] | None
 ) -> None:
     said = told("Stalled", observed, rollout=rollout, wanted=wanted)
-    progressing = ("False", "Progressing", "nothing waits for a change of the spec")
+    progressing = ("False", "Progressing", "no change of the spec is required")
     assert said == (("True", *expected) if expected else progressing)
 
 
 @pytest.mark.parametrize(
     ("mode", "report", "expected"),
     [
-        ("External", REPORT, ("False", "External", "spec.replicas counts")),
+        ("External", REPORT, ("False", "External", "spec.replicas sets the number of engines")),
         ("Active", None, ("Unknown", "NoDecision", "no decision has been made yet")),
         ("Shadow", None, ("Unknown", "NoDecision", "no decision has been made yet")),
-        ("Active", REPORT, ("True", "Active", "decisions rest on the engines' metrics")),
+        ("Active", REPORT, ("True", "Active", "decisions are based on the engines' metrics")),
         ("Shadow", REPORT, ("True", "Shadow", "decisions are recorded, not applied")),
         (
             "Shadow", replace(REPORT, valid=False, reason_code="MetricsMissing", reason="none"),
@@ -311,10 +314,13 @@ def test_every_metric_that_cannot_be_read_is_named() -> None:
 @pytest.mark.parametrize(
     ("observed", "spec", "shares", "expected"),
     [
-        (seen(deployment(1), pod()), SPEC, (STABLE_SHARE,), ("True", "Ready", "the service answers")),
+        (
+            seen(deployment(1), pod()), SPEC, (STABLE_SHARE,),
+            ("True", "Ready", "the service answers requests"),
+        ),
         (
             seen(deployment(0)), NO_REPLICAS, (STABLE_SHARE,),
-            ("True", "ScaledToZero", "spec.replicas is 0: nobody answers requests"),
+            ("True", "ScaledToZero", "spec.replicas is 0: no engine answers requests"),
         ),
         (seen(deployment(0)), NO_REPLICAS, (), ("False", "NoRevision", "no revision can serve yet")),
         (

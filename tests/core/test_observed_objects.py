@@ -206,9 +206,9 @@ LONG = "".join(f"{n:04}" for n in range(200))
 @pytest.mark.parametrize(
     ("pods", "reason", "report"),
     [
-        ((), "", "it left no report"),
+        ((), "", "it has no termination message"),
         ((), "deadline exceeded", "deadline exceeded"),
-        ((("u1", ""), ("u0", "of another")), "", "it left no report"),
+        ((("u1", ""), ("u0", "of another")), "", "it has no termination message"),
         ((("u0", "of another"), ("u1", ""), ("u1", "wrong"), ("u1", "later")), "late", "wrong"),
         ((("u1", LONG),), "", LONG[-500:]),
     ],

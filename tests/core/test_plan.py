@@ -374,7 +374,7 @@ def test_a_preflight_that_its_node_gave_up_is_made_anew_but_not_at_once() -> Non
     assert tree["Stalled"].status == "False"
 
     due = plan(SPEC, observed, "image", NOW_S + PREFLIGHT_RETRY_S)
-    assert [doomed.name for doomed in due.delete] == [lost.name]
+    assert [deletion.name for deletion in due.delete] == [lost.name]
     going = look(replace(lost, is_ending=True))
     assert [b["kind"] for b in plan(SPEC, going, "image", NOW_S + 20).create] == ["Pod"]
 

@@ -18,7 +18,7 @@ from penstock.core.observed.children import (
     ObservedPod,
 )
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
-from penstock.core.reconcile.plan import Doomed, Plan, PlanInputs, Scale, plan, replicas_for_all
+from penstock.core.reconcile.plan import Deletion, Plan, PlanInputs, Scale, plan, replicas_for_all
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share
 from penstock.core.spec.history import PODS_ANNOTATION, STABLE_ANNOTATION, PinnedPods, Revision
@@ -127,9 +127,9 @@ STARTS: dict[str, Any] = {"phase": "Starting", "strategy": "BlueGreen"}
 def test_a_plan_is_empty_when_it_writes_nothing_of_any_kind() -> None:
     base = Plan(NEW, RolloutState("Canary", "Stable", 0.0, "", NEW, None, 1), ())
     assert base.is_empty
-    doomed, body = Doomed("Job", "j", "u"), {"kind": "Job"}
+    deletion, body = Deletion("Job", "j", "u"), {"kind": "Job"}
     for write in ({"apply": (body,)}, {"create": (body,)}, {"scale": (Scale("d", 1),)},
-                  {"delete": (doomed,)}):  # fmt: skip
+                  {"delete": (deletion,)}):  # fmt: skip
         assert not replace(base, **write).is_empty
 
 
@@ -148,20 +148,20 @@ def test_the_generation_counts_changes_of_the_traffic(rest: Any, generation: int
 
 
 def test_a_new_phase_is_looked_at_again_at_once_and_waits_for_nobody() -> None:
-    behind: dict[str, Any] = {"obeyed": {"g": 0}}
+    behind: dict[str, Any] = {"applied_generations": {"g": 0}}
     promoted = look(
         deployment(), deployment(OLD), pod(), phase="Promoting", traffic=TO_NEW, traffic_generation=1
     )  # fmt: skip
     made = planned(promoted, **behind)
     assert made.wake_s == 1.0
-    assert made.awaited == "gateway g obeys generation 0 of the traffic and not yet 1"
+    assert made.lagging_gateway == "gateway g applies traffic generation 0, not 1 yet"
     growing = look(
         deployment(), pod(), phase="Growing", strategy="Canary", traffic=TO_NEW, traffic_generation=1
     )  # fmt: skip
     made = planned(growing, **behind, desired=1)
-    assert (made.rollout.phase, made.wake_s, made.awaited) == ("Promoting", 0.0, "")
+    assert (made.rollout.phase, made.wake_s, made.lagging_gateway) == ("Promoting", 0.0, "")
     calm = look(deployment(), pod(), **SERVES)
-    assert (planned(calm).wake_s, planned(calm).awaited) == (None, "")
+    assert (planned(calm).wake_s, planned(calm).lagging_gateway) == (None, "")
 
 
 def lost(name: str, made_s: float, **rest: Any) -> ObservedPod:
@@ -188,7 +188,7 @@ def test_a_lost_preflight_is_replaced_ten_seconds_after_it_was_made(
 ) -> None:
     made = planned(look(deployment(), pod(), *pods, **SERVES), after_s=0.0)
     assert made.wake_s == wake_s
-    assert made.delete == tuple(Doomed("Pod", name, f"u-{name}") for name in deleted)
+    assert made.delete == tuple(Deletion("Pod", name, f"u-{name}") for name in deleted)
 
 
 SHADOW, EXTERNAL = (
@@ -229,7 +229,7 @@ def test_the_first_steps_are_told_in_words() -> None:
     made = planned(look(history=KNOWN[:1], stable=None, traffic=(), **STARTS))
     assert [body["metadata"]["name"] for body in made.create] == [f"chat-{NEW}-preflight"]
     assert made.details == (
-        f"remember revision {NEW} as number 2",
+        f"record revision {NEW} as number 2",
         f"check the model for revision {NEW}",
     )
     made = planned(look(preflight(), stable=None, traffic=(), **STARTS))
@@ -284,7 +284,7 @@ def test_only_the_stable_revision_is_recorded_as_stable_though_its_pods_go() -> 
         [record] = [body for body in made.apply if body["kind"] == "ControllerRevision"]
         assert record["metadata"]["name"] == f"chat-{OLD}"
         assert record["metadata"]["annotations"][STABLE_ANNOTATION] == "true"
-        assert made.details[0] == f"remember revision {OLD} as number 1"
+        assert made.details[0] == f"record revision {OLD} as number 1"
 
 
 def images(made: Plan) -> dict[str, str]:
@@ -410,7 +410,7 @@ def test_a_budget_is_there_while_there_is_more_than_one_pod(
     made = planned(observed, desired=desired)
     assert made.details == details
     assert [body["kind"] for body in made.apply] == ["PodDisruptionBudget"] * (details == ALLOWED)
-    gone = (Doomed("PodDisruptionBudget", "chat-engines", "bu"),) if details == REMOVED else ()
+    gone = (Deletion("PodDisruptionBudget", "chat-engines", "bu"),) if details == REMOVED else ()
     assert made.delete == gone
 
 
@@ -436,7 +436,7 @@ def test_what_is_of_no_side_goes_once_gateways_were_told() -> None:
         (deployment(NEW, cohort=CONTROL), {}, True),
     ):
         made = planned(look(mine, pod(), each, **{**SERVES, **rest}), desired=1)
-        assert made.delete == ((Doomed("Deployment", each.name, each.uid),) if gone else ())
+        assert made.delete == ((Deletion("Deployment", each.name, each.uid),) if gone else ())
         assert made.details == ((f"remove {each.name}",) if gone else ())
 
 
@@ -455,7 +455,7 @@ def test_an_evaluation_goes_when_it_decides_nothing_any_more(
     job: ObservedJob, phase: Phase, gone: bool
 ) -> None:
     made = planned(look(deployment(), deployment(OLD, 4), job, phase=phase))
-    assert [d for d in made.delete if d.kind == "Job"] == [Doomed("Job", "j", "ju")] * gone
+    assert [d for d in made.delete if d.kind == "Job"] == [Deletion("Job", "j", "ju")] * gone
 
 
 def test_preflights_of_revisions_that_are_not_in_use_go() -> None:
@@ -464,7 +464,7 @@ def test_preflights_of_revisions_that_are_not_in_use_go() -> None:
         pod("e" * 8, "e"), phase="Draining",
     )  # fmt: skip
     made = planned(observed)
-    assert made.delete == (Doomed("Pod", f"f-{OTHER}", f"u-f-{OTHER}"),)
+    assert made.delete == (Deletion("Pod", f"f-{OTHER}", f"u-f-{OTHER}"),)
 
 
 def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:
@@ -481,7 +481,7 @@ def test_revisions_in_use_are_remembered_whatever_the_limit() -> None:
     made = planned(replace(observed, deployments=(deployment(OLD, 4), deployment())), spec)
     gone = [d for d in made.delete if d.kind == "ControllerRevision"]
     assert gone == [
-        Doomed("ControllerRevision", f"chat-{name}", f"u-{name}") for name in (OTHER, "d" * 8)
+        Deletion("ControllerRevision", f"chat-{name}", f"u-{name}") for name in (OTHER, "d" * 8)
     ]
 
 
@@ -503,4 +503,4 @@ def test_a_variant_that_the_spec_has_no_more_goes_when_the_others_have_enough(
         **state,
     )  # fmt: skip
     made = planned(observed, spec, desired=4, by_variant={"spot": 4})
-    assert (f"chat-{revision}-plain" in {doomed.name for doomed in made.delete}) is gone
+    assert (f"chat-{revision}-plain" in {deletion.name for deletion in made.delete}) is gone

@@ -193,8 +193,8 @@ def test_what_is_said_now_is_told_instead_of_what_was_kept() -> None:
 @pytest.mark.parametrize(
     ("state", "gate_state", "message"),
     [
-        ("Running", "Waiting", "it runs"),
-        ("Passed", "Passing", "it left no report"),
+        ("Running", "Waiting", "it is running"),
+        ("Passed", "Passing", "it has no termination message"),
         ("Failed", "Failed", "12 of 40"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.core.observed.children import Observed, ObservedDeployment
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.reconcile.variant_split import divided, mix_of
+from penstock.core.reconcile.variant_split import choose_variant_split, split_replicas
 from penstock.core.spec.service import ScalingSpec, ServiceSpec, VariantSpec
 
 SPEC = ServiceSpec(
@@ -30,10 +30,10 @@ MIXES = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 9), min_size=1)
 
 @given(st.integers(0, 40), MIXES)
 def test_all_of_them_are_divided_and_a_whole_mix_stays(replicas, mix) -> None:
-    parts = divided(replicas, mix)
+    parts = split_replicas(replicas, mix)
     assert sum(parts.values()) == replicas
     assert parts.keys() == mix.keys()
-    assert divided(sum(mix.values()), mix) == mix
+    assert split_replicas(sum(mix.values()), mix) == mix
     for name, count in mix.items():
         exact = replicas * count / max(1, sum(mix.values()))
         assert abs(parts[name] - exact) < 1 or not any(mix.values())
@@ -48,10 +48,13 @@ def seen(**replicas: int) -> Observed:
 
 
 def test_what_was_said_is_before_what_is_there_and_that_before_the_first() -> None:
-    assert mix_of(TWO, seen(cheap=1), {"cheap": 2, "strong": 1}, 3) == {"cheap": 2, "strong": 1}
-    assert mix_of(TWO, seen(cheap=4), {"gone": 2}, 4) == {"cheap": 4, "strong": 0}
-    assert mix_of(TWO, seen(gone=4), {"gone": 4}, 4) == {"cheap": 3, "strong": 1}
-    assert mix_of(SPEC, Observed(), {}, 2) == {"": 2}
+    assert choose_variant_split(TWO, seen(cheap=1), {"cheap": 2, "strong": 1}, 3) == {
+        "cheap": 2,
+        "strong": 1,
+    }
+    assert choose_variant_split(TWO, seen(cheap=4), {"gone": 2}, 4) == {"cheap": 4, "strong": 0}
+    assert choose_variant_split(TWO, seen(gone=4), {"gone": 4}, 4) == {"cheap": 3, "strong": 1}
+    assert choose_variant_split(SPEC, Observed(), {}, 2) == {"": 2}
 
 
 def test_a_service_is_placed_on_each_of_its_variants() -> None:

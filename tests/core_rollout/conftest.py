@@ -157,9 +157,9 @@ class World:
             write()
             placed = next(p for p in self.deployments if name_of(p) == scale.deployment)
             self.deployments[placed] = scale.replicas
-        for doomed in made.delete:
+        for deletion in made.delete:
             write()
-            self._delete(doomed)
+            self._delete(deletion)
         if (made.rollout, made.shares, made.copies) != (self.rollout, self.traffic, self.copies):
             write()
             if self.rollout is None or made.rollout.phase != self.rollout.phase:
@@ -175,11 +175,11 @@ class World:
         under_way = self.rollout is not None and self.rollout.phase in (
             "Judging", "Paused", "Growing",
         )  # fmt: skip
-        obeyed = {g: None if g in self.silent else n for g, n in self.gateways.items()}
+        applied_generations = {g: None if g in self.silent else n for g, n in self.gateways.items()}
         verdict = self.verdict if under_way else None
         if self.rollout is not None and self.rollout.phase == "Shadowing":
             verdict = self.shown
-        return PlanInputs(self.desired, verdict, self.command, obeyed, self.by_variant)
+        return PlanInputs(self.desired, verdict, self.command, applied_generations, self.by_variant)
 
     def follow(self):
         """Gateways hear of the traffic."""
@@ -190,12 +190,14 @@ class World:
         told = {share.side for share in self.traffic}
         is_due = f"after {LIMIT_S:.0f} s" in made.rollout.reason
         if made.rollout.phase in ("Draining", "Discarding") and not is_due:
-            obeyed = {s.side for g in self.gateways.values() for s in self.told[g]}
+            applied = {s.side for g in self.gateways.values() for s in self.told[g]}
             # A control goes when its stable has enough pods, and the gateway tries one of those.
-            told |= {side for side in obeyed if not side.cohort}
-        for doomed in made.delete:
-            if doomed.kind == "Deployment":
-                gone = next(placed for placed in self.deployments if name_of(placed) == doomed.name)
+            told |= {side for side in applied if not side.cohort}
+        for deletion in made.delete:
+            if deletion.kind == "Deployment":
+                gone = next(
+                    placed for placed in self.deployments if name_of(placed) == deletion.name
+                )
                 is_replaced = gone.variant not in self.spec.placed and any(
                     pod.is_ready for pod in self.serving()
                     if pod.side == gone.side and pod.variant in self.spec.placed
@@ -246,19 +248,19 @@ class World:
             name, name, revision, "preflight", "", False, False, phase, None, said
         )
 
-    def _delete(self, doomed):
-        if doomed.kind == "Deployment":
+    def _delete(self, deletion):
+        if deletion.kind == "Deployment":
             self.deployments = {
-                s: n for s, n in self.deployments.items() if name_of(s) != doomed.name
+                s: n for s, n in self.deployments.items() if name_of(s) != deletion.name
             }
-        elif doomed.kind == "PodDisruptionBudget":
+        elif deletion.kind == "PodDisruptionBudget":
             self.budget = ObservedBudget()
-        elif doomed.kind == "Job":
-            self.jobs.pop(doomed.name, None)
-        elif doomed.kind == "Pod":
-            self.pods.pop(doomed.name, None)
+        elif deletion.kind == "Job":
+            self.jobs.pop(deletion.name, None)
+        elif deletion.kind == "Pod":
+            self.pods.pop(deletion.name, None)
         else:
-            self.history = {r: e for r, e in self.history.items() if e.name != doomed.name}
+            self.history = {r: e for r, e in self.history.items() if e.name != deletion.name}
 
     def settle_pods(self, *, ready=True):
         """Deployments make and remove pods; those that fit and are not bad become ready."""

@@ -9,7 +9,13 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedJob, ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout import commands
-from penstock.core.rollout.events import Seen, awaited, deadline_s, happenings, kept_until_s
+from penstock.core.rollout.events import (
+    RolloutInputs,
+    deadline_s,
+    detect_events,
+    kept_until_s,
+    lagging_gateway,
+)
 from penstock.core.rollout.wake import earlier_s, wake_s
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Share
@@ -59,7 +65,7 @@ TO_NEW, TO_OLD = shares(Side(NEW)), shares(Side(OLD))
 
 
 def seen(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None, **rest):
-    """What there is, so many seconds after the phase began; `said`: verdict, command, obeyed."""
+    """What there is, so many seconds after the phase began; `said`: verdict, command, applied_generations."""
     observed = Observed(
         deployments=tuple(c for c in children if isinstance(c, ObservedDeployment)),
         pods=tuple(c for c in children if isinstance(c, ObservedPod)),
@@ -67,7 +73,7 @@ def seen(*children, wanted=NEW, total=2, after_s=0.0, rollout=None, said=None, *
         traffic_generation=3,
         **rest,
     )
-    return Seen(
+    return RolloutInputs(
         RolloutSpec(**(rollout or {})), observed, wanted, total, SINCE_S + after_s, **(said or {})
     )
 
@@ -81,7 +87,7 @@ def test_the_most_urgent_comes_first():
     everything = seen(
         looping(), job, deployment(), wanted=OTHER, said=order("abort", NEW) | {"verdict": Abort("slow")}
     )  # fmt: skip
-    assert list(happenings(JUDGED, everything)) == [
+    assert list(detect_events(JUDGED, everything)) == [
         ("AbortedByHand", "abort by hand"),
         ("RevisionChanged", f"the spec asks for revision {OTHER}"),
         ("PodsFailed", "p crashed 2 times: boom"),
@@ -106,7 +112,9 @@ def test_the_most_urgent_comes_first():
     ],
 )
 def test_what_a_person_says_of_the_revision_at_hand(of, wanted, said, event):
-    found = [each for each in happenings(of, seen(wanted=wanted, said=said)) if "Hand" in each[0]]
+    found = [
+        each for each in detect_events(of, seen(wanted=wanted, said=said)) if "Hand" in each[0]
+    ]
     action = said["command"].action if event else ""
     assert found == ([(event, f"{action} by hand")] if event else [])
 
@@ -135,7 +143,7 @@ CHANGED, RESTORED = "RevisionChanged", "RevisionRestored"
 def test_what_the_spec_asks_for(of, wanted, event):
     again = " again" if event == RESTORED else ""
     expected = [(event, f"the spec asks for revision {wanted}{again}")] if event else []
-    assert list(happenings(of, seen(wanted=wanted))) == expected
+    assert list(detect_events(of, seen(wanted=wanted))) == expected
 
 
 LONG = "".join(f"{n:04}" for n in range(100))
@@ -154,7 +162,7 @@ LONG = "".join(f"{n:04}" for n in range(100))
         (JUDGED, seen(looping(restarts=1)), None),
         (JUDGED, seen(pod(restarts=9)), None),
         (JUDGED, seen(looping(restarts=1), looping("q", 3, "")),
-         "q crashed 3 times: it left no message"),
+         "q crashed 3 times: it has no termination message"),
         (JUDGED, seen(looping(said=LONG)), f"p crashed 2 times: {LONG[-300:]}"),
         # Too long without a pod that becomes ready.
         (state("Starting"), seen(after_s=599), None),
@@ -176,7 +184,7 @@ LONG = "".join(f"{n:04}" for n in range(100))
     ],
 )  # fmt: skip
 def test_why_new_pods_have_failed(of, look, reason):
-    found = [said for event, said in happenings(of, look) if event == "PodsFailed"]
+    found = [said for event, said in detect_events(of, look) if event == "PodsFailed"]
     assert found == ([reason] if reason else [])
 
 
@@ -199,7 +207,7 @@ def test_why_new_pods_have_failed(of, look, reason):
 )  # fmt: skip
 def test_what_holds_new_pods_up_is_told(children, rest, held_up):
     look = seen(*children, after_s=600, **rest)
-    assert ("PodsFailed", f"no progress within 600 s: {held_up}") in happenings(
+    assert ("PodsFailed", f"no progress within 600 s: {held_up}") in detect_events(
         state("Starting"), look
     )
 
@@ -242,7 +250,7 @@ EVALUATED = {"evaluation": EvaluationSpec(image="e")}
 )  # fmt: skip
 def test_verdicts_of_the_judge_and_of_an_evaluation(jobs, rollout, verdict, events):
     look = seen(*jobs, rollout=rollout, said={"verdict": verdict})
-    assert list(happenings(JUDGED, look)) == events
+    assert list(detect_events(JUDGED, look)) == events
 
 
 SHADOWED = {"canary": CanarySpec(shadow=ShadowSpec())}
@@ -289,7 +297,7 @@ OF_CONTROL = pod(OLD, "k", cohort=CONTROL)
 )
 def test_pods_that_are_ready(of, look, event):
     expected = [(event, f"the pods of revision {NEW} are ready")] if event else []
-    assert list(happenings(of, look)) == expected
+    assert list(detect_events(of, look)) == expected
 
 
 GONE = ("PodsGone", "the pods without traffic are gone")
@@ -315,10 +323,10 @@ GONE = ("PodsGone", "the pods without traffic are gone")
 )  # fmt: skip
 def test_pods_that_are_back_or_gone(of, children, expected):
     look = seen(*children, wanted=of.revision or of.stable)
-    assert list(happenings(of, look)) == expected
+    assert list(detect_events(of, look)) == expected
 
 
-MOVED = "2 of 2 gateways obey generation 3 of the traffic"
+MOVED = "2 of 2 gateways apply traffic generation 3"
 PROMOTING, BACK = state("Promoting"), state("RollingBack")
 KEPT = state("Promoting", "BlueGreen")
 
@@ -326,30 +334,30 @@ KEPT = state("Promoting", "BlueGreen")
 @pytest.mark.parametrize(
     ("of", "look", "reason"),
     [
-        (PROMOTING, seen(traffic=TO_NEW, said={"obeyed": OBEYED}), MOVED),
-        (PROMOTING, seen(traffic=(), said={"obeyed": OBEYED}), MOVED),
-        (PROMOTING, seen(traffic=shares(Side(NEW), Side(OLD)), said={"obeyed": OBEYED}), None),
-        (PROMOTING, seen(traffic=TO_NEW, said={"obeyed": {}}),
-         "0 of 0 gateways obey generation 3 of the traffic"),
+        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
+        (PROMOTING, seen(traffic=(), said={"applied_generations": OBEYED}), MOVED),
+        (PROMOTING, seen(traffic=shares(Side(NEW), Side(OLD)), said={"applied_generations": OBEYED}), None),
+        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": {}}),
+         "0 of 0 gateways apply traffic generation 3"),
         (PROMOTING, seen(traffic=TO_NEW, after_s=29), None),
         (PROMOTING, seen(traffic=TO_NEW, after_s=30), "the gateways are not known yet, after 30 s"),
-        (PROMOTING, seen(traffic=TO_NEW, said={"obeyed": {"g": 3, "h": 2}}), None),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=30, said={"obeyed": {"g": 3, "h": 2}}),
-         "gateway h obeys generation 2 of the traffic and not yet 3, after 30 s"),
-        (PROMOTING, seen(traffic=TO_NEW, after_s=31, said={"obeyed": {"g": None, "h": 2}}),
-         "gateway g does not say what traffic it obeys, after 30 s"),
-        (KEPT, seen(traffic=TO_NEW, after_s=299, said={"obeyed": OBEYED}), None),
-        (KEPT, seen(traffic=TO_NEW, after_s=300, said={"obeyed": OBEYED}), MOVED),
-        (BACK, seen(traffic=TO_OLD, said={"obeyed": OBEYED}), MOVED),
-        (BACK, seen(traffic=(*TO_OLD, *TO_NEW), said={"obeyed": OBEYED}), None),
+        (PROMOTING, seen(traffic=TO_NEW, said={"applied_generations": {"g": 3, "h": 2}}), None),
+        (PROMOTING, seen(traffic=TO_NEW, after_s=30, said={"applied_generations": {"g": 3, "h": 2}}),
+         "gateway h applies traffic generation 2, not 3 yet, after 30 s"),
+        (PROMOTING, seen(traffic=TO_NEW, after_s=31, said={"applied_generations": {"g": None, "h": 2}}),
+         "gateway g does not report the traffic generation that it applies, after 30 s"),
+        (KEPT, seen(traffic=TO_NEW, after_s=299, said={"applied_generations": OBEYED}), None),
+        (KEPT, seen(traffic=TO_NEW, after_s=300, said={"applied_generations": OBEYED}), MOVED),
+        (BACK, seen(traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
+        (BACK, seen(traffic=(*TO_OLD, *TO_NEW), said={"applied_generations": OBEYED}), None),
         # The new revision is all that serves.
-        (BACK, seen(pod(), traffic=TO_OLD, said={"obeyed": OBEYED}), None),
-        (BACK, seen(pod(), pod(OLD), traffic=TO_OLD, said={"obeyed": OBEYED}), MOVED),
-        (PROMOTING, seen(pod(), traffic=TO_NEW, said={"obeyed": OBEYED}), MOVED),
+        (BACK, seen(pod(), traffic=TO_OLD, said={"applied_generations": OBEYED}), None),
+        (BACK, seen(pod(), pod(OLD), traffic=TO_OLD, said={"applied_generations": OBEYED}), MOVED),
+        (PROMOTING, seen(pod(), traffic=TO_NEW, said={"applied_generations": OBEYED}), MOVED),
     ],
 )  # fmt: skip
 def test_routes_that_have_moved(of, look, reason):
-    assert list(happenings(of, look)) == ([("RoutesMoved", reason)] if reason else [])
+    assert list(detect_events(of, look)) == ([("RoutesMoved", reason)] if reason else [])
 
 
 @pytest.mark.parametrize(
@@ -366,18 +374,18 @@ def test_how_long_the_way_back_is_kept(of, wanted, until_s):
 
 
 @pytest.mark.parametrize(
-    ("of", "obeyed", "words"),
+    ("of", "applied_generations", "words"),
     [
-        (PROMOTING, {"g": 2}, "gateway g obeys generation 2 of the traffic and not yet 3"),
-        (BACK, {"g": 2}, "gateway g obeys generation 2 of the traffic and not yet 3"),
+        (PROMOTING, {"g": 2}, "gateway g applies traffic generation 2, not 3 yet"),
+        (BACK, {"g": 2}, "gateway g applies traffic generation 2, not 3 yet"),
         (PROMOTING, OBEYED, ""),
         (PROMOTING, None, ""),
         (JUDGED, {"g": 2}, ""),
         (state("RollingBack", "Rolling"), {"g": 2}, ""),
     ],
 )
-def test_the_gateway_that_is_waited_for(of, obeyed, words):
-    assert awaited(of, seen(said={"obeyed": obeyed})) == words
+def test_the_gateway_that_is_waited_for(of, applied_generations, words):
+    assert lagging_gateway(of, seen(said={"applied_generations": applied_generations})) == words
 
 
 @pytest.mark.parametrize(

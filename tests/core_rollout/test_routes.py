@@ -21,18 +21,18 @@ def test_pods_stay_until_every_gateway_obeys_the_routes(begun):
         world.verdict = verdict
         world.deaf = {"b"}
         world.until(waiting)
-        behind = f"gateway b obeys generation {world.gateways['b']} of the traffic"
+        behind = f"gateway b applies traffic generation {world.gateways['b']}"
         for _ in range(5):
             world.follow()
             made = world.reconcile()
             world.now_s += 2
             assert made.rollout.phase == waiting
-            assert (behind in made.awaited, made.wake_s) == (True, LOOK_S)
+            assert (behind in made.lagging_gateway, made.wake_s) == (True, LOOK_S)
         world.deaf = set()
         world.follow()
         made = world.reconcile()
         assert made.rollout.phase == after
-        assert made.rollout.reason.startswith("2 of 2 gateways obey generation")
+        assert made.rollout.reason.startswith("2 of 2 gateways apply traffic generation")
 
 
 @pytest.mark.parametrize("kind", ["deaf", "silent"])

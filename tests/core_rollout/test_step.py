@@ -9,7 +9,7 @@ from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
 from penstock.core.observed.rollout_state import Rejection, RolloutState
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import Seen
+from penstock.core.rollout.events import RolloutInputs
 from penstock.core.rollout.step import begin, step
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.rollout import RolloutSpec
@@ -34,7 +34,9 @@ def seen(wanted=NEW, *, there=((OLD, 2),), strategy="Canary", rollout=None, **sa
     made = tuple(ObservedDeployment(name, name, name, count, 0, False, {}) for name, count in there)
     ready = tuple(pod for name, count in there for pod in pods(name, count))
     spec = RolloutSpec(strategy=strategy, **(rollout or {}))
-    return Seen(spec, Observed(made, ready), wanted, 6, NOW_S, obeyed=OBEYED, **said)
+    return RolloutInputs(
+        spec, Observed(made, ready), wanted, 6, NOW_S, applied_generations=OBEYED, **said
+    )
 
 
 def moved(state, phase, reason, **rest):
@@ -84,7 +86,7 @@ READY = f"the pods of revision {NEW} are ready"
 STARTING = replace(JUDGED, phase="Starting", weight=0)
 BOTH = ((OLD, 6), (NEW, 6))
 OF_TEN = {"canary": CanarySpec(min_weight=0.1)}
-MOVED = "1 of 1 gateways obey generation 0 of the traffic"
+MOVED = "1 of 1 gateways apply traffic generation 0"
 GONE = "the pods without traffic are gone"
 
 

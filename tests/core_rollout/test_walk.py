@@ -172,7 +172,7 @@ def test_back_to_what_serves_is_calm_though_nothing_was_rejected(begun):
 def test_a_status_without_a_rollout_is_of_what_serves_or_of_a_service_that_is_new():
     assert RolloutState.of({}, 5.0) is None
     serving = RolloutState.of({"stableRevision": "a" * 8}, 5.0)
-    assert serving == RolloutState("Rolling", "Stable", 5.0, "it serves", "a" * 8, None, 1)
+    assert serving == RolloutState("Rolling", "Stable", 5.0, "it already serves", "a" * 8, None, 1)
 
 
 def test_a_revision_that_serves_is_not_rejected_for_having_come_back_late(begun):

@@ -64,7 +64,7 @@ def test_nothing_ready_is_a_value():
 
 
 def test_nothing_with_traffic_is_a_value():
-    assert choose([A], {}) == NoEndpoint("no revision takes traffic yet")
+    assert choose([A], {}) == NoEndpoint("no revision receives traffic yet")
     assert choose([A], {"r2": 100}) == NoEndpoint("no engine is ready")
 
 

@@ -12,7 +12,7 @@ from penstock.controller.failures import Failures
 from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts
 from penstock.core.observed.gateway_feed import Arms, Feed, Gateways
-from penstock.core.rollout.routes import Obeyed
+from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.scaling.signals import (
     EngineReading,
     GatewayReading,
@@ -91,7 +91,7 @@ class Observer:
         """Requests with NaN logits on engines "namespace/name", as of the last scrape."""
         return sum(self._corrupted.get(pod, 0) for pod in pods)
 
-    def obeyed(self, key: Key) -> Obeyed | None:
+    def obeyed(self, key: Key) -> AppliedGenerations | None:
         """The traffic split that each gateway applied at the last scrape; None before the first."""
         if self._answers is None:
             return None

@@ -37,7 +37,7 @@ from penstock.core.reconcile import conditions
 from penstock.core.reconcile import status as statuses
 from penstock.core.reconcile.plan import Plan, PlanInputs, plan
 from penstock.core.rollout import commands
-from penstock.core.rollout.routes import Obeyed
+from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.wake import earlier_s
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.claim_order import claim_order
@@ -91,7 +91,7 @@ class Reconciler:
         services: Callable[[], Mapping[Key, Object]],
         scaling: Callable[[Key, str], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
-        obeyed: Callable[[Key], Obeyed | None],
+        obeyed: Callable[[Key], AppliedGenerations | None],
         gone: Callable[[Key], None],
     ) -> None:
         self._kube = kube
@@ -164,7 +164,7 @@ class Reconciler:
             desired=scaling.desired if scaling else None,
             verdict=said.verdict if said else None,
             command=commands.read(annotations.get(commands.ANNOTATION)),
-            obeyed=self._obeyed(key),
+            applied_generations=self._obeyed(key),
             by_variant=scaling.by_variant if scaling else {},
         )
 

@@ -16,7 +16,7 @@ from penstock.core.canary.verdict import Verdict
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
 from penstock.core.observed.rollout_state import Phase, RolloutState
-from penstock.core.rollout.events import Seen
+from penstock.core.rollout.events import RolloutInputs
 from penstock.core.rollout.step import step
 from penstock.core.rollout.targets import targets
 from penstock.core.routing.pick import Side
@@ -135,17 +135,17 @@ class Rollout:
         """As the operator does it: a new phase is written down, then acted on."""
         observed, before = self._observed(), self.state
         is_due = self._clock.now >= self._release.at_s
-        seen = Seen(
+        inputs = RolloutInputs(
             spec=self._service.rollout,
             observed=observed,
             wanted=NEW.revision if is_due else STABLE.revision,
             total=self._fleet.desired,
             now_s=self._clock.now,
             verdict=self._verdict,
-            obeyed={},
+            applied_generations={},
         )
-        self.state = step(before, seen)
-        aims = targets(seen.spec, self.state, observed, seen.total)
+        self.state = step(before, inputs)
+        aims = targets(inputs.spec, self.state, observed, inputs.total)
         told, self._shares = {share.side for share in self._shares}, aims.shares
         if aims.shares:
             self._gateway.split({share.side: share.weight for share in aims.shares})

@@ -292,7 +292,7 @@ class Observed:
     def report(self, job: ObservedJob) -> str:
         """The termination message of this evaluation; not of an earlier one whose pod still exists."""
         said = next((pod.said for pod in self.pods if pod.owner == job.uid and pod.said), "")
-        return said[-500:] or job.reason or "it left no report"
+        return said[-500:] or job.reason or "it has no termination message"
 
     def serving(self, revision: str | None, cohort: str | None = None) -> tuple[ObservedPod, ...]:
         """Engine pods of a revision that are not on their way out; of one cohort, or of all."""

@@ -65,7 +65,7 @@ class RolloutState:
         if said is None:
             if stable is None:
                 return None
-            return cls("Rolling", "Stable", now_s, "it serves", stable, None, 1)
+            return cls("Rolling", "Stable", now_s, "it already serves", stable, None, 1)
         rejected = said.get("rejected")
         return cls(
             strategy=said["strategy"],

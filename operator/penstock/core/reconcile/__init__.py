@@ -1,4 +1,4 @@
-"""Compares spec with observed state: a plan of writes, the conditions and the status.
+"""Compares a spec with the observed state; returns a plan of writes, conditions and the status.
 
 Imports all other packages of core.
 """

@@ -1,4 +1,4 @@
-"""Status conditions of a service, with reasons."""
+"""Computes the status conditions of a service, with reasons and messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ SCALED_TO_ZERO = "ScaledToZero"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
+    """A Kubernetes status condition without its times."""
+
     type: str
     status: Truth
     reason: str
@@ -25,14 +27,14 @@ class Condition:
 
 
 def rejected(kind: str, message: str) -> tuple[str, str]:
-    """The refusal of an object that is wrong and stays wrong."""
+    """(reason, message) for an object that the API server refused as invalid (HTTP 422)."""
     field = "spec.rollout.canary.evaluation" if kind == "Job" else "spec.template"
     text = f"the API server refused the pod template: {message}; see {field}"
     return "PodTemplateRejected", text
 
 
 def forbidden(spec: ServiceSpec, message: str) -> tuple[str, str]:
-    """The refusal of a pod that rights, quotas or pod security do not allow as they are."""
+    """(reason, message) for a pod that RBAC, a quota or pod security forbids (HTTP 403)."""
     text = f"the API server does not allow the pod: {message}"
     if spec.model_uri.startswith("file://"):
         text += (
@@ -58,8 +60,10 @@ def conditions(
     scaling: ScalingReport | None,
     gates: Sequence[Object] = (),
 ) -> tuple[Condition, ...]:
-    """All conditions, in the order of cause and effect; Ready reports the first that does not hold.
-    gates: metric gates of a canary, in the status's format."""
+    """All conditions, causes before effects; Ready reports the first that does not hold.
+
+    gates: metric gates of a canary, in the status's format.
+    """
     coming = plan.rollout.revision or plan.rollout.stable or plan.revision
     tree = (
         _spec_valid(spec, observed),
@@ -90,46 +94,48 @@ def _model_ready(observed: Observed, revision: str) -> Condition:
             return Condition("ModelReady", "True", "Serving", "the revision has engines")
         if revision in observed.refusals:
             return Condition("ModelReady", "False", *observed.refusals[revision])
-        return Condition("ModelReady", "Unknown", "PreflightPending", "the model will be looked at")
+        return Condition(
+            "ModelReady", "Unknown", "PreflightPending", "the model has not been checked yet"
+        )
     verdict = verdict_of(preflight)
     if verdict is not None:
         return Condition(
             "ModelReady", "True" if verdict.ok else "False", verdict.reason, verdict.message
         )
     if preflight.lost:
-        message = f"the node gave up the preflight, which is made anew: {preflight.lost}"
+        message = f"the preflight was lost with its node and is replaced: {preflight.lost}"
         return Condition("ModelReady", "Unknown", "PreflightLost", message)
     if preflight.trouble is not None:
         return Condition("ModelReady", "False", *preflight.trouble)
-    return Condition("ModelReady", "Unknown", "PreflightRunning", "the model is being looked at")
+    return Condition("ModelReady", "Unknown", "PreflightRunning", "the model is being checked")
 
 
 def _workload_ready(spec: ServiceSpec, observed: Observed, revision: str) -> Condition:
-    def said(status: Truth, reason: str, message: str) -> Condition:
+    def condition(status: Truth, reason: str, message: str) -> Condition:
         return Condition("WorkloadReady", status, reason, message)
 
     if revision in observed.refusals:
-        return said("False", *observed.refusals[revision])
+        return condition("False", *observed.refusals[revision])
     if _is_scaled_to_zero(spec):
-        return said("True", SCALED_TO_ZERO, "spec.replicas is 0: no engine is wanted")
+        return condition("True", SCALED_TO_ZERO, "spec.replicas is 0: no engine is wanted")
     deployment = observed.deployment(revision)
     if deployment is None:
-        return said("False", "NoEngines", f"revision {revision} has no engines yet")
+        return condition("False", "NoEngines", f"revision {revision} has no engines yet")
     pods = observed.serving(revision)
     if trouble := _worst_trouble(pods):
-        return said("False", *trouble)
+        return condition("False", *trouble)
     ready = sum(pod.is_ready for pod in pods)
     wanted = observed.replicas(revision)
     if ready >= min(wanted, spec.scaling.min_replicas) and ready > 0:
-        return said("True", "EnginesReady", f"revision {revision} has the engines it needs")
+        return condition("True", "EnginesReady", f"revision {revision} has the engines it needs")
     for each in observed.of_side(revision).values():
         if each.trouble is not None:
-            return said("False", *each.trouble)
-    return said("False", "Progressing", f"{ready} of {wanted} engines are ready")
+            return condition("False", *each.trouble)
+    return condition("False", "Progressing", f"{ready} of {wanted} engines are ready")
 
 
 def _worst_trouble(pods: tuple[ObservedPod, ...]) -> tuple[str, str] | None:
-    """Of pods that cannot go on; a pod that is ready hides the trouble of one beside it."""
+    """(reason, message) of the first failing pod by name; None if any pod is ready."""
     if any(pod.is_ready for pod in pods):
         return None
     return next((pod.trouble for pod in sorted(pods, key=_by_name) if pod.trouble), None)
@@ -149,10 +155,10 @@ def _traffic_available(spec: ServiceSpec, observed: Observed, plan: Plan) -> Con
         return Condition("TrafficAvailable", "False", "NoRevision", "no revision can serve yet")
     named = " and ".join(revisions)
     if any(observed.ready(revision) for revision in revisions):
-        verb = "takes" if len(revisions) == 1 else "take"
+        verb = "receives" if len(revisions) == 1 else "receive"
         return Condition("TrafficAvailable", "True", "Serving", f"revision {named} {verb} traffic")
     if _is_scaled_to_zero(spec):
-        message = "spec.replicas is 0: nobody answers requests"
+        message = "spec.replicas is 0: no engine answers requests"
         return Condition("TrafficAvailable", "False", SCALED_TO_ZERO, message)
     message = f"no engine of revision {named} is ready"
     return Condition("TrafficAvailable", "False", "NoEngineReady", message)
@@ -165,12 +171,12 @@ def _rolled_out(plan: Plan) -> Condition:
         message = f"revision {rejection.revision} was rejected: {rejection.reason}"
         return Condition("RolledOut", "False", "Rejected", message)
     if state.is_calm and state.stable == plan.revision:
-        message = f"revision {state.stable} has all of the traffic"
+        message = f"revision {state.stable} receives all traffic"
         return Condition("RolledOut", "True", "Stable", message)
-    if state.is_calm:  # the spec changed at the end of a rollout: the next one begins
+    if state.is_calm:  # the spec changed at the end of a rollout; the next rollout starts
         message = f"the spec asks for revision {plan.revision}; revision {state.stable} serves"
         return Condition("RolledOut", "False", "RevisionPending", message)
-    message = f"{state.reason}; {plan.awaited}" if plan.awaited else state.reason
+    message = f"{state.reason}; {plan.lagging_gateway}" if plan.lagging_gateway else state.reason
     return Condition("RolledOut", "False", state.phase, message)
 
 
@@ -182,22 +188,24 @@ def _rejection(plan: Plan) -> Rejection | None:
 
 
 def _metrics_readable(gates: Sequence[Object]) -> tuple[Condition, ...]:
-    """MetricsReadable, if the canary has metric gates: it waits for metrics that cannot be read."""
+    """The condition MetricsReadable, for a canary with metric gates; none for others.
+
+    A canary waits while its metrics cannot be read, so users need to see this.
+    """
     metrics = [gate for gate in gates if gate["kind"] == "Metric"]
     unread = [f"{m['name']}: {m['message']}" for m in metrics if m["state"] == "Unreadable"]
     if unread:
-        said = "; ".join(unread)
-        return (Condition("MetricsReadable", "False", "MetricUnreadable", said),)
+        return (Condition("MetricsReadable", "False", "MetricUnreadable", "; ".join(unread)),)
     if metrics:
-        said = "the metrics of the canary can be read"
-        return (Condition("MetricsReadable", "True", "Readable", said),)
+        message = "the metrics of the canary can be read"
+        return (Condition("MetricsReadable", "True", "Readable", message),)
     return ()
 
 
 def _stalled(
     tree: tuple[Condition, ...], observed: Observed, plan: Plan, revision: str
 ) -> Condition:
-    """Stalled: only a change of the spec can help. Flux and Argo CD report it as a failure."""
+    """The condition Stalled: only a change of the spec can help (kstatus; Flux, Argo CD: a failure)."""
     preflight = observed.preflight(revision)
     verdict = verdict_of(preflight) if preflight else None
     is_refused = revision in observed.refusals or (verdict is not None and not verdict.ok)
@@ -206,19 +214,23 @@ def _stalled(
     if (is_refused and is_of_the_spec) or observed.name_taken_by is not None or is_rejected:
         first = next(c for c in tree if c.status != "True")
         return Condition("Stalled", "True", first.reason, first.message)
-    return Condition("Stalled", "False", "Progressing", "nothing waits for a change of the spec")
+    return Condition("Stalled", "False", "Progressing", "no change of the spec is required")
 
 
 def _scaling_active(spec: ServiceSpec, scaling: ScalingReport | None) -> Condition:
     if spec.scaling.mode == "External":
-        return Condition("ScalingActive", "False", "External", "spec.replicas counts")
+        return Condition(
+            "ScalingActive", "False", "External", "spec.replicas sets the number of engines"
+        )
     if scaling is None:
         return Condition("ScalingActive", "Unknown", "NoDecision", "no decision has been made yet")
     if not scaling.valid:
         return Condition("ScalingActive", "False", scaling.reason_code, scaling.reason)
     if spec.scaling.mode == "Shadow":
         return Condition("ScalingActive", "True", "Shadow", "decisions are recorded, not applied")
-    return Condition("ScalingActive", "True", "Active", "decisions rest on the engines' metrics")
+    return Condition(
+        "ScalingActive", "True", "Active", "decisions are based on the engines' metrics"
+    )
 
 
 def _ready(tree: tuple[Condition, ...]) -> Condition:
@@ -227,5 +239,5 @@ def _ready(tree: tuple[Condition, ...]) -> Condition:
     if failing is None and wanting:
         return Condition("Ready", "True", SCALED_TO_ZERO, wanting[0].message)
     if failing is None:
-        return Condition("Ready", "True", "Ready", "the service answers")
+        return Condition("Ready", "True", "Ready", "the service answers requests")
     return Condition("Ready", "False", failing.reason, failing.message)

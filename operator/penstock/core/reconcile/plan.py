@@ -1,10 +1,10 @@
-"""What to do next for one service. Level-triggered: from what is wanted and what is there.
+"""Plans the next writes for one service, level-triggered: from its spec and its observed objects.
 
-    where the rollout stands now -> what its phase wants to be there
-      -> the revision's history -> its preflight -> its Deployment -> numbers -> the rest goes
+    rollout state -> target pods and traffic of its phase
+      -> revision history -> preflight -> Deployments -> replicas -> deletions
 
-A new phase is written down before anything is done about it, and shares of traffic before pods go.
-Applied again to its own result, a plan is empty.
+A new phase is stored in the status before anything is done for it, and traffic is moved away from pods
+before they are deleted. A plan for the result of a plan is empty.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,10 +19,10 @@ from penstock.core.manifests.evaluation import evaluation_job
 from penstock.core.manifests.history import controller_revision
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod, verdict_of
 from penstock.core.observed.rollout_state import Phase, RolloutState
-from penstock.core.reconcile.variant_split import Mix, divided, mix_of
+from penstock.core.reconcile.variant_split import VariantSplit, choose_variant_split, split_replicas
 from penstock.core.rollout.commands import Command
-from penstock.core.rollout.events import Seen, awaited
-from penstock.core.rollout.routes import Obeyed
+from penstock.core.rollout.events import RolloutInputs, lagging_gateway
+from penstock.core.rollout.routes import AppliedGenerations
 from penstock.core.rollout.step import begin, step
 from penstock.core.rollout.targets import targets
 from penstock.core.rollout.wake import earlier_s, wake_s
@@ -33,21 +33,23 @@ from penstock.core.spec.history import PinnedPods
 from penstock.core.spec.revision import revision_of
 from penstock.core.spec.service import PREFLIGHT, Object, ServiceSpec
 
-# Phases in which an evaluation's result may still matter.
+# Phases in which an evaluation's result may still be used; in others its Job is deleted.
 EVALUATED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
-# A lost preflight is not replaced sooner than this after its creation; the same back-off as a Job's.
+# Least age of a lost preflight before it is replaced, s; equals the first back-off of a Job.
 PREFLIGHT_RETRY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
+    """A change of a Deployment's replicas."""
+
     deployment: str
     replicas: int
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
-    """An object to delete, told apart from a later one of the same name."""
+class Deletion:
+    """An object to delete; its uid distinguishes it from a later object of the same name."""
 
     kind: str  # ControllerRevision, Deployment, Job, Pod or PodDisruptionBudget
     name: str
@@ -56,27 +58,27 @@ class Doomed:
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """Inputs of a plan that are not read from the cluster. None: there is none.
+    """Inputs of a plan that are not read from the API server. None: not available.
 
-    desired, by_variant: the scaler's replicas, in total and by variant. verdict: the judge's, on the
-    revision that is rolled out. command: the user's last. obeyed: the traffic split that each gateway
-    applies.
+    desired, by_variant: the scaler's replicas, in total and by variant. verdict: of the canary's judge,
+    on the revision that is rolled out. command: the user's last rollout command. applied_generations:
+    the traffic generation that each gateway applies.
     """
 
     desired: int | None = None
     verdict: Verdict | None = None
     command: Command | None = None
-    obeyed: Obeyed | None = None
+    applied_generations: AppliedGenerations | None = None
     by_variant: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next rollout state and the writes to make, in this order.
+    """The next rollout state and the writes to make, in the order of the fields.
 
     revision: the spec's. generation: of shares and copies, incremented with each change of them.
-    wake_s: seconds until the next plan if nothing changes. awaited: the gateway that is waited for.
-    details: the writes in words, for the log.
+    wake_s: seconds until the next plan if nothing changes. lagging_gateway: a sentence on the gateway
+    that the rollout waits for, else empty. details: the writes in words, for the log.
     """
 
     revision: str
@@ -85,11 +87,11 @@ class Plan:
     copies: Copies | None = None
     generation: int = 0
     wake_s: float | None = None
-    awaited: str = ""
+    lagging_gateway: str = ""
     apply: tuple[Object, ...] = ()
     create: tuple[Object, ...] = ()
     scale: tuple[Scale, ...] = ()
-    delete: tuple[Doomed, ...] = ()
+    delete: tuple[Deletion, ...] = ()
     details: tuple[str, ...] = field(default=())
 
     @property
@@ -104,18 +106,29 @@ def plan(
     now_s: float,
     inputs: PlanInputs = PlanInputs(),
 ) -> Plan:
-    """Plan the next writes for `spec`. A refused revision does not affect the one that serves."""
+    """Plan the next writes for a service.
+
+    image: of the engine, for revisions without recorded pods. A revision that the API server refused
+    does not affect the one that serves.
+    """
     wanted = revision_of(spec)
     total = replicas_for_all(spec, observed, inputs.desired)
-    seen = Seen(
-        spec.rollout, observed, wanted, total, now_s, inputs.verdict, inputs.command, inputs.obeyed
+    rollout_inputs = RolloutInputs(
+        spec.rollout,
+        observed,
+        wanted,
+        total,
+        now_s,
+        inputs.verdict,
+        inputs.command,
+        inputs.applied_generations,
     )
     before = observed.rollout
-    state = begin(seen) if before is None else step(before, seen)
+    state = begin(rollout_inputs) if before is None else step(before, rollout_inputs)
     aims = targets(spec.rollout, state, observed, total)
     is_new = before is None or (state.phase, state.revision) != (before.phase, before.revision)
-    mix = mix_of(spec, observed, inputs.by_variant, total)
-    steps = _Steps(spec, observed, image, wanted, mix, now_s)
+    variant_split = choose_variant_split(spec, observed, inputs.by_variant, total)
+    steps = _Steps(spec, observed, image, wanted, variant_split, now_s)
     if not is_new:
         steps.bring_up(state, aims.pods)
         steps.evaluate(state)
@@ -130,8 +143,8 @@ def plan(
         copies=aims.copies,
         generation=observed.traffic_generation
         + ((aims.shares, aims.copies) != (observed.traffic, observed.copies)),
-        wake_s=0.0 if is_new else earlier_s(wake_s(state, seen), retry_s),
-        awaited="" if is_new else awaited(state, seen),
+        wake_s=0.0 if is_new else earlier_s(wake_s(state, rollout_inputs), retry_s),
+        lagging_gateway="" if is_new else lagging_gateway(state, rollout_inputs),
         apply=tuple(steps.apply),
         create=tuple(steps.create),
         scale=tuple(steps.scale),
@@ -141,9 +154,9 @@ def plan(
 
 
 def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None) -> int:
-    """How many pods all of the traffic needs; a rollout's own come on top.
+    """The number of pods that all of the traffic needs; a rollout adds its own.
 
-    desired: the scaler's last word. Without one it stays as it was when the rollout began.
+    desired: the scaler's last decision. None: the number stays what it was when the rollout started.
     """
     state = observed.rollout
     serving = observed.deployment(observed.stable)
@@ -161,7 +174,7 @@ def replicas_for_all(spec: ServiceSpec, observed: Observed, desired: int | None)
 
 
 class _Steps:
-    """Gathers the writes of one plan."""
+    """Collects the writes of one plan."""
 
     def __init__(
         self,
@@ -169,27 +182,27 @@ class _Steps:
         observed: Observed,
         image: str,
         wanted: str,
-        mix: Mix,
+        variant_split: VariantSplit,
         now_s: float,
     ) -> None:
         self._spec, self._observed, self._image, self._wanted = spec, observed, image, wanted
-        self._mix, self._now_s = mix, now_s
+        self._variant_split, self._now_s = variant_split, now_s
         self.create: list[Object] = []
         self.apply: list[Object] = []
         self.scale: list[Scale] = []
-        self.delete: list[Doomed] = []
+        self.delete: list[Deletion] = []
         self.details: list[str] = []
 
     def bring_up(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
         """Apply the Deployments of all revisions and cohorts, after recording the revisions."""
         if self._observed.name_taken_by is not None:
             return
-        made = self._remember(state, pods)
+        made = self._record_revisions(state, pods)
         for side, replicas in pods.items():
             spec = self._spec_of(side.revision, state)
             if spec is None or not self._is_admitted(spec, side, made[side.revision]):
                 continue
-            parts = divided(replicas or 0, self._mix)
+            parts = split_replicas(replicas or 0, self._variant_split)
             for variant, placed in spec.placed.items():
                 self._bring_up(placed, side, variant, made[side.revision], parts[variant])
 
@@ -202,10 +215,10 @@ class _Steps:
         return self._observed.stable_spec if revision == state.stable else None
 
     def _pods_of(self, spec: ServiceSpec, revision: str) -> PinnedPods:
-        """The revision's pods: as recorded, else new ones from the spec.
+        """The revision's pod template: as recorded, else built from the spec.
 
-        A Deployment without a template hash was made by a version of Penstock that recorded no pods:
-        then its template is adopted.
+        A Deployment without a template hash was created by a version of Penstock that recorded no
+        templates; then its live template is adopted.
         """
         known = (entry for entry in self._observed.history if entry.revision == revision)
         recorded = next((entry.pods for entry in known), None)
@@ -214,8 +227,10 @@ class _Steps:
             return manifests.adopted_pods(spec, revision, live)
         return recorded or manifests.pods_of(spec, revision, self._image)
 
-    def _remember(self, state: RolloutState, sides: Collection[Side]) -> dict[str, PinnedPods]:
-        """Record the revisions in the history where necessary. Returns the pods of each."""
+    def _record_revisions(
+        self, state: RolloutState, sides: Collection[Side]
+    ) -> dict[str, PinnedPods]:
+        """Record revisions that are missing or outdated in the history. Returns the pods of each."""
         made = {}
         # Includes a stable revision whose pods are removed: a rollback may need it.
         revisions = dict.fromkeys([*(side.revision for side in sides), state.stable or ""])
@@ -230,11 +245,11 @@ class _Steps:
             )  # fmt: skip
             if entry is not None:
                 self.apply.append(controller_revision(self._spec, entry))
-                self.details.append(f"remember revision {revision} as number {entry.number}")
+                self.details.append(f"record revision {revision} as number {entry.number}")
         return made
 
     def _is_admitted(self, spec: ServiceSpec, side: Side, pods: PinnedPods) -> bool:
-        """Whether the revision's preflight passed; creates one, on the first variant, if necessary."""
+        """Whether the revision's preflight passed; creates one, on the first variant, if missing."""
         if side.cohort or self._observed.of_side(side.revision):
             return True
         preflight = self._observed.preflight(side.revision)
@@ -249,11 +264,11 @@ class _Steps:
     def _bring_up(
         self, spec: ServiceSpec, side: Side, variant: str, pods: PinnedPods, replicas: int
     ) -> None:
-        """spec: as placed on the variant."""
+        """Apply the Deployment of one side on one variant. spec: as placed on the variant."""
         deployment = self._observed.of_side(*side).get(variant)
         wanted = manifests.deployment(spec, side.revision, pods, side.cohort, variant)
         if deployment is None:
-            # A new Deployment starts with one pod, so it is created only if one is to run.
+            # A new Deployment starts with one pod, so it is created only if it needs one.
             if replicas or self._is_empty:
                 self.apply.append(wanted)
                 self.details.append(f"create {wanted['metadata']['name']}")
@@ -262,14 +277,14 @@ class _Steps:
             self.details.append(f"repair {deployment.name}")
 
     def evaluate(self, state: RolloutState) -> None:
-        """Once for a canary, as soon as it is judged."""
+        """Create the canary's evaluation Job, once, as soon as the canary is judged."""
         revision, wanted = state.revision, self._spec.rollout.evaluation
         if revision is None or wanted is None or state.phase != "Judging":
             return
         ready = sorted(
             pod.address for pod in self._observed.serving(revision) if pod.is_ready and pod.address
         )
-        # One of an earlier try has the name for as long as it goes.
+        # A terminating Job of an earlier attempt still occupies the name.
         if ready and all(job.revision != revision for job in self._observed.jobs):
             stable = state.stable or ""
             self.apply.append(evaluation_job(self._spec, wanted, revision, stable, ready[0]))
@@ -278,7 +293,7 @@ class _Steps:
     def protect(self, total: int) -> None:
         """Apply or delete the PodDisruptionBudget, which keeps node drains from evicting all engines.
 
-        None is needed for one replica, or where the user has one.
+        A single replica needs none, nor does a service that has a budget of the user's.
         """
         known, wanted = self._observed.budget, engines_budget(self._spec)
         name = wanted["metadata"]["name"]
@@ -287,19 +302,22 @@ class _Steps:
                 self.apply.append(wanted)
                 self.details.append(f"allow one disruption at a time: {name}")
         elif known.ours is not None and "deletionTimestamp" not in known.ours["metadata"]:
-            self.delete.append(Doomed("PodDisruptionBudget", name, known.ours["metadata"]["uid"]))
+            self.delete.append(Deletion("PodDisruptionBudget", name, known.ours["metadata"]["uid"]))
             self.details.append(f"remove {name}")
 
     @property
     def _is_empty(self) -> bool:
-        """Whether the service is to have no pods at all."""
+        """Whether the service is scaled to zero."""
         return self._spec.scaling.mode == "External" and self._spec.external_replicas == 0
 
     def set_replicas(self, pods: dict[Side, int | None]) -> None:
-        """Of each variant its part; one that the spec has no more is left until it is replaced."""
+        """Set the replicas of each side by variant.
+
+        A variant that was removed from the spec keeps its replicas until it is replaced.
+        """
         for side, replicas in pods.items():
             deployments = self._observed.of_side(*side)
-            for variant, part in divided(replicas or 0, self._mix).items():
+            for variant, part in split_replicas(replicas or 0, self._variant_split).items():
                 if replicas is not None and variant in deployments:
                     self._scale(deployments[variant], part)
 
@@ -309,31 +327,34 @@ class _Steps:
             self.details.append(f"set {deployment.name} to {replicas} replicas")
 
     def remove(self, state: RolloutState, pods: dict[Side, int | None]) -> None:
-        """Whatever is not to be there, once gateways were told; what the spec has no variant for any
-        more, once the others serve."""
+        """Delete what is no longer needed.
+
+        Deployments go after the gateways' traffic has left them, and those of a variant that was removed
+        from the spec once the other variants serve.
+        """
         kept = set(pods)
-        told = {share.side for share in self._observed.traffic}
+        routed = {share.side for share in self._observed.traffic}
         for deployment in self._observed.deployments:
-            is_over = deployment.side not in kept | told or self._is_replaced(deployment, pods)
+            is_over = deployment.side not in kept | routed or self._is_replaced(deployment, pods)
             if is_over and not deployment.is_ending:
-                self.delete.append(Doomed("Deployment", deployment.name, deployment.uid))
+                self.delete.append(Deletion("Deployment", deployment.name, deployment.uid))
                 self.details.append(f"remove {deployment.name}")
         for job in self._observed.jobs:
             is_needed = job.revision == state.revision and state.phase in EVALUATED
             if not is_needed and not job.is_ending:
-                self.delete.append(Doomed("Job", job.name, job.uid))
+                self.delete.append(Deletion("Job", job.name, job.uid))
         revisions = {side.revision for side in kept} | {state.revision, state.stable}
         for pod in self._observed.pods:
             if _is_stale_preflight(pod, revisions) or self._is_lost_preflight(pod):
-                self.delete.append(Doomed("Pod", pod.name, pod.uid))
+                self.delete.append(Deletion("Pod", pod.name, pod.uid))
         rejected = state.rejected.revision if state.rejected else ""
         in_use = {name for name in (*revisions, self._wanted, rejected) if name}
         limit = self._spec.rollout.history
         for entry in history.beyond_limit(self._observed.history, in_use, limit):
-            self.delete.append(Doomed("ControllerRevision", entry.name, entry.uid))
+            self.delete.append(Deletion("ControllerRevision", entry.name, entry.uid))
 
     def _is_lost_preflight(self, pod: ObservedPod) -> bool:
-        """Whether the pod is a lost preflight whose back-off is over, so that it is replaced."""
+        """Whether the pod is a lost preflight whose back-off is over, and has to be replaced."""
         return (
             pod.role == PREFLIGHT
             and bool(pod.lost)
@@ -343,21 +364,24 @@ class _Steps:
         )
 
     def _is_replaced(self, deployment: ObservedDeployment, pods: dict[Side, int | None]) -> bool:
-        """Whether its variant is no longer in the spec and enough pods of the others are ready."""
+        """Whether the variant was removed from the spec and enough pods of the others are ready."""
         wanted = pods.get(deployment.side)
-        if deployment.variant in self._mix or wanted is None:
+        if deployment.variant in self._variant_split or wanted is None:
             return False
         serving = self._observed.serving(*deployment.side)
-        return sum(pod.is_ready for pod in serving if pod.variant in self._mix) >= wanted
+        return sum(pod.is_ready for pod in serving if pod.variant in self._variant_split) >= wanted
 
 
 def preflight_retry_s(preflight: ObservedPod) -> float:
-    """When a lost preflight is replaced. The back-off is for a node that admits none of them."""
+    """The time at which a lost preflight is replaced, in Unix seconds.
+
+    The back-off limits retries on a node that admits no pod.
+    """
     return parse_timestamp(preflight.created_at) + PREFLIGHT_RETRY_S
 
 
 def _until_preflight_retry_s(observed: Observed, now_s: float) -> float | None:
-    """Seconds until the first lost preflight is replaced; None without one."""
+    """Seconds until the next lost preflight is replaced; None if none is due later."""
     lost = (pod for pod in observed.pods if pod.role == PREFLIGHT and pod.lost)
     return min((s for pod in lost if (s := preflight_retry_s(pod) - now_s) > 0), default=None)
 

@@ -1,4 +1,4 @@
-"""What the status says of a service, and what of that deserves an Event."""
+"""Renders the status of a service, and the Events for its changes."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from penstock.core.routing.traffic_split import Copies, Share
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.spec.service import REVISION_LABEL, SERVICE_LABEL, Object, ServiceSpec
 
-# What the states of a Job are to a gate.
+# Evaluation Job state -> state of its gate in the status.
 JOB_STATES = {"Running": "Waiting", "Passed": "Passing", "Failed": "Failed"}
 
 
@@ -25,10 +25,11 @@ def render(
     evidence: Sequence[Object] | None = None,
     metrics: Sequence[Object] | None = None,
 ) -> Object:
-    """The whole status; `previous` keeps the times of conditions that did not change.
+    """The whole status.
 
-    evidence: what the judge of the rollout holds; metrics: how the user's stand. None where there is
-    nothing new to say.
+    previous: the status so far, which gives the transition times of unchanged conditions. now: RFC 3339.
+    evidence: the judge's statistics by test; metrics: states of the user's metric gates. None: the
+    previous ones stay.
     """
     state = plan.rollout
     gates = _gates(observed, state, previous, metrics)
@@ -68,7 +69,7 @@ def render(
         ),
     }
     if spec.scaling.mode == "External":
-        status["scaling"] = None  # a decision of the past must not count when the mode is changed
+        status["scaling"] = None  # an old decision must not be applied after a change of the mode
     elif scaling is not None:
         status["scaling"] = {
             "desired": scaling.desired,
@@ -81,19 +82,20 @@ def render(
 
 
 def _variants(spec: ServiceSpec, pods: Sequence[ObservedPod]) -> list[str]:
-    """The spec's, and those it had before while they have pods; none of a service without variants."""
+    """Names of the spec's variants, and of removed ones that still have pods."""
     names = dict.fromkeys(variant.name for variant in spec.variants)
     return list(names | dict.fromkeys(sorted(pod.variant for pod in pods if pod.variant)))
 
 
 def as_traffic(shares: Sequence[Share]) -> list[Object]:
+    """Traffic shares in the status's format."""
     return [
         {"revision": s.side.revision, "cohort": s.side.cohort, "weight": s.weight} for s in shares
     ]
 
 
 def traffic_of(status: Object) -> tuple[Share, ...]:
-    """What a status tells gateways."""
+    """The traffic shares in a status, without those of weight 0."""
     return tuple(
         Share(Side(t["revision"], t.get("cohort", "")), t["weight"])
         for t in status.get("traffic", [])
@@ -107,16 +109,16 @@ def _as_copies(copies: Copies) -> Object:
 
 
 def copies_of(status: Object) -> Copies | None:
-    """What a status has gateways copy."""
-    said = status.get("copies")
-    if not said:
+    """The shadow copies in a status; None if it has none."""
+    copies = status.get("copies")
+    if not copies:
         return None
-    sides = tuple(Side(side["revision"], side.get("cohort", "")) for side in said["sides"])
-    return Copies(sides, said["share"])
+    sides = tuple(Side(side["revision"], side.get("cohort", "")) for side in copies["sides"])
+    return Copies(sides, copies["share"])
 
 
 def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:
-    """What was said before, until another rollout begins."""
+    """A rollout field of the previous status; empty once another rollout has started."""
     if state.phase in ("Stopping", "Starting", "Replacing"):
         return []
     kept: list[Object] = (previous.get("rollout") or {}).get(field, [])
@@ -126,20 +128,22 @@ def _kept(field: str, state: RolloutState, previous: Object) -> list[Object]:
 def _gates(
     observed: Observed, state: RolloutState, previous: Object, metrics: Sequence[Object] | None
 ) -> list[Object]:
-    """The user's metrics, and the evaluation."""
+    """States of the user's metric gates and of the evaluation."""
     kept = _kept("gates", state, previous)
     found = [gate for gate in kept if gate["kind"] == "Metric"] if metrics is None else [*metrics]
     job = observed.evaluation(state.revision)
     if job is None:
         return found + [gate for gate in kept if gate["kind"] == "Evaluation"]
-    said = "it runs" if job.state == "Running" else observed.report(job)
-    gate = {"name": job.name, "kind": "Evaluation", "state": JOB_STATES[job.state], "message": said}
+    message = "it is running" if job.state == "Running" else observed.report(job)
+    gate_state = JOB_STATES[job.state]
+    gate = {"name": job.name, "kind": "Evaluation", "state": gate_state, "message": message}
     return [*found, gate]
 
 
 def as_objects(
     tree: tuple[Condition, ...], previous: Object, generation: int, now: str
 ) -> list[Object]:
+    """Conditions in the status's format; a transition time changes only with the condition's status."""
     known = {c["type"]: c for c in previous.get("conditions", [])}
     return [
         {
@@ -159,8 +163,10 @@ def as_objects(
 
 
 def new_events(before: Object, after: Object, revision: str | None) -> list[tuple[str, str, str]]:
-    """Events for a change of the status: (Normal or Warning, reason, message). revision: the spec's,
-    None if the spec is invalid."""
+    """Events for a change of the status, each as (Normal or Warning, reason, message).
+
+    revision: the spec's; None if the spec is invalid.
+    """
     found = []
     tree = {c["type"]: c for c in after.get("conditions", [])}
     ready, was = (
@@ -168,7 +174,7 @@ def new_events(before: Object, after: Object, revision: str | None) -> list[tupl
         {c["type"]: c for c in before.get("conditions", [])}.get("Ready", {}),
     )
     if ready and (ready["status"], ready["reason"]) != (was.get("status"), was.get("reason")):
-        # A rollout that makes progress is no reason for a Warning.
+        # Ready is False during a rollout; only a stalled one deserves a Warning.
         is_rolling = ready["reason"] == tree.get("RolledOut", {}).get("reason")
         is_stalled = tree.get("Stalled", {}).get("status") == "True"
         is_well = ready["status"] == "True" or (is_rolling and not is_stalled)
@@ -188,7 +194,7 @@ def _of_rollout(before: Object, after: Object, revision: str | None) -> list[tup
     if phase in (None, before.get("phase")) or (not before and phase in ("Stable", "Starting")):
         return []
     rejected = after.get("rejected") or {}
-    # Giving up a revision that the spec no longer asks for is normal.
+    # To give up a revision that the spec no longer asks for is normal.
     is_wrong = phase in ("RollingBack", "Rejected") and rejected.get("revision") == revision
     kind = "Warning" if is_wrong else "Normal"
     text = f"revision {rejected['revision']}: {rejected['reason']}" if rejected else after["reason"]

@@ -1,35 +1,44 @@
-"""How the pods of each side of a service are divided among its variants."""
+"""Splits the replicas of each side of a service among its variants (kinds of nodes)."""
 
 from collections.abc import Mapping
 
 from penstock.core.observed.children import Observed
 from penstock.core.spec.service import ServiceSpec
 
-Mix = Mapping[str, int]
-"""Replicas by variant; of the variant "" where a service has none."""
+VariantSplit = Mapping[str, int]
+"""Replicas by variant; a service without variants has the single variant ""."""
 
 
-def mix_of(spec: ServiceSpec, observed: Observed, told: Mix, total: int) -> Mix:
-    """What all of the traffic is to run on: what the scaler said, else what there is, else the first
-    variant beside the minima of the others."""
+def choose_variant_split(
+    spec: ServiceSpec, observed: Observed, desired: VariantSplit, total: int
+) -> VariantSplit:
+    """Choose the variants that all of the traffic runs on.
+
+    The scaler's `desired` split comes first, then the split of the stable revision's Deployments. If
+    both are empty, each variant gets its minimum and the first variant the rest of `total`.
+    """
     names = list(spec.placed)
     serving = observed.of_side(observed.stable)
-    for known in (told, {name: deployment.replicas for name, deployment in serving.items()}):
-        mix = {name: known.get(name, 0) for name in names}
-        if sum(mix.values()):
-            return mix
-    mix = {variant.name: variant.min_replicas for variant in spec.variants} or {"": 0}
-    mix[names[0]] += max(0, total - sum(mix.values()))
-    return mix
+    current = {name: deployment.replicas for name, deployment in serving.items()}
+    for known in (desired, current):
+        split = {name: known.get(name, 0) for name in names}
+        if sum(split.values()):
+            return split
+    split = {variant.name: variant.min_replicas for variant in spec.variants} or {"": 0}
+    split[names[0]] += max(0, total - sum(split.values()))
+    return split
 
 
-def divided(replicas: int, mix: Mix) -> Mix:
-    """So many replicas in the proportions of a mix, whole: of one number and one mix always the same, so
-    that a canary and its control run on alike nodes. A mix of so many stays as it is."""
-    total = sum(mix.values())
+def split_replicas(replicas: int, proportions: VariantSplit) -> VariantSplit:
+    """Divide replicas in the given proportions, in whole numbers (largest remainder method).
+
+    The result is deterministic, so a canary and its control of the same size run on the same kinds of
+    nodes. Replicas that equal the sum of `proportions` are divided exactly so.
+    """
+    total = sum(proportions.values())
     if not total:
-        return {name: replicas if i == 0 else 0 for i, name in enumerate(mix)}
-    parts = {name: divmod(replicas * count, total) for name, count in mix.items()}
-    left = replicas - sum(whole for whole, _ in parts.values())
-    larger = sorted(parts, key=lambda name: -parts[name][1])[:left]
-    return {name: whole + (name in larger) for name, (whole, _) in parts.items()}
+        return {name: replicas if i == 0 else 0 for i, name in enumerate(proportions)}
+    quotas = {name: divmod(replicas * count, total) for name, count in proportions.items()}
+    unassigned = replicas - sum(whole for whole, _ in quotas.values())
+    rounded_up = sorted(quotas, key=lambda name: -quotas[name][1])[:unassigned]
+    return {name: whole + (name in rounded_up) for name, (whole, _) in quotas.items()}

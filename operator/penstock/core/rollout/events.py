@@ -21,7 +21,7 @@ from penstock.core.routing.pick import Side
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import CONTROL, SERVE
 
-Happening = tuple[Event, str]
+EventWithReason = tuple[Event, str]
 
 # One crash may be bad luck.
 MAX_RESTARTS = 1
@@ -30,11 +30,12 @@ HASTY: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One look. wanted: the revision of the spec. total: replicas for all of the traffic.
+class RolloutInputs:
+    """Inputs of one rollout step.
 
-    verdict: the judge's last on the revision that is rolled out. command: the last that was given,
-    read before or not. obeyed: what traffic each gateway says it obeys, None while that is not known.
+    wanted: the revision of the spec. total: replicas for all of the traffic. verdict: the judge's last on
+    the revision that is rolled out. command: the user's last, whether read before or not.
+    applied_generations: the traffic generation that each gateway applies; None while unknown.
     """
 
     spec: RolloutSpec
@@ -44,54 +45,54 @@ class Seen:
     now_s: float
     verdict: Verdict | None = None
     command: Command | None = None
-    obeyed: routes.Obeyed | None = None
+    applied_generations: routes.AppliedGenerations | None = None
 
 
-def happenings(state: RolloutState, seen: Seen) -> Iterator[Happening]:
-    yield from _by_hand(state, seen)
-    yield from _of_the_spec(state, seen)
-    if reason := _failure(state, seen):
+def detect_events(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
+    yield from _by_hand(state, inputs)
+    yield from _of_the_spec(state, inputs)
+    if reason := _failure(state, inputs):
         yield "PodsFailed", reason
-    evaluation = seen.observed.evaluation(state.revision)
+    evaluation = inputs.observed.evaluation(state.revision)
     if evaluation is not None and evaluation.state == "Failed":
-        yield "Aborted", f"the evaluation failed: {seen.observed.report(evaluation)}"
-    is_tried = seen.spec.evaluation is None or (evaluation and evaluation.state == "Passed")
-    if isinstance(seen.verdict, Accept) and is_tried:
-        yield "Accepted", seen.verdict.reason
-    if isinstance(seen.verdict, Abort):
-        yield "Aborted", seen.verdict.reason
-    if isinstance(seen.verdict, Shown):
-        yield "Shown", seen.verdict.reason
-    yield from _progress(state, seen)
+        yield "Aborted", f"the evaluation failed: {inputs.observed.report(evaluation)}"
+    is_tried = inputs.spec.evaluation is None or (evaluation and evaluation.state == "Passed")
+    if isinstance(inputs.verdict, Accept) and is_tried:
+        yield "Accepted", inputs.verdict.reason
+    if isinstance(inputs.verdict, Abort):
+        yield "Aborted", inputs.verdict.reason
+    if isinstance(inputs.verdict, Shown):
+        yield "Shown", inputs.verdict.reason
+    yield from _progress(state, inputs)
 
 
-def _by_hand(state: RolloutState, seen: Seen) -> Iterator[Happening]:
-    command = seen.command
+def _by_hand(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
+    command = inputs.command
     if command is None or command.text == state.command:
         return
-    if state.phase == "Rejected" and seen.wanted == state.stable:
+    if state.phase == "Rejected" and inputs.wanted == state.stable:
         return  # the spec asks for what serves: nothing is to be tried again
     rejected = state.rejected.revision if state.rejected else None
     if command.revision == (rejected if state.phase == "Rejected" else state.revision):
         yield command.event, f"{command.action} by hand"
 
 
-def _of_the_spec(state: RolloutState, seen: Seen) -> Iterator[Happening]:
+def _of_the_spec(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
     rejected = state.rejected.revision if state.rejected else None
     known = rejected if state.phase == "Rejected" else state.revision
     # The spec asks for the stable revision, although an earlier rollout to it was rejected.
-    is_served = state.phase == "Rejected" and seen.wanted == state.stable
-    if seen.wanted == known and not is_served:
+    is_served = state.phase == "Rejected" and inputs.wanted == state.stable
+    if inputs.wanted == known and not is_served:
         return
-    if seen.wanted != state.stable:
-        yield "RevisionChanged", f"the spec asks for revision {seen.wanted}"
+    if inputs.wanted != state.stable:
+        yield "RevisionChanged", f"the spec asks for revision {inputs.wanted}"
     elif known is not None or state.phase == "Rejected":
-        yield "RevisionRestored", f"the spec asks for revision {seen.wanted} again"
+        yield "RevisionRestored", f"the spec asks for revision {inputs.wanted} again"
 
 
-def _failure(state: RolloutState, seen: Seen) -> str | None:
+def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
     """Why the new pods will not do."""
-    observed, revision = seen.observed, state.revision
+    observed, revision = inputs.observed, state.revision
     if revision is None:
         return None
     if preflight := observed.preflight(revision):
@@ -104,22 +105,24 @@ def _failure(state: RolloutState, seen: Seen) -> str | None:
     for pod in observed.serving(revision):
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
             return f"{pod.name} crashed {pod.restarts} times: {_said(pod)}"
-    is_waited_for = state.phase in HASTY or not _is_told(state, seen)
-    if is_waited_for and seen.now_s >= deadline_s(state, seen):
-        return f"no progress within {seen.spec.progress_deadline_s:.0f} s: {_waiting(state, seen)}"
+    is_waited_for = state.phase in HASTY or not _is_told(state, inputs)
+    if is_waited_for and inputs.now_s >= deadline_s(state, inputs):
+        return (
+            f"no progress within {inputs.spec.progress_deadline_s:.0f} s: {_waiting(state, inputs)}"
+        )
     return None
 
 
-def deadline_s(state: RolloutState, seen: Seen) -> float:
+def deadline_s(state: RolloutState, inputs: RolloutInputs) -> float:
     """When the next pod has to be ready: pods that became ready move it."""
-    pods = seen.observed.serving(state.revision)
+    pods = inputs.observed.serving(state.revision)
     ready_s = [parse_timestamp(pod.ready_at) for pod in pods if pod.ready_at]
-    return max([state.since_s, *ready_s]) + seen.spec.progress_deadline_s
+    return max([state.since_s, *ready_s]) + inputs.spec.progress_deadline_s
 
 
-def _waiting(state: RolloutState, seen: Seen) -> str:
+def _waiting(state: RolloutState, inputs: RolloutInputs) -> str:
     """Why the new pods are not ready yet."""
-    observed = seen.observed
+    observed = inputs.observed
     if refusal := observed.refusals.get(state.revision or ""):
         return ": ".join(refusal)
     pods = sorted(observed.serving(state.revision), key=lambda pod: pod.name)
@@ -134,65 +137,69 @@ def _waiting(state: RolloutState, seen: Seen) -> str:
 
 
 def _said(pod: ObservedPod) -> str:
-    return (pod.trouble[1] if pod.trouble else "")[-300:] or "it left no message"
+    return (pod.trouble[1] if pod.trouble else "")[-300:] or "it has no termination message"
 
 
-def _progress(state: RolloutState, seen: Seen) -> Iterator[Happening]:
+def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
     """What the phase itself waits for."""
     match state.phase:
-        case "Waiting" if not seen.spec.is_switched_by_itself:
+        case "Waiting" if not inputs.spec.is_switched_by_itself:
             pass
         case "Starting" | "Waiting" | "Growing" | "Replacing":
-            if _are_ready(state, seen):
-                yield _readiness(state, seen), f"the pods of revision {state.revision} are ready"
+            if _are_ready(state, inputs):
+                yield _readiness(state, inputs), f"the pods of revision {state.revision} are ready"
         case "RollingBack" if state.strategy == "Rolling":
-            if _has(seen, state.stable, seen.total):
+            if _has(inputs, state.stable, inputs.total):
                 yield "PodsReady", f"the pods of revision {state.stable} are back"
         case "Stopping" | "Draining" | "Discarding":
             kept = None if state.phase == "Stopping" else state.stable
-            if not _is_left(seen.observed, kept):
+            if not _is_left(inputs.observed, kept):
                 yield "PodsGone", "the pods without traffic are gone"
         case "Promoting" | "RollingBack":
-            if reason := _routes_moved(state, seen):
+            if reason := _routes_moved(state, inputs):
                 yield "RoutesMoved", reason
         case "Stable" | "Shadowing" | "Judging" | "Paused" | "Rejected":
             pass
 
 
-def _readiness(state: RolloutState, seen: Seen) -> Event:
+def _readiness(state: RolloutState, inputs: RolloutInputs) -> Event:
     """What comes of pods that are ready."""
     if state.phase == "Starting":
-        if state.strategy == "Canary" and seen.spec.canary.shadow is not None:
+        if state.strategy == "Canary" and inputs.spec.canary.shadow is not None:
             return "ReadyForCopies"
-        if state.strategy == "BlueGreen" and not seen.spec.is_switched_by_itself:
+        if state.strategy == "BlueGreen" and not inputs.spec.is_switched_by_itself:
             return "ReadyToSwitch"
     return "PodsReady"
 
 
-def _routes_moved(state: RolloutState, seen: Seen) -> str | None:
+def _routes_moved(state: RolloutState, inputs: RolloutInputs) -> str | None:
     """Why the pods without traffic may go; None while they may not."""
-    is_way_back = seen.now_s < kept_until_s(state, seen) or _is_needed(state, seen)
-    if is_way_back or not _is_told(state, seen):
+    is_way_back = inputs.now_s < kept_until_s(state, inputs) or _is_needed(state, inputs)
+    if is_way_back or not _is_told(state, inputs):
         return None
-    generation = seen.observed.traffic_generation
-    lag = routes.behind(seen.obeyed, generation)
+    generation = inputs.observed.traffic_generation
+    lag = routes.behind(inputs.applied_generations, generation)
     if not lag:
-        number = len(seen.obeyed or ())
-        return f"{number} of {number} gateways obey generation {generation} of the traffic"
-    if seen.now_s >= state.since_s + routes.LIMIT_S:
+        number = len(inputs.applied_generations or ())
+        return f"{number} of {number} gateways apply traffic generation {generation}"
+    if inputs.now_s >= state.since_s + routes.LIMIT_S:
         return f"{lag}, after {routes.LIMIT_S:.0f} s"
     return None
 
 
-def awaited(state: RolloutState, seen: Seen) -> str:
+def lagging_gateway(state: RolloutState, inputs: RolloutInputs) -> str:
     """Which gateway a phase waits for, in words; empty where it is none that is known."""
     is_routing = state.phase in ("Promoting", "RollingBack") and state.strategy != "Rolling"
-    return routes.behind(seen.obeyed or {}, seen.observed.traffic_generation) if is_routing else ""
+    return (
+        routes.behind(inputs.applied_generations or {}, inputs.observed.traffic_generation)
+        if is_routing
+        else ""
+    )
 
 
-def _is_told(state: RolloutState, seen: Seen) -> bool:
+def _is_told(state: RolloutState, inputs: RolloutInputs) -> bool:
     """Whether gateways were told to leave what the phase takes all traffic from."""
-    told, new = {share.side for share in seen.observed.traffic}, Side(state.revision or "")
+    told, new = {share.side for share in inputs.observed.traffic}, Side(state.revision or "")
     match state.phase:
         case "Promoting":
             return told <= {new}
@@ -202,34 +209,34 @@ def _is_told(state: RolloutState, seen: Seen) -> bool:
             return True
 
 
-def _is_needed(state: RolloutState, seen: Seen) -> bool:
+def _is_needed(state: RolloutState, inputs: RolloutInputs) -> bool:
     """Whether the new revision is rolled back, and is all that serves."""
-    observed = seen.observed
+    observed = inputs.observed
     is_back = observed.ready(state.stable) > 0 or not observed.ready(state.revision)
     return state.phase == "RollingBack" and not is_back
 
 
-def kept_until_s(state: RolloutState, seen: Seen) -> float:
+def kept_until_s(state: RolloutState, inputs: RolloutInputs) -> float:
     """Until when the pods without traffic are the way back."""
     is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
-    if is_kept and seen.wanted == state.revision:
-        return state.since_s + seen.spec.previous_kept_s
+    if is_kept and inputs.wanted == state.revision:
+        return state.since_s + inputs.spec.previous_kept_s
     return state.since_s
 
 
-def _are_ready(state: RolloutState, seen: Seen) -> bool:
+def _are_ready(state: RolloutState, inputs: RolloutInputs) -> bool:
     if state.phase == "Starting" and state.strategy == "Canary":
-        wanted = pods_for(seen.spec.canary.min_weight, seen.total)
-        control = seen.observed.deployment(state.stable, CONTROL)
-        is_control_ready = control is None or seen.observed.ready(state.stable, CONTROL) >= wanted
-        return _has(seen, state.revision, wanted) and is_control_ready
+        wanted = pods_for(inputs.spec.canary.min_weight, inputs.total)
+        control = inputs.observed.deployment(state.stable, CONTROL)
+        is_control_ready = control is None or inputs.observed.ready(state.stable, CONTROL) >= wanted
+        return _has(inputs, state.revision, wanted) and is_control_ready
     if state.strategy == "Recreate":
-        return _has(seen, state.revision, min(1, seen.total))
-    return _has(seen, state.revision, seen.total)
+        return _has(inputs, state.revision, min(1, inputs.total))
+    return _has(inputs, state.revision, inputs.total)
 
 
-def _has(seen: Seen, revision: str | None, pods: int) -> bool:
-    observed = seen.observed
+def _has(inputs: RolloutInputs, revision: str | None, pods: int) -> bool:
+    observed = inputs.observed
     is_there = observed.deployment(revision) is not None
     return is_there and observed.ready(revision, "") >= pods
 

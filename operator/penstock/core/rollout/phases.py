@@ -5,7 +5,7 @@ Promoting or RollingBack (routes), then Draining or Discarding (pods). A rejecte
 rejected until the spec changes.
 
 Events are read off the cluster, not sent: one that a phase does not list (a new spec while the old
-canary's pods go) is still there to be seen in the phase after it.
+canary's pods go) is still there to be inputs in the phase after it.
 """
 
 from collections.abc import Mapping

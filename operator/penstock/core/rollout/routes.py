@@ -9,19 +9,19 @@ LIMIT_S = 30.0
 LOOK_S = 1.0
 
 # By gateway: the generation that it obeys, None of one that should answer and does not.
-Obeyed = Mapping[str, int | None]
+AppliedGenerations = Mapping[str, int | None]
 
 
-def behind(obeyed: Obeyed | None, generation: int) -> str:
+def behind(applied_generations: AppliedGenerations | None, generation: int) -> str:
     """Who does not obey this generation or a later one, in words; empty when all do.
 
-    obeyed: None while the gateways are not known.
+    applied_generations: None while the gateways are not known.
     """
-    if obeyed is None:
+    if applied_generations is None:
         return "the gateways are not known yet"
-    for name, said in sorted(obeyed.items()):
+    for name, said in sorted(applied_generations.items()):
         if said is None:
-            return f"gateway {name} does not say what traffic it obeys"
+            return f"gateway {name} does not report the traffic generation that it applies"
         if said < generation:
-            return f"gateway {name} obeys generation {said} of the traffic and not yet {generation}"
+            return f"gateway {name} applies traffic generation {said}, not {generation} yet"
     return ""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from penstock.core.canary.verdict import Continue
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.observed.rollout_state import Phase, Rejection, RolloutState
-from penstock.core.rollout.events import Seen, happenings
+from penstock.core.rollout.events import RolloutInputs, detect_events
 from penstock.core.rollout.phases import TRANSITIONS, Event, next_phase
 from penstock.core.rollout.targets import percent
 from penstock.core.spec.rollout import Strategy
@@ -15,40 +15,42 @@ _BEGINNINGS: tuple[Event, ...] = ("RevisionChanged", "RevisionRestored", "Resume
 _FORWARD: tuple[Phase, ...] = ("Stopping", "Starting", "Replacing")
 
 
-def begin(seen: Seen) -> RolloutState:
+def begin(inputs: RolloutInputs) -> RolloutState:
     """Of a service that never served: there is nothing to be compared with, and nothing to stop."""
-    reason = f"revision {seen.wanted} is the first"
+    reason = f"revision {inputs.wanted} is the first"
     return RolloutState(
-        "Recreate", "Starting", seen.now_s, reason, None, seen.wanted, replicas=seen.total
+        "Recreate", "Starting", inputs.now_s, reason, None, inputs.wanted, replicas=inputs.total
     )
 
 
-def step(state: RolloutState, seen: Seen) -> RolloutState:
+def step(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
     """At most one transition; the same state where nothing happened that means something."""
-    after = _moved(state, seen)
-    if seen.command is not None and seen.command.text != after.command:
-        after = replace(after, command=seen.command.text)  # read, whether it meant something or not
-    if after.phase == "Judging" and isinstance(seen.verdict, Continue):
-        weight = percent(seen.verdict.weight, with_control=seen.spec.with_control)
+    after = _moved(state, inputs)
+    if inputs.command is not None and inputs.command.text != after.command:
+        after = replace(
+            after, command=inputs.command.text
+        )  # read, whether it meant something or not
+    if after.phase == "Judging" and isinstance(inputs.verdict, Continue):
+        weight = percent(inputs.verdict.weight, with_control=inputs.spec.with_control)
         after = replace(after, weight=max(after.weight, weight))
     return after
 
 
-def _moved(state: RolloutState, seen: Seen) -> RolloutState:
-    for event, reason in happenings(state, seen):
+def _moved(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
+    for event, reason in detect_events(state, inputs):
         strategy = state.strategy
         if state.is_calm and event in _BEGINNINGS:
-            strategy = _strategy(state, seen)
+            strategy = _strategy(state, inputs)
         if (state.phase, event) in TRANSITIONS[strategy]:
             phase = next_phase(strategy, state.phase, event)
-            moved = replace(state, phase=phase, since_s=seen.now_s, reason=reason)
+            moved = replace(state, phase=phase, since_s=inputs.now_s, reason=reason)
             if event in _BEGINNINGS and phase in _FORWARD:
-                replicas = seen.total if state.is_calm else state.replicas
+                replicas = inputs.total if state.is_calm else state.replicas
                 return replace(
-                    moved, strategy=strategy, revision=seen.wanted, replicas=replicas, weight=0,
+                    moved, strategy=strategy, revision=inputs.wanted, replicas=replicas, weight=0,
                     rejected=None,
                 )  # fmt: skip
-            return _entered(moved, state, event, seen)
+            return _entered(moved, state, event, inputs)
     return state
 
 
@@ -59,22 +61,24 @@ def _is_rejection(before: RolloutState, event: Event, moved: RolloutState) -> bo
     return is_first and not is_left and moved.revision is not None
 
 
-def _strategy(state: RolloutState, seen: Seen) -> Strategy:
+def _strategy(state: RolloutState, inputs: RolloutInputs) -> Strategy:
     """The strategy to use: BlueGreen for a canary without a stable revision that serves."""
-    wanted = seen.spec.strategy
-    serves = seen.observed.ready(state.stable) > 0
+    wanted = inputs.spec.strategy
+    serves = inputs.observed.ready(state.stable) > 0
     return "BlueGreen" if wanted == "Canary" and not serves else wanted
 
 
-def _entered(moved: RolloutState, before: RolloutState, event: Event, seen: Seen) -> RolloutState:
+def _entered(
+    moved: RolloutState, before: RolloutState, event: Event, inputs: RolloutInputs
+) -> RolloutState:
     """The state on entering a phase, with the fields that the phase sets."""
     match moved.phase:
         case "Judging" if before.phase in ("Starting", "Shadowing"):
-            weight = percent(seen.spec.canary.min_weight, with_control=seen.spec.with_control)
+            weight = percent(inputs.spec.canary.min_weight, with_control=inputs.spec.with_control)
             return replace(moved, weight=weight)
         case "RollingBack" | "Discarding" if _is_rejection(before, event, moved):
             assert moved.revision is not None
-            at = timestamp(seen.now_s)
+            at = timestamp(inputs.now_s)
             return replace(moved, rejected=Rejection(moved.revision, moved.reason, at))
         case "Starting":  # Recreate: the old pods are gone
             return replace(moved, stable=None)

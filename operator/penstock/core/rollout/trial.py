@@ -92,7 +92,7 @@ def _evidence(spec: CanarySpec, state: JudgeState, finding: Finding) -> Object:
 
 
 def _of_shift(spec: CanarySpec, estimate: Estimate) -> Object:
-    """Relative to the control; without bounds while too little was seen."""
+    """Relative to the control; without bounds while too little was inputs."""
     said: Object = {
         "effect": _rounded(math.expm1(min(estimate.difference, 9.0))),
         "canarySamples": estimate.canary_n,

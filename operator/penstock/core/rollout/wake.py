@@ -1,19 +1,19 @@
 """When to look again though nothing changed."""
 
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.events import HASTY, Seen, deadline_s, kept_until_s
+from penstock.core.rollout.events import HASTY, RolloutInputs, deadline_s, kept_until_s
 from penstock.core.rollout.routes import LOOK_S
 
 
-def wake_s(state: RolloutState, seen: Seen) -> float | None:
+def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
     """Seconds from now until time itself makes something happen; None where it does not."""
     if state.phase in ("Promoting", "RollingBack"):
-        due_s = max(kept_until_s(state, seen), seen.now_s + LOOK_S)
+        due_s = max(kept_until_s(state, inputs), inputs.now_s + LOOK_S)
     elif state.phase in HASTY:
-        due_s = deadline_s(state, seen)
+        due_s = deadline_s(state, inputs)
     else:
         return None
-    return due_s - seen.now_s if due_s > seen.now_s else None
+    return due_s - inputs.now_s if due_s > inputs.now_s else None
 
 
 def earlier_s(one_s: float | None, other_s: float | None) -> float | None:

@@ -93,7 +93,7 @@ def pick_side(
     """
     serving = [e for e in endpoints if weights.get(e.side, 0) > 0]
     if not serving:
-        return NoEndpoint("no engine is ready" if weights else "no revision takes traffic yet")
+        return NoEndpoint("no engine is ready" if weights else "no revision receives traffic yet")
     untried = [e for e in serving if e.pod not in exclude]
     if not untried:
         return NoEndpoint("every ready engine was tried", all_tried=True)
