@@ -6,7 +6,7 @@ nothing and is read by nobody. A size is recorded when a step first needs it: mo
 each would cost time at the start. The step that needs it computes the same keys and values twice,
 which changes nothing.
 
-The capture itself (kernels/recording.py) runs only on CUDA; sizes, buffers and padding are the same
+The capture itself (kernels/cuda_graph.py) runs only on CUDA; sizes, buffers and padding are the same
 with any recorder, and are tested with one that runs everything again.
 """
 
@@ -17,8 +17,8 @@ import torch
 
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.graph_sizes import padded_size
+from penstock_engine.kernels.cuda_graph import Compute, Recorder
 from penstock_engine.kernels.paged_batch import PagedBatch
-from penstock_engine.kernels.recording import Compute, Recorder
 from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.attention import StepAttention, pad_tables
 from penstock_engine.layers.drawn import put_drawn

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from penstock_engine.core.step import ScheduledSequence, SequenceOutput
-from penstock_engine.kernels.transfer import Mark
+from penstock_engine.kernels.transfer import CompletionEvent
 from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.sampler import Draws, sample
@@ -44,7 +44,7 @@ class Pending:
         self._states = states
         self._device = device
         self._draws: Draws | None = None
-        self._mark: Mark | None = None
+        self._event: CompletionEvent | None = None
         self._failure: Exception | None = None
 
     @torch.inference_mode()
@@ -53,7 +53,7 @@ class Pending:
 
         After a failure every further call raises too, from the same cause.
         """
-        if self._mark is not None:
+        if self._event is not None:
             return
         if self._failure is not None:
             raise RuntimeError("the draws of this step have failed") from self._failure
@@ -61,7 +61,7 @@ class Pending:
         try:
             if logits is not None:
                 self._draws = sample(logits, self._sequences, self._states)
-            self._mark = Mark(self._device)
+            self._event = CompletionEvent(self._device)
         except Exception as error:
             self._failure = error
             raise
@@ -83,8 +83,8 @@ class Pending:
     def wait(self) -> dict[str, SequenceOutput]:
         """What each sequence draws, or is told of its prompt, as soon as the device is done."""
         self.draw()
-        assert self._mark is not None
-        self._mark.wait()
+        assert self._event is not None
+        self._event.wait()
         results: dict[str, SequenceOutput] = {}
         if self._draws is not None:
             ids = [sequence.request_id for sequence in self._sequences]

@@ -11,7 +11,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.decode_graphs import DecodeBuffers, DecodeGraphs
 from penstock_engine.graph_sizes import SIZES, graph_bytes, most_rows, padded_size
-from penstock_engine.kernels.recording import Compute
+from penstock_engine.kernels.cuda_graph import Compute
 from penstock_engine.layers.attention import StepAttention
 from penstock_engine.layers.paged_attention import PagedAttention
 from penstock_engine.paged_model import PagedModel

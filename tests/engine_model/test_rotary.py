@@ -5,7 +5,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as apply_partly
 
-from penstock_engine.kernels.plain import rotate
+from penstock_engine.kernels.torch_ops import rotate
 from penstock_engine.layers.rotary import Rotary
 from penstock_engine.models.config import ModelConfig
 

@@ -1,7 +1,7 @@
 # mypy: allow-incomplete-defs
-"""What is done to logits before a token is drawn: grammar, penalties, temperature, min-p.
+"""Adjusts logits before sampling: grammar mask, penalties, temperature, min-p (Triton and reference).
 
-In vLLM's order. Top-k and top-p follow; they need an order of the tokens.
+The order is vLLM's. Top-k and top-p are applied afterwards, because they need sorted logits.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ BLOCK = 2048
 
 @dataclass(frozen=True, slots=True)
 class Penalties:
-    """repetition, presence, frequency: float32 [rows]; 1, 0 and 0 change nothing.
+    """Penalty parameters of the rows of a batch, and the tokens they apply to.
 
-    counts: int32 [slots, vocabulary], how often a token was generated. is_in_prompt: bool [slots,
-    vocabulary]; for generated tokens it may have either value. slots: int64 [rows], the slot of each
-    row; below 0: no penalties.
+    repetition, presence, frequency: float32 [rows]; 1, 0 and 0 have no effect. counts: int32 [slots,
+    vocabulary], how often each token was generated. is_in_prompt: bool [slots, vocabulary]; for
+    generated tokens it may have either value. slots: int64 [rows], the slot of each row; negative: no
+    penalties.
     """
 
     repetition: torch.Tensor
@@ -38,11 +39,12 @@ def adjust_logits_reference(
     penalties: Penalties | None = None,
     allowed: torch.Tensor | None = None,
 ) -> None:
-    """logits: float32 [rows, vocabulary], changed in place.
+    """Apply grammar masks, penalties, temperatures and min-p to logits in place.
 
-    temperatures: float32 [rows]; 0: not divided. min_ps: float32 [rows]; tokens less likely than
-    this share of the likeliest are ruled out; 0: none. allowed: int32 [rows, words], bit i of word
-    w for token 32 w + i; tokens without their bit are ruled out: their logit becomes -inf.
+    logits: float32 [rows, vocabulary]. temperatures: float32 [rows]; 0: no division. min_ps: float32
+    [rows]; logits of tokens less probable than this fraction of the most probable one become -inf; 0:
+    none. allowed: int32 [rows, words], bit i of word w for token 32 w + i; logits of tokens whose bit
+    is 0 become -inf.
     """
     vocab_size = logits.shape[1]
     if allowed is not None:
@@ -51,7 +53,7 @@ def adjust_logits_reference(
     if penalties is not None:
         _penalize(logits, penalties)
     logits /= temperatures.where(temperatures > 0, 1.0)[:, None]
-    # exp(a - b) < p, without the sum over the vocabulary.
+    # A ratio of probabilities is exp(a - b), so no sum over the vocabulary is needed.
     floor = logits.amax(-1, keepdim=True) + min_ps.log()[:, None]
     logits.masked_fill_(logits < floor, -torch.inf)
 
@@ -75,7 +77,10 @@ def adjust_logits(
     penalties: Penalties | None = None,
     allowed: torch.Tensor | None = None,
 ) -> None:
-    """As adjust_logits_reference; rows are contiguous."""
+    """Apply grammar masks, penalties, temperatures and min-p to logits in place (Triton).
+
+    Arguments as for adjust_logits_reference. Rows of logits must be contiguous.
+    """
     num_rows, vocab_size = logits.shape
     assert logits.dtype == torch.float32
     assert logits.stride(1) == 1

@@ -1,4 +1,4 @@
-"""How the work of paged attention is cut into programs. Chooses how to compute, not what."""
+"""Chooses tile sizes and numbers of splits for paged attention. They affect speed, not results."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ MAX_SPLITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a program holds at once: rows of queries, and keys."""
+    """Tile of one Triton program: rows of queries, and keys per iteration."""
 
     block_rows: int
     block_keys: int
@@ -20,7 +20,11 @@ class Tile:
 def choose_tile(
     group: int, max_queries: int, head_pad: int, element_size: int, *, is_quantized: bool
 ) -> Tile:
-    """As many rows as the queries fill and registers hold: each row more is one read less."""
+    """Choose the largest tile that the queries fill and registers hold.
+
+    More rows per program mean that keys and values are read fewer times. group: query heads per KV
+    head. max_queries: of a sequence. element_size: bytes of a query element.
+    """
     is_wide = head_pad > 128
     fewest_rows = max(MIN_DOT, next_power_of_2(group))
     if element_size > 2:  # without tensor cores the product itself is the cost
@@ -32,9 +36,13 @@ def choose_tile(
 
 
 def choose_num_splits(num_programs: int, num_keys: int, block_keys: int) -> int:
-    """A power of two: enough to fill the device, but no split shorter than two blocks of keys."""
+    """Choose the number of splits of the keys: a power of two that fills the device.
+
+    No split is shorter than two blocks of keys.
+    """
     return splits_to_fill(num_programs, min(-(-num_keys // (2 * block_keys)), MAX_SPLITS))
 
 
 def pad_head(head_dim: int) -> int:
+    """The head dimension padded to a power of two that Triton can multiply."""
     return max(MIN_DOT, next_power_of_2(head_dim))

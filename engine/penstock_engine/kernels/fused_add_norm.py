@@ -1,11 +1,11 @@
 # mypy: allow-incomplete-defs
-"""Residual addition and root-mean-square normalisation, in one pass over the rows."""
+"""Fused residual addition and RMSNorm in one pass over the rows (Triton)."""
 
 import torch
 
 from penstock_engine.kernels.runtime import jit, next_power_of_2, tl
 
-BLOCK_ELEMENTS = 2048  # of short rows, such as the heads of a query, a program takes several
+BLOCK_ELEMENTS = 2048  # a program takes several rows if they are short, as the heads of a query
 
 
 def fused_add_norm(
@@ -16,9 +16,11 @@ def fused_add_norm(
     *,
     weight_offset: float = 0.0,
 ) -> torch.Tensor:
-    """As plain.add_norm, of x [rows, size] or [rows, heads, size]; sums and products are float32.
+    """Fused residual addition and RMSNorm (Triton): torch_ops.add_norm, computed in float32.
 
-    The first dimension of x may be cut out of wider rows; residual must be contiguous.
+    x: [rows, size] or [rows, heads, size]; its first stride may be larger than dense. residual: of
+    x's shape, contiguous, updated in place to x + residual; None: only normalize. weight: [size].
+    weight_offset: added to weight. Returns a new tensor of x's shape and dtype.
     """
     *_, inner, size = x.shape if x.dim() == 3 else (len(x), 1, x.shape[-1])
     assert x.stride()[1:] in ((1,), (size, 1))

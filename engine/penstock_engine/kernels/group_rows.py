@@ -1,8 +1,8 @@
 # mypy: allow-incomplete-defs
-"""Sorts the rows of a batch by the weights they are multiplied with, in blocks of one group each.
+"""Sorts the rows of a batch by group, in blocks of one group each (Triton and reference).
 
-Groups are the experts of a mixture, or the adapters of a batch. Sizes depend on numbers of rows
-and groups only, not on who is in which, so that a CUDA graph may replay it.
+Groups are the experts of a mixture-of-experts layer, or the LoRA adapters of a batch. The output
+shapes depend only on the numbers of rows and groups, so that a CUDA graph can replay it.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,11 @@ SCAN = 1024  # rows read at once
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """rows: int32 [blocks * block_rows], row numbers by group, rising within one; each group is
-    padded to whole blocks by num_rows. block_groups: int32 [blocks]: the group of each, -1: none.
+    """Rows of a batch sorted by group, in blocks of block_rows rows.
+
+    rows: int32 [blocks * block_rows], row indices by group, ascending within a group; each group is
+    padded to whole blocks with the value num_rows. block_groups: int32 [blocks], the group of each
+    block; -1: none.
     """
 
     rows: torch.Tensor
@@ -28,9 +31,12 @@ class Groups:
 
 
 def group_rows_reference(groups: torch.Tensor, num_groups: int, block_rows: int) -> Groups:
-    """groups: integers [rows], each below num_groups; below 0: in no group, sorted to the end."""
+    """Sort row indices by group, in blocks of block_rows.
+
+    groups: integers [rows], each below num_groups; negative: in no group, sorted to the end.
+    """
     num_rows = len(groups)
-    num_blocks = _most_blocks(num_rows, num_groups, block_rows)
+    num_blocks = _max_num_blocks(num_rows, num_groups, block_rows)
     bucket = groups.long().where(groups >= 0, num_groups)
     order = bucket.argsort(stable=True)
     counts = torch.zeros(num_groups + 1, dtype=torch.int64, device=groups.device)
@@ -46,9 +52,9 @@ def group_rows_reference(groups: torch.Tensor, num_groups: int, block_rows: int)
 
 
 def group_rows(groups: torch.Tensor, num_groups: int, block_rows: int) -> Groups:
-    """As group_rows_reference."""
+    """Sort row indices by group, in blocks of block_rows (Triton); see group_rows_reference."""
     num_rows = len(groups)
-    num_blocks = _most_blocks(num_rows, num_groups, block_rows)
+    num_blocks = _max_num_blocks(num_rows, num_groups, block_rows)
     rows = torch.empty(num_blocks * block_rows, dtype=torch.int32, device=groups.device)
     block_groups = torch.empty(num_blocks, dtype=torch.int32, device=groups.device)
     _group_rows_kernel[(num_groups + 1,)](
@@ -65,8 +71,8 @@ def group_rows(groups: torch.Tensor, num_groups: int, block_rows: int) -> Groups
     return Groups(rows, block_groups, block_rows, num_rows, num_groups)
 
 
-def _most_blocks(num_rows: int, num_groups: int, block_rows: int) -> int:
-    """Each group that has rows wastes less than a block."""
+def _max_num_blocks(num_rows: int, num_groups: int, block_rows: int) -> int:
+    """Upper bound on the number of blocks: each group that has rows pads less than one block."""
     most_groups = min(num_rows, num_groups + 1)
     return (num_rows + most_groups * (block_rows - 1)) // block_rows
 
@@ -83,7 +89,7 @@ def _group_rows_kernel(
     BLOCK_ROWS: tl.constexpr,
     SCAN: tl.constexpr,
 ):
-    """One program for each group, and a last one for the rows of none and for what is left over."""
+    """Sorts the rows of one group. The last program takes rows of no group, and fills unused blocks."""
     group = tl.program_id(0)
     index = tl.arange(0, SCAN)
     bins = tl.arange(0, BINS)
@@ -99,7 +105,7 @@ def _group_rows_kernel(
         end = num_blocks * BLOCK_ROWS
         number = -1
 
-    # The group's rows in their order, then padding.
+    # Store the group's rows in ascending order, then padding.
     written = first
     for start in range(0, loop_bound(num_rows), SCAN):
         bucket = _load_bucket(groups, start + index, num_rows, NUM_GROUPS, BINS)
@@ -115,6 +121,6 @@ def _group_rows_kernel(
 
 @jit
 def _load_bucket(groups, row, num_rows, NUM_GROUPS: tl.constexpr, BINS: tl.constexpr):
-    """NUM_GROUPS stands for no group, the last bin for no row."""
+    """Load groups of rows; NUM_GROUPS for rows of no group, the last bin beyond the last row."""
     group = tl.load(groups + row, mask=row < num_rows, other=0).to(tl.int32)
     return tl.where(row < num_rows, tl.where(group < 0, NUM_GROUPS, group), BINS - 1)

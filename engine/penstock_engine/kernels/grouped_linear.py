@@ -1,5 +1,8 @@
 # mypy: allow-incomplete-defs
-"""A product of each row with the weights of its group: experts of a mixture, adapters of a batch."""
+"""Grouped matrix product: each row is multiplied by the weights of its group (Triton and reference).
+
+Groups are experts of a mixture-of-experts layer, or LoRA adapters.
+"""
 
 import torch
 
@@ -14,7 +17,7 @@ from penstock_engine.kernels.runtime import (
 )
 
 BLOCK_INPUTS = 64
-MIN_SPLIT_INPUTS = 512  # below, adding up the parts costs more than they save
+MIN_SPLIT_INPUTS = 512  # with shorter splits, adding the partial sums costs more than they save
 
 
 def grouped_linear_reference(
@@ -27,11 +30,12 @@ def grouped_linear_reference(
     out: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """x: [rows / rows_of_input, inputs]: row r of the result is made of row r // rows_of_input.
+    """Multiply each row of x by the weight matrix of its group. Sums are float32.
 
-    weights: [groups, outputs, inputs], of x's type or one that x is rounded to. factors: [rows],
-    by which the results are multiplied. out: [rows, outputs], to which they are added in place;
-    None: a new one, of out_dtype or x's, where rows of no group are 0. Sums are float32.
+    x: [rows / rows_of_input, inputs]; row r of the result is computed from row r // rows_of_input.
+    weights: [groups, outputs, inputs], of x's dtype or one to which x is rounded. factors: [rows],
+    multiply the results. out: [rows, outputs], to which the results are added in place; None: a new
+    tensor of out_dtype or x's dtype, in which rows of no group are 0.
     """
     if out is None:
         shape = (groups.num_rows, weights.shape[1])
@@ -59,7 +63,10 @@ def grouped_linear(
     out: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """As grouped_linear_reference. Rows of x and out may be cut out of wider ones."""
+    """Multiply each row of x by the weight matrix of its group (Triton); see grouped_linear_reference.
+
+    Row strides of x and out may be larger than dense.
+    """
     num_groups, num_outputs, num_inputs = weights.shape
     assert x.shape == (groups.num_rows // rows_of_input, num_inputs)
     assert weights.is_contiguous()
@@ -73,7 +80,7 @@ def grouped_linear(
     block_outputs = min(64, max(16, next_power_of_2(num_outputs)))
     num_blocks = len(groups.block_groups)
     num_columns = -(-num_outputs // block_outputs)
-    # Few columns of many inputs, as of an adapter's first matrix, are cut along their inputs.
+    # Split the inputs if there are few outputs for them, as in an adapter's A matrix.
     num_splits = 1
     if not is_added:
         num_splits = splits_to_fill(num_blocks * num_columns, num_inputs // MIN_SPLIT_INPUTS)
@@ -103,7 +110,7 @@ def grouped_linear(
 
 
 def choose_block_rows(num_rows: int, num_groups: int) -> int:
-    """About the rows that a group has on average; blocks are multiplied whole."""
+    """Block size near the average number of rows of a group, because padding rows are computed too."""
     return min(64, max(16, next_power_of_2(num_rows // max(1, num_groups))))
 
 

@@ -1,10 +1,11 @@
 # mypy: allow-incomplete-defs
-"""A product with weights of four bits, made wide again where they are multiplied.
+"""Matrix product with 4-bit weights, dequantized in the kernel (Triton and reference).
 
     weight[o, i] = (code[o, i] - 8) * scale[o, g] + offset[o, g]        code: 0 to 15
 
-The rows lie in blocks, of which a program takes one: input by input, the codes of the first half of
-the block's rows in the lower halves of bytes, those of the second half in the upper ones.
+Weights are packed in blocks of output rows, one block for each program. For each input, a byte holds
+the code of a row of the block's first half in its low 4 bits, and that of the row in the same place
+of the second half in its high 4 bits.
 """
 
 import torch
@@ -24,10 +25,10 @@ def int4_linear_reference(
     scales_and_offsets: torch.Tensor,
     num_outputs: int,
 ) -> torch.Tensor:
-    """x: [rows, inputs] -> [rows, num_outputs] of its type. Sums are float32.
+    """Multiply x: [rows, inputs] by 4-bit weights: [rows, num_outputs] of x's dtype, float32 sums.
 
-    packed: uint8 [blocks, inputs, block_rows / 2]; scales_and_offsets: floating [groups, blocks *
-    block_rows, 2], of inputs / groups inputs each. Rows from num_outputs on are padding.
+    packed: uint8 [blocks, inputs, block_rows / 2]. scales_and_offsets: floating [groups, blocks *
+    block_rows, 2]; a group has inputs / groups inputs. Weight rows from num_outputs on are padding.
     """
     num_inputs = packed.shape[1]
     codes = torch.cat((packed & 15, packed >> 4), 2).transpose(1, 2).flatten(0, 1).float() - 8
@@ -44,9 +45,9 @@ def int4_linear(
     scales_and_offsets: torch.Tensor,
     num_outputs: int,
 ) -> torch.Tensor:
-    """As int4_linear_reference. Rows of x may be cut out of wider ones.
+    """Multiply x: [rows, inputs] by 4-bit weights (Triton); see int4_linear_reference.
 
-    Groups are a multiple of GROUP_MULTIPLE inputs.
+    The row stride of x may be larger than dense. Groups must be a multiple of GROUP_MULTIPLE inputs.
     """
     num_rows, num_inputs = x.shape
     num_blocks, _, half = packed.shape
@@ -108,8 +109,8 @@ def _int4_linear_kernel(
     first = split * SPLIT_BLOCKS
     last = tl.minimum(first + SPLIT_BLOCKS, NUM_INPUTS // BLOCK_INPUTS)
 
-    # Multiply, block of inputs by block of inputs. A code less 8 is exact in the type of x; scales
-    # come after, and an offset is a factor of the sum of x.
+    # Multiply one block of inputs at a time. A code minus 8 is exact in the dtype of x. Scales are
+    # applied to the product, and offsets to the sum of x.
     x_row = x + row.to(tl.int64)[:, None] * x_stride
     packed_block = packed + tl.program_id(1).to(tl.int64) * (NUM_INPUTS * HALF_OUTPUTS)
     low_total = tl.zeros([BLOCK_ROWS, HALF_OUTPUTS], tl.float32)
@@ -122,15 +123,15 @@ def _int4_linear_kernel(
         high = ((codes >> 4).to(tl.float32) - 8.0).to(a.dtype)
         factor = scales_and_offsets + 2 * ((block // GROUP_BLOCKS) * NUM_PADDED + output)
         x_sum = tl.sum(a.to(tl.float32), 1)
-        low_total += _scaled(dot(a, low), x_sum, factor)
-        high_total += _scaled(dot(a, high), x_sum, factor + 2 * HALF_OUTPUTS)
+        low_total += _apply_scale(dot(a, low), x_sum, factor)
+        high_total += _apply_scale(dot(a, high), x_sum, factor + 2 * HALF_OUTPUTS)
 
     _store(low_total, out, row, output, split, num_rows, NUM_OUTPUTS)
     _store(high_total, out, row, output + HALF_OUTPUTS, split, num_rows, NUM_OUTPUTS)
 
 
 @jit
-def _scaled(part, x_sum, factor):
+def _apply_scale(part, x_sum, factor):
     scale = tl.load(factor).to(tl.float32)
     offset = tl.load(factor + 1).to(tl.float32)
     return part * scale[None, :] + x_sum[:, None] * offset[None, :]

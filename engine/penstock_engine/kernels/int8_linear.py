@@ -1,12 +1,12 @@
 # mypy: allow-incomplete-defs
-"""A product with weights of eight bits, made wide again where they are multiplied."""
+"""Matrix product with 8-bit weights (int8 or float8), dequantized in the kernel."""
 
 import math
 
 import torch
 import torch.nn.functional as F
 
-from penstock_engine.kernels.kv_quant import as_loadable, decode
+from penstock_engine.kernels.kv_quant import loadable_view, to_float
 from penstock_engine.kernels.runtime import (
     dot,
     jit,
@@ -17,8 +17,9 @@ from penstock_engine.kernels.runtime import (
 )
 
 BLOCK_OUTPUTS = 64
-GROUP_MULTIPLE = 16  # of the inputs of a group: the smallest side of a matrix product in Triton
-MIN_SPLIT_INPUTS = 512  # below, adding up the parts costs more than they save
+# A group's number of inputs must be a multiple of this: the smallest side of a product in Triton.
+GROUP_MULTIPLE = 16
+MIN_SPLIT_INPUTS = 512  # with shorter splits, adding the partial sums costs more than they save
 
 
 def int8_linear_reference(
@@ -30,10 +31,10 @@ def int8_linear_reference(
     zeros: torch.Tensor | None = None,
     factor: float = 1.0,
 ) -> torch.Tensor:
-    """x: [rows, inputs] -> [rows, outputs] of its type. Sums are float32.
+    """Multiply x: [rows, inputs] by 8-bit weights: [rows, outputs] of x's dtype, float32 sums.
 
-    codes: int8 or float8_e4m3fn [outputs, inputs]. scales: floating [outputs, groups], of
-    group_size inputs each, of which the last may have fewer. zeros: int16 like scales; a weight is
+    codes: int8 or float8_e4m3fn [outputs, inputs]. scales: floating [outputs, groups], one for each
+    group_size inputs; the last group may be smaller. zeros: int16 [outputs, groups]. A weight is
     (code - zero) * scale * factor.
     """
     group = torch.arange(codes.shape[1], device=codes.device) // group_size
@@ -53,9 +54,10 @@ def int8_linear(
     zeros: torch.Tensor | None = None,
     factor: float = 1.0,
 ) -> torch.Tensor:
-    """As int8_linear_reference. Rows of x may be cut out of wider ones.
+    """Multiply x: [rows, inputs] by 8-bit weights (Triton); see int8_linear_reference.
 
-    group_size: a multiple of GROUP_MULTIPLE, or not below the number of inputs.
+    The row stride of x may be larger than dense. group_size: a multiple of GROUP_MULTIPLE, or at
+    least the number of inputs.
     """
     num_rows, num_inputs = x.shape
     num_outputs, num_groups = scales.shape
@@ -73,7 +75,7 @@ def int8_linear(
         target = x.new_empty(num_splits, num_rows, num_outputs, dtype=torch.float32)
     _int8_linear_kernel[(*grid, num_splits)](
         x,
-        as_loadable(codes),
+        loadable_view(codes),
         scales,
         zeros,
         target,
@@ -93,14 +95,14 @@ def int8_linear(
 
 
 def choose_block_inputs(group_size: int, element_size: int) -> int:
-    """Inputs multiplied at once: a power of two that divides the group; 0: any."""
+    """Choose the inputs per iteration: a power of two that divides group_size; 0 stands for any."""
     block_inputs = math.gcd(group_size, 32 if element_size > 2 else 128)
     assert block_inputs >= GROUP_MULTIPLE
     return block_inputs
 
 
 def choose_block_rows(num_rows: int, element_size: int) -> int:
-    """All rows if they are few: each block of rows reads all weights again."""
+    """Choose the rows per program: all rows if they are few, as each block reads all weights again."""
     return 16 if element_size > 2 else min(64, max(16, next_power_of_2(num_rows)))
 
 
@@ -132,8 +134,8 @@ def _int8_linear_kernel(
     first = split * SPLIT_BLOCKS
     last = tl.minimum(first + SPLIT_BLOCKS, tl.cdiv(NUM_INPUTS, BLOCK_INPUTS))
 
-    # Multiply, block of inputs by block of inputs. A code, and a code less its zero, is exact in
-    # the type of x; scales come after.
+    # Multiply one block of inputs at a time. A code, and a code minus its zero, is exact in the dtype
+    # of x. Scales are applied to the product.
     x_row = x + row.to(tl.int64)[:, None] * x_stride
     code_row = codes + output.to(tl.int64)[:, None] * NUM_INPUTS
     total = tl.zeros([BLOCK_ROWS, BLOCK_OUTPUTS], tl.float32)
@@ -144,10 +146,10 @@ def _int8_linear_kernel(
         code = tl.load(code_row + column, mask=is_output[:, None] & is_input, other=0.0)
         group = output * NUM_GROUPS + block // GROUP_BLOCKS
         if zeros is None:
-            b = decode(code, a.dtype)
+            b = to_float(code, a.dtype)
         else:
             zero = tl.load(zeros + group, mask=is_output, other=0).to(tl.float32)
-            b = (decode(code, tl.float32) - zero[:, None]).to(a.dtype)
+            b = (to_float(code, tl.float32) - zero[:, None]).to(a.dtype)
         part = dot(a, tl.trans(b))
         if NUM_GROUPS > 1:
             part *= tl.load(scales + group, mask=is_output, other=0.0).to(tl.float32)[None, :]

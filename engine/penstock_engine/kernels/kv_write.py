@@ -1,12 +1,12 @@
 # mypy: allow-incomplete-defs
-"""Writes the keys and values of new tokens to their slots of the paged cache.
+"""Writes keys and values of new tokens to the paged KV cache (Triton and reference).
 
-A slot is a position of the pool: block * block_size + offset within the block.
+A slot is a position in the cache: block * block_size + offset within the block.
 """
 
 import torch
 
-from penstock_engine.kernels.kv_quant import LARGEST, encode_e4m3, encode_int8, quantize_kv
+from penstock_engine.kernels.kv_quant import MAX_VALUE, encode_e4m3, encode_int8, quantize_kv
 from penstock_engine.kernels.runtime import jit, next_power_of_2, tl
 
 
@@ -17,10 +17,11 @@ def kv_write_reference(
     slots: torch.Tensor,
     kv_scales: torch.Tensor | None = None,
 ) -> None:
-    """keys, values: [tokens, kv_heads, head_dim]; slots: int64 [tokens], no slot twice.
+    """Write keys and values to their slots of cache and kv_scales, in place.
 
-    cache: [2, blocks, block_size, kv_heads, head_dim], of the type of keys, or int8 or
-    float8_e4m3fn with kv_scales: float32 [2, blocks, block_size, kv_heads]. Both change in place.
+    keys, values: [tokens, kv_heads, head_dim]. slots: int64 [tokens], no slot twice. cache: [2,
+    blocks, block_size, kv_heads, head_dim] of the dtype of keys, or int8 or float8_e4m3fn with
+    kv_scales: float32 [2, blocks, block_size, kv_heads].
     """
     for index, rows in enumerate((keys, values)):
         pool = cache[index].flatten(0, 1)
@@ -57,9 +58,9 @@ def kv_write(
     assert kv_scales is None or kv_scales.is_contiguous()
     if cache.dtype == torch.float8_e4m3fn:
         cache = cache.view(torch.uint8)  # encode_e4m3 makes the bits, on any device
-        largest = LARGEST[torch.float8_e4m3fn]
+        largest = MAX_VALUE[torch.float8_e4m3fn]
     else:
-        largest = LARGEST.get(cache.dtype, 0.0)
+        largest = MAX_VALUE.get(cache.dtype, 0.0)
     _kv_write_kernel[(num_tokens,)](
         keys,
         values,
@@ -74,7 +75,7 @@ def kv_write(
         HEADS_PAD=next_power_of_2(num_kv_heads),
         HEAD_DIM=head_dim,
         HEAD_PAD=next_power_of_2(head_dim),
-        LARGEST=largest,
+        MAX_VALUE=largest,
     )
 
 
@@ -93,7 +94,7 @@ def _kv_write_kernel(
     HEADS_PAD: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     HEAD_PAD: tl.constexpr,
-    LARGEST: tl.constexpr,  # number of the cache's type; 0: stored as it is
+    MAX_VALUE: tl.constexpr,  # largest number of the cache's dtype; 0: no quantization
 ):
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token).to(tl.int64)
@@ -109,9 +110,9 @@ def _kv_write_kernel(
     is_number = (tl.abs(key) < float("inf")) & (tl.abs(value) < float("inf"))  # False for NaN
     is_broken = tl.max(tl.where(is_number, 0, 1), 1) > 0
     value = tl.where(is_broken[:, None], 0.0, value)
-    if LARGEST > 0:
-        key, key_scale = _quantize(tl.where(is_broken[:, None], 0.0, key), LARGEST)
-        value, value_scale = _quantize(value, LARGEST)
+    if MAX_VALUE > 0:
+        key, key_scale = _quantize(tl.where(is_broken[:, None], 0.0, key), MAX_VALUE)
+        value, value_scale = _quantize(value, MAX_VALUE)
         key_scale = tl.where(is_broken, float("nan"), key_scale)
         tl.store(key_scales + slot * NUM_KV_HEADS + head, key_scale, mask=is_head)
         tl.store(value_scales + slot * NUM_KV_HEADS + head, value_scale, mask=is_head)
@@ -123,8 +124,8 @@ def _kv_write_kernel(
 
 
 @jit
-def _quantize(x, LARGEST: tl.constexpr):
-    """x: float32 [heads, dim] -> int8 or the bits of e4m3 [heads, dim], float32 scales [heads]."""
-    scale = tl.maximum(tl.max(tl.abs(x), 1) * (1 / LARGEST), 1e-30)
+def _quantize(x, MAX_VALUE: tl.constexpr):
+    """Quantize x: float32 [heads, dim] to int8 or bits of e4m3. Returns (values, scales [heads])."""
+    scale = tl.maximum(tl.max(tl.abs(x), 1) * (1 / MAX_VALUE), 1e-30)
     steps = tl.div_rn(x, tl.broadcast_to(scale[:, None], x.shape))
-    return encode_int8(steps) if LARGEST == 127.0 else encode_e4m3(steps), scale
+    return encode_int8(steps) if MAX_VALUE == 127.0 else encode_e4m3(steps), scale

@@ -1,7 +1,7 @@
-"""Low-rank adapters, many in one batch: y += B (A x), with A and B of each token's own adapter.
+"""LoRA products for a batch with many adapters: y += B (A x), with A and B of each token's adapter.
 
-The adapters lie in one stack, padded with zeros to the largest rank, their scale multiplied into B.
-The tokens are grouped by adapter once a step; every layer shrinks and expands by these groups.
+The adapters are stacked, padded with zeros to the largest rank, with their scale multiplied into B.
+Tokens are grouped by adapter once per step; every layer shrinks (A) and expands (B) by these groups.
 """
 
 import torch
@@ -15,39 +15,40 @@ from penstock_engine.kernels.grouped_linear import (
 
 
 def group_by_adapter_reference(adapters: torch.Tensor, num_adapters: int) -> Groups:
-    """adapters: integers [tokens], each below num_adapters; -1: none."""
+    """Group tokens by adapter. adapters: integers [tokens], each below num_adapters; -1: none."""
     return group_rows_reference(adapters, num_adapters, 16)
 
 
 def group_by_adapter(adapters: torch.Tensor, num_adapters: int) -> Groups:
-    """As group_by_adapter_reference."""
+    """Group tokens by adapter (Triton). adapters: integers [tokens], below num_adapters; -1: none."""
     return group_rows(adapters, num_adapters, choose_block_rows(len(adapters), num_adapters))
 
 
 def lora_shrink_reference(x: torch.Tensor, a: torch.Tensor, tokens: Groups) -> torch.Tensor:
-    """x: [tokens, inputs]; a: [adapters, rank, inputs]. Returns float32 [tokens, rank].
+    """Multiply each token by the A matrix of its adapter. Returns float32 [tokens, rank].
 
-    Of projections that share their input, one stack of all ranks is shrunk at once, and what comes
-    out is cut for each to expand.
+    x: [tokens, inputs]; a: [adapters, rank, inputs]. The A matrices of projections that share their
+    input are stacked along the rank, multiplied at once, and the result is split for each to expand.
     """
     return grouped_linear_reference(x, a, tokens, out_dtype=torch.float32)
 
 
 def lora_shrink(x: torch.Tensor, a: torch.Tensor, tokens: Groups) -> torch.Tensor:
-    """As lora_shrink_reference."""
+    """Multiply each token by the A matrix of its adapter (Triton); see lora_shrink_reference."""
     return grouped_linear(x, a, tokens, out_dtype=torch.float32)
 
 
 def lora_expand_reference(
     shrunk: torch.Tensor, b: torch.Tensor, tokens: Groups, y: torch.Tensor
 ) -> None:
-    """shrunk: float32 [tokens, rank]; b: [adapters, outputs, rank]; y: [tokens, outputs] grows.
+    """Multiply each token by the B matrix of its adapter, and add the result to y in place.
 
-    y may be a range of columns of a wider result. Rows without adapter stay as they are.
+    shrunk: float32 [tokens, rank]; b: [adapters, outputs, rank]; y: [tokens, outputs], which may be
+    a range of columns of a wider tensor. Rows without an adapter do not change.
     """
     grouped_linear_reference(shrunk, b, tokens, out=y)
 
 
 def lora_expand(shrunk: torch.Tensor, b: torch.Tensor, tokens: Groups, y: torch.Tensor) -> None:
-    """As lora_expand_reference."""
+    """Add the product with each token's B matrix to y (Triton); see lora_expand_reference."""
     grouped_linear(shrunk, b, tokens, out=y)

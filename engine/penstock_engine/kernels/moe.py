@@ -1,4 +1,4 @@
-"""A mixture of experts: each token goes through the gated MLPs of the few that it was sent to."""
+"""Mixture-of-experts MLP: each token is computed by the gated MLPs of its k experts."""
 
 import torch
 
@@ -8,8 +8,8 @@ from penstock_engine.kernels.grouped_linear import (
     grouped_linear,
     grouped_linear_reference,
 )
-from penstock_engine.kernels.plain import Activate
 from penstock_engine.kernels.silu_mul import silu_mul, silu_mul_reference
+from penstock_engine.kernels.torch_ops import Activate
 
 
 def moe_reference(
@@ -20,11 +20,11 @@ def moe_reference(
     expert_weights: torch.Tensor,
     gate: Activate = silu_mul_reference,
 ) -> torch.Tensor:
-    """x: [tokens, hidden]; returns its shape and type.
+    """Weighted sum of the experts' MLPs for each token. Returns a tensor of x's shape and dtype.
 
-    gate_up: [experts, 2 * size, hidden], gates first. down: [experts, hidden, size]. expert_ids:
-    integers [tokens, k]; below 0: an expert of another device, whose share is left out.
-    expert_weights: [tokens, k].
+    x: [tokens, hidden]. gate_up: [experts, 2 * size, hidden], gates first. down: [experts, hidden,
+    size]. expert_ids: integers [tokens, k]; negative: an expert of another rank, which is left out of
+    the sum. expert_weights: [tokens, k]. gate: activation of gates times up, see torch_ops.gate.
     """
     num_tokens, k = expert_ids.shape
     groups = group_rows_reference(expert_ids.flatten(), len(down), 16)
@@ -41,7 +41,10 @@ def moe(
     expert_weights: torch.Tensor,
     gate: Activate = silu_mul,
 ) -> torch.Tensor:
-    """As moe_reference; gate: as plain.gate; gate_up and down are contiguous."""
+    """Weighted sum of the experts' MLPs for each token (Triton); see moe_reference.
+
+    gate_up and down must be contiguous.
+    """
     num_tokens, k = expert_ids.shape
     block_rows = choose_block_rows(expert_ids.numel(), len(down))
     groups = group_rows(expert_ids.flatten(), len(down), block_rows)

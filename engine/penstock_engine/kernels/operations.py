@@ -1,4 +1,4 @@
-"""What a model computes, by device: the one place that chooses between torch and Triton."""
+"""Chooses between torch and Triton implementations of a model's operations, by device."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,21 +6,22 @@ from functools import partial
 
 import torch
 
+from penstock_engine.kernels.cuda_graph import GraphRecorder, Recorder
 from penstock_engine.kernels.fused_add_norm import fused_add_norm
-from penstock_engine.kernels.plain import ACTIVATIONS, Activate, add_norm, gate, rotate
-from penstock_engine.kernels.recording import GraphRecorder, Recorder
 from penstock_engine.kernels.rope import rope
 from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul
+from penstock_engine.kernels.torch_ops import ACTIVATIONS, Activate, add_norm, gate, rotate
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """add_norm, rotate: as plain.add_norm, plain.rotate. gates: as plain.gate, by the name of the
-    activation.
+    """Implementations for one type of device.
 
-    has_kernels: whether Triton's run. Attention, experts, adapters, weights of few bits and draws
-    ask this, for there torch does not the same in other ways but something else.
-    recorder: of computations that are launched again and again; None: launching costs little.
+    add_norm, rotate: with the arguments of torch_ops.add_norm and torch_ops.rotate. gates: gated
+    activations (torch_ops.gate) by the activation's name in config.json. has_kernels: whether Triton
+    kernels run; attention, experts, adapters, quantized weights and sampling check it, because they
+    use another algorithm without kernels. recorder: creates a recorder of CUDA graphs; None: the
+    device has none.
     """
 
     add_norm: Callable[..., torch.Tensor]
@@ -33,7 +34,7 @@ class Operations:
 def _rotate_in_place(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    half = cos.shape[-1] // 2  # the second half of sin has its sign
+    half = cos.shape[-1] // 2  # the second halves, because sin is negated in the first
     rope(q, k, cos[:, 0, half:], sin[:, 0, half:], None)
     return q, k
 
@@ -56,4 +57,5 @@ BY_DEVICE = {"cpu": TORCH, "cuda": TRITON}
 
 
 def operations(device: torch.device | str) -> Operations:
+    """The implementations for a device: torch on the CPU, Triton on CUDA."""
     return BY_DEVICE[torch.device(device).type]

@@ -1,21 +1,22 @@
 # mypy: allow-incomplete-defs
-"""Causal attention of a mixed batch over paged keys and values: chunks, drafts, single tokens.
+"""Causal paged attention for a mixed batch of prefill chunks, drafts and decodes (Triton).
 
 The query heads of a KV head share its keys, so they are rows of one product:
 
     program = (block of queries, KV head, split)
     block   = the BLOCK_ROWS // GROUP next tokens of one sequence, GROUP rows each
-    split   = a range of key positions: few queries over long contexts are read by many programs
-    reduce  = (token, query head)   partial sums of the splits, kept in float32, become one output
+    split   = a range of key positions, so that few queries over long contexts use many programs
+    reduce  = (token, query head)   combines the splits' partial sums, kept in float32
 
-The grid is bounded by numbers of tokens and sequences, so that the lengths may stay on the device
-and a CUDA graph may replay it: a block finds its sequence by itself, and those left over do nothing.
+The grid size depends on the numbers of tokens and sequences only. So the lengths can stay on the
+device, and a CUDA graph can replay it: each program finds its sequence by itself, and surplus
+programs do nothing.
 """
 
 import torch
 
 from penstock_engine.kernels.attention_tile import choose_num_splits, choose_tile, pad_head
-from penstock_engine.kernels.kv_quant import as_loadable, decode
+from penstock_engine.kernels.kv_quant import loadable_view, to_float
 from penstock_engine.kernels.paged_batch import PagedBatch
 from penstock_engine.kernels.runtime import dot, jit, loop_bound, sigmoid, tl
 
@@ -32,7 +33,7 @@ def paged_attention(
     softcap: float = 0.0,
     kv_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """As paged_attention_reference."""
+    """Causal attention of new tokens over the paged KV cache (Triton); see paged_attention_reference."""
     num_tokens, num_heads, head_dim = query.shape
     block_size, num_kv_heads = cache.shape[2:4]
     assert cache.is_contiguous()
@@ -55,9 +56,9 @@ def paged_attention(
     if num_splits > 1:
         shape = (num_tokens, num_heads, num_splits)
         partial = query.new_empty(*shape, head_dim, dtype=torch.float32)
-        # Of each partial: the largest score, and the sum of exponentials relative to it.
+        # For each partial sum: the largest score, and the sum of exponentials relative to it.
         norms = query.new_empty(*shape, 2, dtype=torch.float32)
-    keys, values = as_loadable(cache)
+    keys, values = loadable_view(cache)
     _attend_kernel[(num_blocks, num_kv_heads, num_splits)](
         query,
         keys,
@@ -125,7 +126,7 @@ def _attend_kernel(
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
 ):
-    # Locate: the sequence, which of its queries, and where they stand in it.
+    # Find the sequence of this program, its queries, and their positions.
     BLOCK_QUERIES: tl.constexpr = BLOCK_ROWS // GROUP
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
@@ -152,7 +153,7 @@ def _attend_kernel(
     is_dim = dim < HEAD_DIM
     is_query = (row < BLOCK_QUERIES * GROUP) & (query_index < num_queries)
 
-    # The keys that the block's queries see, and of these the range of this split.
+    # Find the keys that the queries attend to, and the range of this split.
     begin = 0
     if WINDOW > 0:
         begin = tl.maximum(num_before + first_query - WINDOW + 1, 0)
@@ -177,10 +178,10 @@ def _attend_kernel(
         slot = (page * BLOCK_SIZE + key_at % BLOCK_SIZE) * NUM_KV_HEADS + kv_head
         offset = slot[:, None] * HEAD_DIM + dim[None, :]
         mask = is_key[:, None] & is_dim[None, :]
-        k = decode(tl.load(key_pool + offset, mask=mask, other=0.0), q.dtype)
-        v = decode(tl.load(value_pool + offset, mask=mask, other=0.0), q.dtype)
+        k = to_float(tl.load(key_pool + offset, mask=mask, other=0.0), q.dtype)
+        v = to_float(tl.load(value_pool + offset, mask=mask, other=0.0), q.dtype)
 
-        # The scale of a token's key is a factor of its scores, that of its value of its weights.
+        # The scale of a token's key multiplies its scores; the scale of its value, its weights.
         scores = dot(q, tl.trans(k)) * scale
         if key_scales is not None:
             scores *= tl.load(key_scales + slot, mask=is_key, other=0.0)[None, :]
@@ -191,8 +192,8 @@ def _attend_kernel(
             is_visible &= key_at[None, :] > query_at[:, None] - WINDOW
         scores = tl.where(is_visible, scores, float("-inf"))
 
-        # The running softmax: rescale what was summed by how far the maximum has moved. Of a row
-        # that has seen no key yet the maximum is -inf, from which nothing can be subtracted.
+        # Online softmax: rescale the sums by the change of the maximum. A row that has attended to no
+        # key yet has a maximum of -inf, which must not be subtracted.
         new_largest = tl.maximum(largest, tl.max(scores, 1))
         shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)
         decay = tl.exp2(largest - shift)
@@ -203,7 +204,7 @@ def _attend_kernel(
         mixed = mixed * decay[:, None] + dot(weights.to(q.dtype), v)
         largest = new_largest
 
-    # Store: the result, or what the reduction needs. A split without keys has a maximum of -inf.
+    # Store the result, or the partial sums. A split without keys has a maximum of -inf.
     out_row = token * (NUM_KV_HEADS * GROUP) + head
     if NUM_SPLITS == 1:
         mixed = mixed / tl.where(total > 0, total, 1.0)[:, None]
@@ -219,10 +220,10 @@ def _attend_kernel(
 
 @jit
 def _find_sequence(query_starts, num_seqs, block, BLOCK_QUERIES: tl.constexpr):
-    """The last sequence whose first block is not behind `block`.
+    """Index of the sequence to which a block of queries belongs, by binary search.
 
-    Sequence i begins with block query_starts[i] // BLOCK_QUERIES + i: rounding down and adding one
-    leaves each at least the blocks it needs.
+    Sequence i starts at block query_starts[i] // BLOCK_QUERIES + i. The addition of i compensates for
+    rounding down, so that each sequence has at least the blocks it needs.
     """
     low = num_seqs * 0
     high = num_seqs

@@ -1,4 +1,4 @@
-"""What paged attention computes: the batch, and the definition that its kernel is held against."""
+"""Batch layout of paged attention, and its reference implementation in torch."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,13 @@ from penstock_engine.kernels.kv_quant import dequantize_kv
 
 @dataclass(frozen=True, slots=True)
 class PagedBatch:
-    """Some new tokens of each sequence, and where its keys and values lie.
+    """New tokens of a batch of sequences, and their block tables.
 
-    block_tables: int32 [sequences, width], of which a sequence's first ceil(length / block_size)
-    entries are read. query_starts: int32 [sequences + 1], rising from 0 to tokens; None: one token
-    of each. lengths: int32 [sequences], of the cache, new tokens included: the last query stands at
-    position length - 1.
-    max_queries: at least the most queries of a sequence, max_length: at least the largest of
-    lengths, both known without a sync; they choose how to launch, not what is computed.
+    block_tables: int32 [sequences, width]; the first ceil(length / block_size) entries of a row are
+    read. query_starts: int32 [sequences + 1], cumulative numbers of new tokens, starting at 0; None:
+    one new token for each sequence. lengths: int32 [sequences], number of tokens with new ones
+    included; the last query is at position length - 1. max_queries, max_length: upper bounds on the
+    new tokens of a sequence and on lengths, known on the host; they affect the launch, not the result.
     """
 
     block_tables: torch.Tensor
@@ -36,13 +35,13 @@ def paged_attention_reference(
     softcap: float = 0.0,
     kv_scales: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """query: [tokens, heads, head_dim]; the result has the same shape and dtype.
+    """Causal attention of new tokens over the paged KV cache, computed in float32.
 
-    cache: [2, blocks, block_size, kv_heads, head_dim], of the type of query, or int8 or
-    float8_e4m3fn with kv_scales: float32 [2, blocks, block_size, kv_heads].
-    window: the last positions a query sees, its own included; 0: all. softcap: scores are bent
-    into (-softcap, softcap) by tanh; 0: left as they are. A query at a position below 0 is
-    padding, and its result 0. Computed in float32.
+    query: [tokens, heads, head_dim]; the result has the same shape and dtype. cache: [2, blocks,
+    block_size, kv_heads, head_dim] of the dtype of query, or int8 or float8_e4m3fn with kv_scales:
+    float32 [2, blocks, block_size, kv_heads]. scale: multiplies the scores. window: sliding window,
+    the query's own position included; 0: none. softcap: scores are limited to (-softcap, softcap) by
+    tanh; 0: no limit. A query at a negative position is padding, and its result is 0.
     """
     output = torch.zeros_like(query)
     num_kv_heads, head_dim = cache.shape[3:]

@@ -1,5 +1,5 @@
 # mypy: allow-incomplete-defs
-"""Rotary positions, in place: each pair (i, i + rotary_dim / 2) of a head is turned by an angle."""
+"""Rotary position embedding in place: rotates each pair (i, i + rotary_dim / 2) of a head."""
 
 import torch
 
@@ -13,11 +13,11 @@ def rope_reference(
     sin: torch.Tensor,
     positions: torch.Tensor | None,
 ) -> None:
-    """q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim], both changed in place.
+    """Apply rotary position embedding to q and k in place, computed in float32.
 
-    cos, sin: [max_positions, rotary_dim / 2], of the angle of each pair, in float32 or the type of
-    q; dimensions behind rotary_dim stay as they are. positions: int64 [tokens]; None: the rows of
-    cos and sin are those of the tokens. Computed in float32.
+    q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim]. cos, sin: [max_positions,
+    rotary_dim / 2] of the angles, float32 or the dtype of q. Dimensions from rotary_dim on do not
+    change. positions: int64 [tokens]; None: row t of cos and sin belongs to token t.
     """
     if positions is not None:
         cos, sin = cos[positions], sin[positions]
@@ -36,7 +36,10 @@ def rope(
     sin: torch.Tensor,
     positions: torch.Tensor | None,
 ) -> None:
-    """As rope_reference. Tokens, and rows of cos and sin, may be cut out of wider rows."""
+    """Apply rotary position embedding to q and k in place (Triton); see rope_reference.
+
+    Row strides of q, k, cos and sin may be larger than dense.
+    """
     num_tokens, num_heads, head_dim = q.shape
     half = cos.shape[1]
     assert q.stride()[1:] == k.stride()[1:] == (head_dim, 1)
@@ -86,12 +89,12 @@ def _rope_kernel(
     pair = tl.arange(0, HALF_PAD)
     c = tl.load(cos + angles * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
     s = tl.load(sin + angles * angle_stride + pair, mask=pair < HALF, other=0.0).to(tl.float32)
-    _turn(q + token * q_stride, c, s, NUM_HEADS, HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
-    _turn(k + token * k_stride, c, s, NUM_KV_HEADS, KV_HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
+    _rotate_pairs(q + token * q_stride, c, s, NUM_HEADS, HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
+    _rotate_pairs(k + token * k_stride, c, s, NUM_KV_HEADS, KV_HEADS_PAD, HEAD_DIM, HALF, HALF_PAD)
 
 
 @jit
-def _turn(
+def _rotate_pairs(
     x,
     c,
     s,

@@ -1,9 +1,8 @@
 # mypy: allow-untyped-defs
-"""Triton where a kernel can run, and nothing in its place where none can.
+"""Imports Triton if kernels can run, and stands in for it otherwise; helpers shared by kernels.
 
-Without a CUDA device Triton is not even imported: that saves a CPU engine time and memory at its
-start, and lets it run where there is no Triton. TRITON_INTERPRET=1 runs kernels on the CPU, for
-tests.
+Without a CUDA device Triton is not imported: this saves a CPU engine start-up time and memory, and
+lets it run without Triton installed. TRITON_INTERPRET=1 runs kernels on the CPU, for tests.
 """
 
 import os
@@ -14,7 +13,7 @@ import torch
 
 __all__ = ["dot", "jit", "loop_bound", "next_power_of_2", "sigmoid", "splits_to_fill", "tl"]
 
-# About two programs for each of the 132 processors of an H100.
+# About two programs for each of the 132 multiprocessors of an H100.
 TARGET_PROGRAMS = 256
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import triton.language as tl
 else:
     triton = None
-    tl = SimpleNamespace(constexpr=None)  # what the definition of a kernel reads
+    tl = SimpleNamespace(constexpr=None)  # all that the definition of a kernel reads
     if IS_INTERPRETED or torch.cuda.is_available():
         try:
             import triton
@@ -34,7 +33,7 @@ else:
 
 
 def jit(function: Any) -> Any:
-    """triton.jit, or the function itself where it will never be launched."""
+    """triton.jit; returns the function unchanged if Triton is not imported."""
     return function if triton is None else triton.jit(function)
 
 
@@ -48,7 +47,7 @@ def _dot_interpreted(a, b):
     return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
 
 
-# The interpreter would multiply the bits of bfloat16 numbers as if they were integers.
+# Triton's interpreter would multiply the bits of bfloat16 numbers as if they were integers.
 dot = _dot_interpreted if IS_INTERPRETED else _dot
 
 
@@ -61,23 +60,24 @@ def _loop_bound_interpreted(bound):
     return int(bound.handle.data.item()) if isinstance(bound, tl.tensor) else int(bound)
 
 
-# Triton 3.6's interpreter cannot count to a number that was loaded: numpy 2.4 refuses its arrays
-# of one element as integers.
+# Triton 3.6's interpreter fails on a loop bound that was loaded from memory: numpy 2.4 does not convert
+# arrays of one element to integers.
 loop_bound = _loop_bound_interpreted if IS_INTERPRETED else _loop_bound
 
 
 @jit
 def sigmoid(x):
-    """Without an exponential that overflows, of which the interpreter would warn."""
+    """Sigmoid that never overflows, because Triton's interpreter warns about overflow."""
     e = tl.exp(-tl.abs(x))
     return tl.where(x >= 0, 1.0, e) / (1.0 + e)
 
 
 def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least n, and at least 1."""
     return 1 << max(0, n - 1).bit_length()
 
 
 def splits_to_fill(num_programs: int, most_splits: int) -> int:
-    """Into how many parts, a power of two, to cut the work of each program to fill a device."""
+    """Number of parts, a power of two, to split the work of each program into to fill a device."""
     wanted = -(-TARGET_PROGRAMS // num_programs)
     return next_power_of_2(max(1, min(wanted, most_splits)))

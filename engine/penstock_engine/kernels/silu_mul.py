@@ -1,5 +1,5 @@
 # mypy: allow-incomplete-defs
-"""The gate of an MLP: an activation of one half of a row times the other half."""
+"""Gated activations of an MLP: activation of a row's first half times its second half."""
 
 import torch
 import torch.nn.functional as F
@@ -10,24 +10,27 @@ BLOCK = 1024
 
 
 def silu_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:
-    """gate_up: [rows, 2 * size], gates first. Returns [rows, size] of its type, from float32."""
+    """SiLU gate: silu(gates) * up, computed in float32. Returns [rows, size] of gate_up's dtype.
+
+    gate_up: [rows, 2 * size], gates first.
+    """
     gate, up = gate_up.float().chunk(2, dim=-1)
     return (F.silu(gate) * up).to(gate_up.dtype)
 
 
 def gelu_tanh_mul_reference(gate_up: torch.Tensor) -> torch.Tensor:
-    """As silu_mul_reference, with the tanh approximation of GELU."""
+    """GELU gate (tanh approximation): gelu(gates) * up, computed in float32; see silu_mul_reference."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     return (F.gelu(gate, approximate="tanh") * up).to(gate_up.dtype)
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As silu_mul_reference, of contiguous rows."""
+    """SiLU gate (Triton): silu(gates) * up. gate_up: [rows, 2 * size], contiguous. [rows, size]."""
     return _launch(gate_up, is_gelu=False)
 
 
 def gelu_tanh_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As gelu_tanh_mul_reference, of contiguous rows."""
+    """GELU gate (Triton): gelu(gates) * up. gate_up: [rows, 2 * size], contiguous. [rows, size]."""
     return _launch(gate_up, is_gelu=True)
 
 

@@ -1,7 +1,7 @@
-"""Between the host's memory and a device's, without the host waiting.
+"""Asynchronous copies between host and device.
 
-What is computed next on the device has what was sent before. What was fetched is there when a mark
-that was set afterwards is reached. On the CPU both are the same memory, and nothing is copied.
+Work submitted to the device after `send` reads the sent data. Fetched data may be read once a
+CompletionEvent that was recorded after `fetch` has occurred. On the CPU nothing is copied.
 """
 
 import logging
@@ -19,15 +19,18 @@ ALIGNMENT_BYTES = 64
 
 
 def send(tensor: torch.Tensor, device: torch.device | str) -> torch.Tensor:
-    """Copy a host tensor to the device. It may be overwritten as soon as this returns, except if the
-    device is the CPU: then it is returned itself."""
+    """Copy a host tensor to the device without waiting.
+
+    The argument may be overwritten as soon as this returns, except on the CPU, where it is returned
+    itself.
+    """
     if torch.device(device).type == "cpu":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def fetch(tensor: torch.Tensor) -> torch.Tensor:
-    """In the host's memory, to be read behind a mark."""
+    """Copy a device tensor to host memory without waiting. Read it after a CompletionEvent."""
     if tensor.device.type == "cpu":
         return tensor
     fetched = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -64,8 +67,8 @@ def page_locked(num_bytes: int, device: torch.device) -> torch.Tensor:
     return tensor
 
 
-class Mark:
-    """An event behind all work that the device has been given so far."""
+class CompletionEvent:
+    """Event that occurs when the device has done all work submitted before the event was created."""
 
     def __init__(self, device: torch.device | str) -> None:
         self._event: torch.cuda.Event | None = None
@@ -74,6 +77,6 @@ class Mark:
             self._event.record()
 
     def wait(self) -> None:
-        """Until the device is there."""
+        """Block the host until the event occurs. Returns at once on the CPU."""
         if self._event is not None:
             self._event.synchronize()

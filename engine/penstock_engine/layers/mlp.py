@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from penstock_engine.kernels.operations import operations
-from penstock_engine.kernels.plain import ACTIVATIONS
+from penstock_engine.kernels.torch_ops import ACTIVATIONS
 from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.partial import SummedLinear

@@ -17,7 +17,7 @@ from torch import nn
 
 from penstock_engine.kernels.moe import moe
 from penstock_engine.kernels.operations import operations
-from penstock_engine.kernels.plain import Activate
+from penstock_engine.kernels.torch_ops import Activate
 from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear, multiply
 from penstock_engine.quantization.hold import HeldWeight

@@ -36,7 +36,7 @@ class Rotary(nn.Module):
         self._sin = torch.cat((-sin, sin), -1)[:, None].to(device=device, dtype=dtype)
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """positions: int64 [tokens]. cos and sin of these tokens as plain.rotate takes them."""
+        """positions: int64 [tokens]. cos and sin of these tokens for torch_ops.rotate."""
         return self._cos[positions], self._sin[positions]
 
 

@@ -49,7 +49,7 @@ class LogprobBuffer:
             self._given_logprobs[rows] = logprobs.gather(1, given)
 
     def fetch(self) -> None:
-        """Start the copy to the host. They may be read once a Mark that is set afterwards is reached."""
+        """Start the copies to the host. Read them after a CompletionEvent that is created afterwards."""
         self._ids = fetch(self._ids)
         self._logprobs = fetch(self._logprobs)
         self._ranks = fetch(self._ranks)

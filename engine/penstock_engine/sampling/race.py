@@ -11,7 +11,7 @@ import torch
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits
-from penstock_engine.kernels.race_argmax import race_argmax
+from penstock_engine.kernels.gumbel_argmax import gumbel_argmax
 from penstock_engine.kernels.transfer import send
 from penstock_engine.sampling.draw import IMPOSSIBLE, keep_top
 from penstock_engine.sampling.grammar import Allowed
@@ -43,7 +43,7 @@ def race(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
         [row.position for row in rows],
     ]
     is_drawn, seeds, positions = send(torch.tensor(numbers, dtype=torch.int64), device)
-    chosen = race_argmax(logits, is_drawn.bool(), seeds, positions)
+    chosen = gumbel_argmax(logits, is_drawn.bool(), seeds, positions)
     return chosen.where(is_possible, IMPOSSIBLE)
 
 

@@ -27,6 +27,7 @@ import penstock_engine.kernels  # noqa: E402
 from penstock_engine.kernels import kv_quant  # noqa: E402
 from penstock_engine.kernels.adjust_logits import Penalties, adjust_logits  # noqa: E402
 from penstock_engine.kernels.fused_add_norm import fused_add_norm  # noqa: E402
+from penstock_engine.kernels.gumbel_argmax import gumbel_argmax  # noqa: E402
 from penstock_engine.kernels.int4_linear import int4_linear  # noqa: E402
 from penstock_engine.kernels.int8_linear import int8_linear  # noqa: E402
 from penstock_engine.kernels.kv_write import kv_write  # noqa: E402
@@ -35,7 +36,6 @@ from penstock_engine.kernels.moe import moe  # noqa: E402
 from penstock_engine.kernels.operations import operations  # noqa: E402
 from penstock_engine.kernels.paged_attention import paged_attention  # noqa: E402
 from penstock_engine.kernels.paged_batch import PagedBatch  # noqa: E402
-from penstock_engine.kernels.race_argmax import race_argmax  # noqa: E402
 from penstock_engine.kernels.rope import rope  # noqa: E402
 from penstock_engine.kernels.silu_mul import gelu_tanh_mul, silu_mul  # noqa: E402
 
@@ -126,7 +126,7 @@ def sampling() -> None:
     adjust_logits(logits, ones, ones)
     penalties = Penalties(ones, ones, ones, integers(3, 1000), flags, slots)
     adjust_logits(logits, ones, ones, penalties=penalties, allowed=integers(3, 32))
-    race_argmax(logits, flags[:, 0].contiguous(), slots, slots)
+    gumbel_argmax(logits, flags[:, 0].contiguous(), slots, slots)
 
 
 def products(dtype: torch.dtype, num_rows: int) -> None:

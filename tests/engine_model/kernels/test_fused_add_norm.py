@@ -3,7 +3,7 @@ import torch
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 
 from penstock_engine.kernels.fused_add_norm import fused_add_norm
-from penstock_engine.kernels.plain import add_norm
+from penstock_engine.kernels.torch_ops import add_norm
 
 # The interpreter cuts float32 down to bfloat16 without rounding.
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}

@@ -11,7 +11,7 @@ import torch
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.kernels.race_argmax import race_argmax_reference
+from penstock_engine.kernels.gumbel_argmax import gumbel_argmax_reference
 from penstock_engine.sampling.draw import draw
 from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
 from penstock_engine.sampling.race import race
@@ -150,7 +150,7 @@ def expected_token(
         return max(range(len(shares)), key=shares.__getitem__)
     shares = campaign.exact(logits, sampling, setting.prompt, output)
     position = len(setting.prompt) + len(output)
-    [token] = race_argmax_reference(
+    [token] = gumbel_argmax_reference(
         torch.tensor([shares], device=device).log(),
         torch.tensor([True], device=device),
         torch.tensor([seed], device=device),

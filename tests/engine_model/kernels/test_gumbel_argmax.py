@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from penstock_engine.kernels.race_argmax import philox, race_argmax, race_argmax_reference
+from penstock_engine.kernels.gumbel_argmax import gumbel_argmax, gumbel_argmax_reference, philox
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ def test_equals_the_reference(vocab_size: int, device: str) -> None:
     is_drawn = torch.tensor([True, True, True, True, False, False], device=device)
     seeds = torch.tensor([0, -5, 2**62 + 12345, 1, 1, 7], device=device)
     positions = torch.tensor([0, 1, 2**32 - 1, 3, 4, 5], device=device)
-    expected = race_argmax_reference(logits, is_drawn, seeds, positions)
-    actual = race_argmax(logits, is_drawn, seeds, positions)
+    expected = gumbel_argmax_reference(logits, is_drawn, seeds, positions)
+    actual = gumbel_argmax(logits, is_drawn, seeds, positions)
     assert actual.tolist() == expected.tolist()
     assert actual[4:].tolist() == logits[4:].argmax(-1).tolist()
 
@@ -38,9 +38,11 @@ def test_a_row_draws_the_same_in_any_batch(device: str) -> None:
     is_drawn = torch.ones(8, dtype=torch.bool, device=device)
     seeds = torch.arange(8, device=device) * 10**10
     positions = torch.arange(8, device=device)
-    together = race_argmax(logits, is_drawn, seeds, positions)
+    together = gumbel_argmax(logits, is_drawn, seeds, positions)
     alone = [
-        race_argmax(logits[i : i + 1], is_drawn[:1], seeds[i : i + 1], positions[i : i + 1]).item()
+        gumbel_argmax(
+            logits[i : i + 1], is_drawn[:1], seeds[i : i + 1], positions[i : i + 1]
+        ).item()
         for i in range(8)
     ]
     assert together.tolist() == alone
@@ -55,7 +57,7 @@ def test_draws_follow_the_softmax() -> None:
     is_drawn = torch.ones(num_draws, dtype=torch.bool)
     index, same = torch.arange(num_draws), torch.full((num_draws,), 77)
     for seeds, positions in ((same, index), (index, same)):
-        tokens = race_argmax_reference(rows, is_drawn, seeds, positions)
+        tokens = gumbel_argmax_reference(rows, is_drawn, seeds, positions)
         counts = tokens.bincount(minlength=10)
         assert counts[7] == 0
         expected = num_draws * probabilities

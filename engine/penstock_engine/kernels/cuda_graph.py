@@ -1,4 +1,4 @@
-"""CUDA graphs: all launches of a computation as one. Exercised only on CUDA."""
+"""CUDA graphs: replay all kernel launches of a computation as one launch. Tested only on CUDA."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,26 +9,26 @@ Compute = Callable[[], torch.Tensor]
 
 
 class Recorder(Protocol):
-    """Of computations that run one at a time, and may share memory."""
+    """Records computations for replay. They run one at a time, and may share memory."""
 
     def __call__(self, compute: Compute) -> Compute:
-        """The same, from the numbers that its inputs have by then, into the same output.
+        """Record a computation. Returns a function that repeats it and returns the same output tensor.
 
-        compute: reads and writes at fixed addresses, launches the same kernels each time, and
-        never waits for the device. It is run at once, perhaps more than once.
+        compute: reads and writes at fixed addresses, launches the same kernels each time, and never
+        waits for the device. It runs at least once while it is recorded.
         """
         ...
 
 
 class GraphRecorder:
-    """One memory pool for all graphs: what one left behind, the next one overwrites."""
+    """Records CUDA graphs that share one memory pool, so that a replay overwrites earlier outputs."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, compute: Compute) -> Compute:
-        # The first run compiles kernels and loads libraries, which cannot be captured. It is on
-        # another stream, as the capture will be: torch keeps workspaces by stream.
+        # The first run compiles kernels and loads libraries, which cannot be captured. It uses the
+        # stream of the capture, because torch keeps workspaces by stream.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

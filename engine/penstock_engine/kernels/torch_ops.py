@@ -1,4 +1,4 @@
-"""In torch, as a CPU does it best, what kernels do in one pass."""
+"""RMSNorm, rotary embedding and gated activations in torch, as fast as a CPU computes them."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 Activate = Callable[[torch.Tensor], torch.Tensor]
 
-# By the names of config.json; gelu_new is the tanh approximation written out.
+# Activations by their names in config.json; gelu_new is the tanh approximation, written out there.
 ACTIVATIONS: Mapping[str, Activate] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -25,11 +25,11 @@ def add_norm(
     *,
     weight_offset: float = 0.0,
 ) -> torch.Tensor:
-    """x: [..., size]; returns its shape and type. weight: [size].
+    """Residual addition and RMSNorm. Returns a tensor of x's shape and dtype.
 
-    residual: of x's shape, becomes x + residual in place and is what is normalised; None: x is.
-    weight_offset: added to weight, 1 for Gemma; then products are float32, as 1 + weight has no
-    room in bfloat16.
+    x: [..., size]. residual: of x's shape, updated in place to x + residual, which is normalized;
+    None: x is normalized. weight: [size]. weight_offset: added to weight (1 for Gemma); the norm is
+    then computed in float32, because bfloat16 is too coarse for 1 + weight.
     """
     if residual is not None:
         x = residual.add_(x)
@@ -41,10 +41,10 @@ def add_norm(
 def rotate(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim]; may be lost.
+    """Apply rotary position embedding. Returns the rotated q and k; the arguments may be overwritten.
 
-    cos, sin: [tokens, 1, rotary_dim], for the first numbers of a head, which rotate. sin carries
-    the sign of the half that changes places.
+    q: [tokens, heads, head_dim], k: [tokens, kv_heads, head_dim]. cos, sin: [tokens, 1, rotary_dim];
+    the first rotary_dim numbers of each head are rotated. The first half of sin is negated.
     """
     return _rotate(q, cos, sin), _rotate(k, cos, sin)
 
@@ -57,6 +57,6 @@ def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tens
 
 
 def gate(activate: Activate, gate_up: torch.Tensor) -> torch.Tensor:
-    """gate_up: [rows, 2 * size], gates first. Returns [rows, size]."""
+    """Gated activation: activate(gates) * up. gate_up: [rows, 2 * size], gates first. [rows, size]."""
     gates, up = gate_up.chunk(2, dim=-1)
     return activate(gates) * up

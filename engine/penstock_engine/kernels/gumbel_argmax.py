@@ -1,31 +1,33 @@
 # mypy: allow-incomplete-defs
-"""Draws a token of each row, without a sort, a sum or a sync.
+"""Samples a token of each row with the Gumbel-max trick (Triton and reference).
 
-Of exponential clocks with rates exp(logit), the first to ring is token i with probability
-softmax(logits)[i]. The clock of a token depends on its row's seed and position and on its number
-alone (Philox-4x32-10, Salmon et al. 2011), so that a seed draws the same text in any batch.
+The argmax of logits plus Gumbel noise is token i with probability softmax(logits)[i], so that neither
+a sort, nor a sum, nor a synchronization is needed. The noise of a token depends only on the row's
+seed and position and on the token id (Philox-4x32-10, Salmon et al. 2011), so that a seed gives the
+same text in any batch.
 """
 
 import torch
 
 from penstock_engine.kernels.runtime import jit, loop_bound, tl
 
-BLOCK = 1024  # tokens drawn at once, times four: the generator makes four words a call
+BLOCK = 1024  # counters per iteration, each of four tokens: Philox returns four words a call
 
 
-def race_argmax_reference(
+def gumbel_argmax_reference(
     logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """logits: float32 [rows, vocabulary]; those of a token that must not be drawn are -inf.
+    """Sample a token for each row. Returns int64 [rows].
 
-    is_drawn: bool [rows]; the others take the largest logit, the first of equals. seeds, positions:
-    int64 [rows], positions from 0 to 2**32 - 1. Returns int64 [rows].
+    logits: float32 [rows, vocabulary]; -inf for tokens that are not allowed. is_drawn: bool [rows];
+    False: take the largest logit instead, the first of equals. seeds, positions: int64 [rows];
+    positions from 0 to 2**32 - 1.
     """
     vocab_size = logits.shape[1]
     quarter = -(-vocab_size // 4)
     counter = torch.arange(quarter, device=logits.device)
     words = philox(seeds[:, None], counter[None], positions[:, None])
-    # Token t takes word t // quarter of counter t % quarter.
+    # Token t uses word t // quarter of counter t % quarter.
     noise = gumbel(torch.cat(words, dim=1)[:, :vocab_size])
     return torch.where(is_drawn[:, None], logits + noise, logits).argmax(-1)
 
@@ -33,13 +35,13 @@ def race_argmax_reference(
 def philox(
     seed: torch.Tensor, counter: torch.Tensor, position: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Four words, each int64 below 2**32, from int64 tensors that broadcast."""
+    """Philox-4x32-10: four random words, int64 below 2**32, from int64 tensors that broadcast."""
     mask = 0xFFFFFFFF
     key, other_key = seed & mask, (seed >> 32) & mask
     zeros = torch.zeros_like(counter + position)
     c0, c1, c2, c3 = counter + zeros, position + zeros, zeros, zeros
     for _ in range(10):
-        # The product of two words wraps around 2**64, but its upper half is still their bits.
+        # The int64 product may wrap to a negative number, but its upper 32 bits are still correct.
         a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2
         c0, c1, c2, c3 = (
             ((b >> 32) & mask) ^ c1 ^ key,
@@ -52,21 +54,24 @@ def philox(
 
 
 def gumbel(words: torch.Tensor) -> torch.Tensor:
-    """-log of an exponential variable; the smallest, which win, come from the smallest words."""
+    """Gumbel noise from random words: -log(-log(1 - u)), accurate for the small u that win."""
     u = ((words.float() + 0.5) * 2.0**-32).clamp(max=1 - 2.0**-24)
-    small = u * (1 + u * (0.5 + u * (1 / 3 + u * 0.25)))  # of -log(1 - u), where 1 - u is 1
+    small = u * (1 + u * (0.5 + u * (1 / 3 + u * 0.25)))  # series of -log(1 - u) for small u
     return -torch.where(u < 0.01, small, -(1 - u).log()).log()
 
 
-def race_argmax(
+def gumbel_argmax(
     logits: torch.Tensor, is_drawn: torch.Tensor, seeds: torch.Tensor, positions: torch.Tensor
 ) -> torch.Tensor:
-    """As race_argmax_reference; rows are contiguous."""
+    """Sample a token for each row (Triton); see gumbel_argmax_reference.
+
+    Rows of logits must be contiguous.
+    """
     num_rows, vocab_size = logits.shape
     assert logits.dtype == torch.float32
     assert logits.stride(1) == 1
     tokens = torch.empty(num_rows, dtype=torch.int64, device=logits.device)
-    _race_argmax_kernel[(num_rows,)](
+    _gumbel_argmax_kernel[(num_rows,)](
         logits,
         is_drawn.view(torch.uint8),
         seeds,
@@ -81,7 +86,7 @@ def race_argmax(
 
 
 @jit
-def _race_argmax_kernel(
+def _gumbel_argmax_kernel(
     logits, is_drawn, seeds, positions, tokens, vocab_size, stride, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
