@@ -1,13 +1,13 @@
-"""The sequences of one engine that decode: one token each in every iteration.
+"""The decoding sequences of one engine. Each gains one token in every iteration.
 
-So it is enough to know in which iteration each of them ends, and what they attend to together.
+The batch stores only the last iteration of each sequence and the sum of attended tokens.
 """
 
 from heapq import heapify, heappop, heappush
 
 
 class Batch:
-    """iteration: how many are done. kv: tokens attended to in the next one."""
+    """Decoding batch. iteration: finished iterations. kv: tokens attended to in the next iteration."""
 
     def __init__(self) -> None:
         self.iteration = 0
@@ -19,7 +19,7 @@ class Batch:
 
     @property
     def first_ending(self) -> int:
-        """The iteration that gives some sequence its last token."""
+        """Number of the iteration in which the first sequence gets its last token."""
         return self._endings[0][0]
 
     def join(self, request_id: str, tokens: int, tokens_to_come: int) -> None:
@@ -28,7 +28,7 @@ class Batch:
         self.kv += tokens
 
     def advance(self, iterations: int) -> list[str]:
-        """Not beyond the first ending. Who has ended with it."""
+        """Run iterations, at most up to the first ending. Returns the ids of the sequences that ended."""
         self.iteration += iterations
         self.kv += iterations * len(self._endings)
         ended = []
@@ -39,7 +39,7 @@ class Batch:
         return ended
 
     def keep(self, request_ids: set[str]) -> list[str]:
-        """The others are taken out, unfinished; who they are."""
+        """Keep only these sequences. Returns the ids of the removed, unfinished ones."""
         gone = [entry for entry in self._endings if entry[2] not in request_ids]
         self._endings = [entry for entry in self._endings if entry[2] in request_ids]
         heapify(self._endings)

@@ -1,4 +1,4 @@
-"""One policy on one scenario with several seeds, one or more at a time."""
+"""Runs one policy on one scenario with several seeds, in one or more processes."""
 
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +16,7 @@ from penstock.sim.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """summaries: for each seed, one of each service."""
+    """Results of one policy on one scenario. summaries: for each seed, one per service."""
 
     scenario: Scenario
     policy: str
@@ -43,7 +43,7 @@ def hold(
     jobs: int = 1,
     plot: Path | None = None,
 ) -> Campaign:
-    """Seeds from 0 on; the same ones whatever the number of jobs. plot: where to draw seed 0."""
+    """Run seeds 0 to seeds-1 in `jobs` processes. plot: file that gets a picture of seed 0."""
     one = partial(_one, scenario, policy, dict(knobs), plot)
     if jobs == 1 or seeds == 1:
         summaries = [one(seed) for seed in range(seeds)]

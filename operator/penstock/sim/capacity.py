@@ -1,4 +1,4 @@
-"""What one replica sustains: the rate at which the objectives are just held."""
+"""Measures the capacity of one replica: the highest rate at which the objectives hold."""
 
 from penstock.sim.report import summaries_of
 from penstock.sim.run import run
@@ -12,7 +12,10 @@ RUN_S = 1800.0
 def sustained_rps(
     service: Service, mix: Mix, attainment: float = 0.99, seeds: int = 2, steps: int = 7
 ) -> float:
-    """Poisson arrivals for half an hour, by bisection. The service's own workload is not used."""
+    """Highest Poisson arrival rate, in requests/s, with at least `attainment`; found by bisection.
+
+    Each trial simulates half an hour. The service's own workload is not used.
+    """
     low, high = 0.0, 1.0
     while _attainment(service, mix, high, seeds) >= attainment:
         low, high = high, 2 * high

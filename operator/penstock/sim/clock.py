@@ -1,4 +1,4 @@
-"""The simulated time: what happens next, in order. Events of the same moment keep their order."""
+"""Simulated time with an event queue. Events of the same time run in the order of their scheduling."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -12,11 +12,11 @@ class Clock:
         self._serials = count()
 
     def at(self, when: float, event: Callable[[], None]) -> None:
-        """Calls `event` at `when`, or now if that is past."""
+        """Schedule `event` at time `when`, or now if `when` is in the past."""
         heappush(self._events, (max(when, self.now), next(self._serials), event))
 
     def run(self, until: float) -> None:
-        """All events up to `until`, which is the time afterwards."""
+        """Run all events up to `until` and set the time to `until`."""
         events = self._events
         while events and events[0][0] <= until:
             self.now, _, event = heappop(events)

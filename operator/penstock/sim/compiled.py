@@ -1,10 +1,10 @@
-"""The simulator's busiest modules as machine code: the same sources, compiled once by mypyc and kept.
+"""Compiles the simulator's busiest modules with mypyc and caches the build.
 
-    sources -> their digest -> CACHE/compiled/DIGEST/**.so -> looked at before the sources
+    sources -> digest -> CACHE/compiled/DIGEST/**.so -> on the module path before the sources
 
-The digest is of what is compiled, by which mypy and Python, and of every source of ours that it imports:
-no build is of other sources than those that are here. Without mypyc (`penstock[fast]`) and a C compiler all
-is interpreted, and so it is where the sources do not compile; results are the same to the last bit.
+The digest covers the compiled modules, the versions of mypy and Python, and every imported source of this
+project, so a build always matches the sources. Without mypyc (`penstock[fast]`), without a C compiler, or
+after a failed build, the modules are interpreted. Results are the same to the last bit.
 """
 
 import ast
@@ -39,24 +39,26 @@ COMPILED = (
     ),
     *(f"penstock.sim.{name}" for name in ("batch", "clock", "engine", "gateway", "leap", "request")),
 )  # fmt: skip
-# Arguments of a program that is to leave it, or that simulates nothing.
+# Arguments that switch compilation off, or simulate nothing.
 LEAVING = {"--interpreted", "--help", "--list"}
 BUILD_S = 30
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 
 def prefer(arguments: Collection[str]) -> None:
-    """Compiled modules from here on, built first if need be. Not when one of them is loaded already:
-    half of them would be neither."""
+    """Use compiled modules from here on, and build them first if needed.
+
+    Does nothing if one of them is loaded already: a mix of both is invalid.
+    """
     if LEAVING.isdisjoint(arguments) and sys.modules.keys().isdisjoint(COMPILED):
         use(built(COMPILED))
 
 
 def use(folder: Path | None) -> None:
-    """folder: of a build; None leaves all as it is."""
+    """Put a build's folder on the module path. None changes nothing."""
     if folder is None:
         return
-    sys.path.append(str(folder))  # for what the modules of a build share
+    sys.path.append(str(folder))  # for the shared library of a build
     for path in sorted(folder.glob(f"**/*/*{SUFFIX}")):
         package = path.parent.relative_to(folder)
         places = import_module(".".join(package.parts)).__path__
@@ -65,12 +67,12 @@ def use(folder: Path | None) -> None:
 
 
 def used() -> Path | None:
-    """The build in use."""
+    """Folder of the build in use, or None."""
     return next((Path(p) for p in sys.path if Path(p).parent == _builds()), None)
 
 
 def built(modules: Collection[str]) -> Path | None:
-    """The build of these modules as they are now, made unless it is there; None where none can be."""
+    """Folder with a build of these modules, built unless cached; None if they cannot be compiled."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if find_spec("mypyc") is None or shutil.which(compiler) is None:
         return None
@@ -81,14 +83,15 @@ def built(modules: Collection[str]) -> Path | None:
             _build(modules, sources, folder)
         except OSError as error:
             print(
-                f"interpreted, as there is no place for compiled modules: {error}", file=sys.stderr
+                f"the simulator runs interpreted: compiled modules cannot be stored: {error}",
+                file=sys.stderr,
             )
             return None
     return None if (folder / "failed.txt").exists() else folder
 
 
 def sources_of(modules: Collection[str]) -> dict[str, Path]:
-    """Module -> file: of these modules, and of all of ours that they import."""
+    """Map module to file, for these modules and every module of this project that they import."""
     found: dict[str, Path] = {}
     names = list(modules)
     while names:
@@ -101,8 +104,8 @@ def sources_of(modules: Collection[str]) -> dict[str, Path]:
 
 
 def digest_of(modules: Collection[str], sources: Mapping[str, Path]) -> str:
-    told = f"{metadata.version('mypy')} {sys.version} {SUFFIX} {sorted(modules)}"
-    digest = sha256(told.encode())
+    key = f"{metadata.version('mypy')} {sys.version} {SUFFIX} {sorted(modules)}"
+    digest = sha256(key.encode())
     for name in sorted(sources):
         digest.update(b"\0" + name.encode() + b"\0" + sources[name].read_bytes())
     return digest.hexdigest()[:24]
@@ -113,7 +116,7 @@ def _builds() -> Path:
 
 
 def _file_of(module: str) -> Path | None:
-    """None when it is not ours, or no module: what is imported may be a name in one."""
+    """File of a module of this project; None for other modules and for names inside a module."""
     package, _, rest = module.partition(".")
     spec = find_spec(package) if package in ("penstock", "penstock_engine") else None
     if spec is None or not spec.submodule_search_locations:
@@ -133,9 +136,10 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _build(modules: Collection[str], sources: Mapping[str, Path], folder: Path) -> None:
-    """Leaves the folder with the modules, or with what the compiler said instead of them."""
+    """Write a folder with the compiled modules, or with failed.txt and the compiler's output."""
     print(
-        f"compiling the simulator once, about {BUILD_S} s; --interpreted leaves it", file=sys.stderr
+        f"compiling the simulator once, about {BUILD_S} s; --interpreted skips this",
+        file=sys.stderr,
     )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix="building-") as text:
@@ -145,26 +149,29 @@ def _build(modules: Collection[str], sources: Mapping[str, Path], folder: Path) 
         for name, path in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(sources[name], path)
-        told = _compile(work, [str(files[name].relative_to(work)) for name in modules])
-        if told is not None:
-            (product / "failed.txt").write_text(told)
-            print(f"interpreted, as it did not compile: {folder}/failed.txt", file=sys.stderr)
-        for path in [] if told is not None else _products(work):
+        failure = _compile(work, [str(files[name].relative_to(work)) for name in modules])
+        if failure is not None:
+            (product / "failed.txt").write_text(failure)
+            print(
+                f"the simulator runs interpreted: compilation failed, see {folder}/failed.txt",
+                file=sys.stderr,
+            )
+        for path in [] if failure is not None else _products(work):
             target = product / path.relative_to(work)
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
-        if not folder.exists():  # another process may have been sooner, with the same
+        if not folder.exists():  # another process may have finished the same build first
             product.rename(folder)
 
 
 def _place(name: str, path: Path) -> list[str]:
-    """Of a source below the folder in which it is compiled."""
+    """Path of a source below the build folder."""
     parts = name.split(".")
     return [*parts, path.name] if path.name == "__init__.py" else [*parts[:-1], path.name]
 
 
 def _compile(work: Path, files: Collection[str]) -> str | None:
-    """What went wrong, or None."""
+    """Run mypyc. Returns its output on failure, else None."""
     options = ["--follow-imports=silent", "--ignore-missing-imports", "--no-color-output"]
     done = subprocess.run(
         [sys.executable, "-m", "mypyc", *options, *files],

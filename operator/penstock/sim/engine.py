@@ -1,10 +1,10 @@
-"""One engine: the real scheduler and block pool, with a model of time in place of the runner.
+"""Simulated engine: the real scheduler and block pool, with a time model in place of the runner.
 
     submit -> scheduler.add -> step: one iteration with chunks, or a leap -> scheduler.complete
 
-A leap goes on until a request comes, and then ends with the iteration that runs. Sequences that end
-within it are told of at their time; the scheduler learns of it at the end of the leap. That changes
-nothing: nobody waits for what they hold, as a leap ends with the first of them when somebody does.
+A leap is one scheduler step of many decode iterations. A request that arrives ends it with the running
+iteration. The listener hears of a sequence's end at its time; the scheduler frees its blocks at the end of
+the leap. That changes no result: if requests wait for blocks, the leap ends with its first ended sequence.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ NO_TOKEN_IDS: frozenset[int] = frozenset()
 
 
 class Listener(Protocol):
-    """Whoever sent the requests: told of the first token and of the end of each, at their time."""
+    """Sender of requests. The engine calls it at the first token and at the end of each request."""
 
     def began(self, request: Request) -> None: ...
 
@@ -41,14 +41,17 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request, and the scheduler's sequence for it."""
+    """A request with its sequence in the scheduler."""
 
     request: Request
     sequence: Sequence
 
 
-class Everyone(dict[str, SequenceOutput]):
-    """Each sequence of a step gets so many tokens; the scheduler stops at a sequence's last."""
+class EverySequence(dict[str, SequenceOutput]):
+    """Sampler output that gives every sequence of a step `tokens` tokens.
+
+    The scheduler stops at the last token of each sequence.
+    """
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
@@ -58,7 +61,7 @@ class Everyone(dict[str, SequenceOutput]):
         return self._sampled
 
 
-everyone = cache(Everyone)
+every_sequence = cache(EverySequence)
 
 
 @cache
@@ -67,9 +70,9 @@ def sampling(max_tokens: int) -> SamplingParams:
 
 
 class Engine:
-    """factor: how many times longer its iterations take than the profile says.
+    """Simulated engine. factor: iteration time, as a multiple of the profile's.
 
-    prefix_block_tokens: what one id of a request's prefix stands for; 0: no prefix is shared.
+    prefix_block_tokens: tokens per id of a request's prefix; 0: no prefix is shared.
     """
 
     def __init__(
@@ -91,17 +94,17 @@ class Engine:
         self.scheduler = Scheduler(
             profile.scheduler(prefix_block_tokens), leaping(self._controller), self._prefill_budget
         )
-        self._jobs: dict[str, Job] = {}  # all that have not ended
+        self._jobs: dict[str, Job] = {}  # all unfinished requests
         self._batch = Batch()
-        self._pending: dict[str, Job] = {}  # of these, whose first token is to be computed
+        self._pending: dict[str, Job] = {}  # unfinished requests without a first token
         self._step: Step | None = None
-        self._chunks: list[ScheduledSequence] = []  # of the step: prompts, or what was preempted
-        self._stretch: Stretch | None = None  # of the leap, when the step is one
+        self._chunks: list[ScheduledSequence] = []  # of the step: prompts and preempted sequences
+        self._stretch: Stretch | None = None  # set while the step is a leap
         self._first_iteration = self._end_iteration = 0  # of the step
-        self._is_blocked = False  # whoever waits, waits for somebody's end
+        self._is_blocked = False  # requests wait until a running sequence ends
         self._step_factor = 1.0
         self._begin_s = self._due_s = 0.0
-        self._leap_tokens = 0  # given in this leap: the scheduler does not know of them yet
+        self._leap_tokens = 0  # tokens of this leap, not yet in the scheduler
         self._finished = self._finished_tokens = 0
         self._drained: Callable[[], None] = lambda: None
         self._ttft_s, self._itl_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
@@ -139,23 +142,23 @@ class Engine:
         return True
 
     def drain(self, drained: Callable[[], None]) -> None:
-        """Calls `drained` when the last of what it has is done, or at once."""
+        """Call `drained` when the last request has ended, or at once if there is none."""
         if self._jobs:
             self._drained = drained
         else:
             drained()
 
     def crash(self) -> list[Request]:
-        """Nothing more comes from this engine. What it had not ended."""
+        """Stop the engine for good. Returns the unfinished requests."""
         self._due_s = -1.0
         return [job.request for job in self._jobs.values()]
 
     def reading(self) -> EngineReading:
-        """As of now, but for the blocks of a leap: they count from its start."""
+        """Current metrics. The KV blocks of a leap count as used from its start."""
         if self._stretch is not None:
             to_come = self._next_iteration() - self._batch.iteration
             done = self._stretch.done(self._clock.now)
-            self._settle(self._stretch, min(done, to_come - 1))  # ends are told when they are due
+            self._settle(self._stretch, min(done, to_come - 1))  # sequences end at their own event
         stats = self.scheduler.stats()
         return EngineReading(
             at_s=self._clock.now,
@@ -178,11 +181,11 @@ class Engine:
 
     @property
     def _settled_s(self) -> float:
-        """Of the step that is open, what its iterations that are done took."""
+        """Time of the finished iterations of the current step."""
         return 0.0 if self._stretch is None else self._stretch.begin_s - self._begin_s
 
     def _start(self) -> None:
-        """The next step, if there is anything to compute."""
+        """Schedule the next step if there is work."""
         batch = self._batch
         self._controller.drafts = self._num_drafts()
         self._begin_s = self._clock.now
@@ -206,7 +209,7 @@ class Engine:
             self._stretch_out()
 
     def _num_drafts(self) -> int:
-        """How many iterations the next step may have beyond its first, which computes all prompts."""
+        """Number of iterations that the next step may have after its first, which computes all prompts."""
         config = self.scheduler.config
         block_size = config.block_size
         budget = self.scheduler.token_budget
@@ -230,7 +233,7 @@ class Engine:
         return max(0, iterations - 1)
 
     def _mixed_s(self) -> float:
-        """How long one iteration with chunks takes."""
+        """Duration of one iteration with prompt chunks."""
         lengths = [(len(s.token_ids), s.start) for s in self._chunks]
         prompt_tokens = sum(length for length, _ in lengths)
         pairs = sum(length * (start + length / 2) for length, start in lengths)
@@ -246,7 +249,7 @@ class Engine:
         return self.factor * max(0.1, 1 + self._random.gauss(0, noise / sqrt(iterations)))
 
     def _stretch_out(self) -> None:
-        """From now to the next end of a sequence, or of the leap."""
+        """Start a stretch from now to the next end of a sequence or of the leap."""
         batch = self._batch
         self._stretch = Stretch(
             self.profile.times, len(batch), batch.kv, self._clock.now, self._step_factor
@@ -257,7 +260,7 @@ class Engine:
         return min(self._batch.first_ending, self._end_iteration)
 
     def _cut(self) -> None:
-        """The leap ends with the iteration that runs."""
+        """End the leap with the running iteration."""
         if self._stretch is None:
             self._end_iteration = self._first_iteration + 1
             return
@@ -271,7 +274,7 @@ class Engine:
         self._clock.at(when, self._wake)
 
     def _wake(self) -> None:
-        """An iteration with chunks is over, or a stretch."""
+        """Handle the end of an iteration with chunks, or of a stretch."""
         if self._clock.now != self._due_s:
             return  # the leap was cut, or the engine crashed
         batch = self._batch
@@ -298,9 +301,9 @@ class Engine:
             self._start()
 
     def _settle(self, stretch: Stretch, iterations: int) -> list[str]:
-        """So many iterations of a stretch are done, and the rest is a stretch by itself.
+        """Account `iterations` of the stretch; the rest becomes a stretch of its own.
 
-        Who has ended with the last of them.
+        Returns the ids of the sequences that ended with the last of them.
         """
         if not iterations:
             return []
@@ -316,8 +319,10 @@ class Engine:
         return ended
 
     def _join(self) -> tuple[list[str], list[str]]:
-        """Whose last chunk is computed decodes from now on, and has a token of this iteration; for some
-        of them that is the last one, as for what was preempted just before it."""
+        """Move sequences whose prompt is complete to the decoding batch; each got a token in this iteration.
+
+        Returns their ids, and the ids of those for which it was the last token.
+        """
         joined = [s.request_id for s in self._chunks if s.is_sampled]
         ended: list[str] = []
         self._leap_tokens += len(joined)
@@ -331,10 +336,10 @@ class Engine:
         return joined, ended
 
     def _complete(self, has_ended: bool) -> None:
-        """The step is over, and the scheduler takes it in."""
+        """Report the finished step to the scheduler."""
         assert self._step is not None
         tokens = self._batch.iteration - self._first_iteration
-        self.scheduler.complete(self._step, everyone(tokens), self._clock.now)
+        self.scheduler.complete(self._step, every_sequence(tokens), self._clock.now)
         self._stretch = None
         self._leap_tokens = 0
         self._is_blocked = self._is_blocked and not has_ended

@@ -1,4 +1,4 @@
-"""What goes wrong, from when to when."""
+"""Faults of a scenario, each with its start and end time."""
 
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal, Protocol
@@ -12,7 +12,7 @@ from penstock.sim.quota import Quota
 
 
 class Afflicted(Protocol):
-    """A service, as far as faults reach."""
+    """The parts of a service that faults change."""
 
     fleet: Fleet
     metrics: Metrics
@@ -22,7 +22,7 @@ class Afflicted(Protocol):
 
 
 class Window(Record, ABC):
-    """service: its name, or "" for all of them. to_s: None for good."""
+    """Base of all faults. service: its name, or "" for every service. to_s: None for a fault without end."""
 
     service: str = ""
     from_s: float = Field(ge=0)
@@ -32,11 +32,11 @@ class Window(Record, ABC):
     def begin(self, service: Afflicted) -> None: ...
 
     def end(self, service: Afflicted) -> None:
-        """Most things that went wrong stay so."""
+        """Undo the fault. Faults without an undo, such as crashes, keep this."""
 
 
 class Blackout(Window):
-    """Numbers cannot be had."""
+    """Scrapes fail."""
 
     kind: Literal["blackout"] = "blackout"
     of: Whose = "all"
@@ -49,7 +49,7 @@ class Blackout(Window):
 
 
 class Frozen(Window):
-    """Numbers stay as they are, and only their own time says so."""
+    """Scrapes repeat old values; only their timestamp shows it."""
 
     kind: Literal["frozen"] = "frozen"
     of: Whose = "all"
@@ -62,7 +62,7 @@ class Frozen(Window):
 
 
 class SlowNode(Window):
-    """Iterations of the oldest ready pods take `factor` times as long."""
+    """The oldest ready pods compute `factor` times slower."""
 
     kind: Literal["slow-node"] = "slow-node"
     pods: int = Field(default=1, ge=1)
@@ -78,7 +78,7 @@ class SlowNode(Window):
 
 
 class SlowStart(Window):
-    """Pods that begin to start meanwhile take `factor` times as long."""
+    """Pods created meanwhile take `factor` times as long to start."""
 
     kind: Literal["slow-start"] = "slow-start"
     factor: float = Field(default=3.0, gt=0)
@@ -103,7 +103,7 @@ class Crash(Window):
 
 
 class FailingStarts(Window):
-    """A share of starts ends half-way, and begins anew."""
+    """A share of pod starts fails half-way and restarts."""
 
     kind: Literal["failing-starts"] = "failing-starts"
     share: float = Field(ge=0, le=1)
@@ -116,7 +116,7 @@ class FailingStarts(Window):
 
 
 class QuotaCap(Window):
-    """No more than so many GPUs of a kind; pods that have theirs keep them."""
+    """A limit on the GPUs of one kind. Running pods keep theirs."""
 
     kind: Literal["quota"] = "quota"
     gpu: str

@@ -1,9 +1,9 @@
-"""The pods of one service, as a Deployment treats them.
+"""The pods of one service, managed as a Deployment would.
 
-    created -> (waits for a GPU) -> starts -> Ready -> Draining -> gone
+    created -> (waits for a GPU) -> Starting -> Ready -> Draining -> removed
 
-Fewer replicas: those that start go first, the youngest of them before the others; then ready ones,
-by least KV, which finish what they have. A pod that crashed starts anew where it is.
+A scale-down removes starting pods first, the youngest before the others; then ready pods with the least
+KV in use, which finish their requests. A crashed pod restarts in place.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from penstock.sim.quota import Quota
 
 @dataclass(slots=True)
 class Pod:
-    """scheduled_s: since when it holds its GPUs. num_starts: of its container, the running one too."""
+    """Simulated engine pod. scheduled_s: when it got its GPUs. num_starts: container starts so far."""
 
     name: str
     created_s: float
@@ -37,7 +37,7 @@ class Pod:
 
 @dataclass(slots=True)
 class Census:
-    """How many pods there were from `at_s` on. Waiting ones hold no GPU. by_variant: that hold some."""
+    """Pod counts by state from `at_s` on. Waiting pods hold no GPU. by_variant: pods that hold GPUs."""
 
     at_s: float
     waiting: int
@@ -53,9 +53,12 @@ class Census:
 
 @dataclass(slots=True)
 class Fleet:
-    """profiles: by variant. offers: of a rule that knows of no variants the cheapest ones are taken
-    first. census: each change. start_factor: of pods that begin to start now; crash_share: of starts that
-    fail half-way. factors: how much longer an iteration takes on a side, 1 where absent."""
+    """All pods of one service.
+
+    profiles: engine by variant. offers: variants by price; a rule without variants gets the cheapest first.
+    census: pod counts after each change. start_factor: multiple of the start-up time. crash_share: share of
+    starts that fail half-way. factors: multiple of the iteration time by side, 1 where absent.
+    """
 
     name: str
     profiles: dict[str, Profile]
@@ -76,7 +79,7 @@ class Fleet:
     _num_created: int = 0
 
     def begin(self, by_variant: dict[str, int]) -> None:
-        """These are ready from the start."""
+        """Create the initial pods, ready at time 0."""
         self.desired, self.by_variant = sum(by_variant.values()), dict(by_variant)
         for variant, replicas in by_variant.items():
             for _ in range(replicas):
@@ -100,7 +103,7 @@ class Fleet:
             self.scale_side(STABLE, replicas, variant)
 
     def of_side(self, side: Side, variant: str) -> list[Pod]:
-        """Those that are not on their way out."""
+        """Pods of this side and variant, without draining ones."""
         pods = self.pods.values()
         mine = (side, variant)
         return [p for p in pods if (p.side, p.variant) == mine and p.phase != "Draining"]
@@ -117,7 +120,7 @@ class Fleet:
         return [pod for pod in self.pods.values() if pod.phase == phase]
 
     def crash(self, pod: Pod) -> None:
-        """What it was doing is lost; its container starts anew, unless the pod was to go anyway."""
+        """Crash the engine of a pod. Its requests are lost; its container restarts unless the pod drains."""
         if pod.phase == "Starting":
             self._start(pod)
             return
@@ -134,7 +137,7 @@ class Fleet:
         self.count()
 
     def schedule_waiting(self) -> None:
-        """GPUs were given back."""
+        """Schedule waiting pods after GPUs were released."""
         for pod in list(self.pods.values()):
             if pod.scheduled_s is None:
                 self._schedule(pod)
@@ -155,7 +158,7 @@ class Fleet:
         )
 
     def _engine(self, side: Side, variant: str) -> Engine:
-        # Each engine draws for itself: what one does changes nothing for another.
+        # A random stream per engine, so that one engine's draws do not change another's.
         random = Random(self.random.getrandbits(64))
         profile = self.profiles[variant]
         engine = Engine(profile, self.clock, self.gateway, random, self.prefix_block_tokens)

@@ -1,4 +1,4 @@
-"""The gateway of one service: admission and routing are the real ones, the rest is counting."""
+"""Simulated gateway of one service, with the production code of admission and routing."""
 
 from collections.abc import Callable, Mapping
 from random import Random
@@ -16,14 +16,14 @@ from penstock.sim.request import Request
 from penstock_engine.wire import BETWEEN_TOKENS_S, FIRST_TOKEN_S
 
 STABLE = Side("stable")
-# What an output is believed to be before one has ended, and how much of a belief one more leaves.
+# Expected output before the first request has ended, and the weight of the old mean at each update.
 FIRST_OUTPUT_TOKENS, MEMORY = 256.0, 0.98
-# A request is sent at most so often: to another engine when one crashed before its first token.
+# Attempts per request. Another engine is tried if one crashes before the first token.
 MAX_TRIES = 3
 
 
 class _Line:
-    """Who waits for the engines of one side."""
+    """Admission queue for the engines of one side."""
 
     def __init__(self, spec: AdmissionSpec) -> None:
         self.admission = Admission(spec)
@@ -32,8 +32,11 @@ class _Line:
 
 
 class Gateway:
-    """requests: all that ever came, in their order. finished: called for each, however it ended.
-    weights: of each side that takes traffic. sides: of every pod that there ever was."""
+    """Simulated gateway.
+
+    requests: all arrivals, in order. weights: traffic weight by side. sides: side of each pod, removed pods
+    included.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Gateway:
         finished: Callable[[Request], None] = lambda request: None,
         tpot_s: float | None = None,
     ) -> None:
-        """tpot_s: that engines are told with each request."""
+        """finished: called once per request, whatever its outcome. tpot_s: objective sent to engines."""
         self.requests: list[Request] = []
         self._finished = finished
         self._clock = clock
@@ -54,7 +57,7 @@ class Gateway:
         self.weights: Mapping[Side, int] = {STABLE: 100}
         self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
-        self._belief = Pace()  # of an engine when there is no other
+        self._belief = Pace()  # estimate for a new engine while there is no other
         self._endpoints: dict[str, Endpoint] = {}
         self._in_flight: dict[str, int] = {}  # tokens by pod, for the routing
         self._unanswered: dict[str, int] = {}
@@ -73,7 +76,7 @@ class Gateway:
         self._enqueue(request)
 
     def split(self, weights: Mapping[Side, int]) -> None:
-        """Who waited for a side that is left waits for another now."""
+        """Set the traffic weights. Requests queued for a side without weight are queued again."""
         self.weights = weights
         for side in weights.keys() - self._lines.keys():
             self._lines[side] = _Line(self._spec)
@@ -96,7 +99,7 @@ class Gateway:
         self._dispatch()
 
     def remove_engine(self, pod: str) -> None:
-        """Nothing more is sent there; what was sent goes on."""
+        """Send no new requests to this pod. Its running requests go on."""
         line = self._lines[self.sides[pod]]
         self._belief = line.loads[pod].pace.faded()
         del self._engines[pod], line.loads[pod], self._endpoints[pod]
@@ -104,7 +107,7 @@ class Gateway:
             self._empty(line)
 
     def lost(self, requests: list[Request]) -> None:
-        """Their engine crashed. Who has had a first token has failed, the others are sent again."""
+        """Handle a crash: requests with a first token fail, the others are queued again."""
         for request in requests:
             self._settle(request)
             if request.first_token_s is not None or request.num_tries >= MAX_TRIES:
@@ -113,7 +116,7 @@ class Gateway:
                 self._enqueue(request)
 
     def began(self, request: Request) -> None:
-        """An engine gave the first token."""
+        """Record the first token of a request."""
         self._unanswered[request.pod] -= 1
         self._ttft_s.add(self._clock.now - request.arrival_s)
         cached_share = request.cached_tokens / request.prompt_tokens
@@ -162,7 +165,7 @@ class Gateway:
         return [request for line in self._lines.values() for request in line.queued.values()]
 
     def _line(self) -> _Line:
-        """Of one side by weight; a side without engines gets nothing while another has some."""
+        """Draw a side by weight. A side without engines gets no requests while another has some."""
         sides = [(s, w) for s, w in self.weights.items() if self._lines[s].loads]
         sides = sides or list(self.weights.items())
         if len(sides) == 1:
@@ -223,7 +226,7 @@ class Gateway:
             self._fail(request)
 
     def _settle(self, request: Request) -> None:
-        """It is not under way any more: what it added to an engine's load is taken off."""
+        """Remove an ended request from the load of its engine."""
         _, waiting, place = self._sent.pop(request.request_id)
         self._in_flight[request.pod] -= round(waiting.kv_tokens)
         self._unended[request.pod] -= 1
@@ -233,7 +236,7 @@ class Gateway:
         place.left()
 
     def _await_expiry(self) -> None:
-        """While anybody waits, it is looked every second who has waited too long."""
+        """Check every second for requests that waited too long, while any request is queued."""
         self._expects_expiry = bool(self._queued)
         if self._queued:
             self._clock.at(self._clock.now + 1.0, self._expire)

@@ -1,9 +1,8 @@
-"""Many iterations of a decoding batch as one step of the engine's scheduler.
+"""Runs many iterations of a decoding batch as one step of the engine's scheduler.
 
-After an iteration that computes all prompts there are, the next ones differ only by one more token
-for each sequence. The scheduler's own path for guesses covers them: it leaves a number of guesses to
-the runner, and here all of them are right. So a leap is an ordinary step, and the formula of an
-arithmetic series says how long it takes.
+Once all prompts are computed, the next iterations differ only by one more token per sequence. The
+scheduler's path for speculative decoding covers them: every draft token counts as accepted. So a leap is
+an ordinary step, and the sum of an arithmetic series is its duration.
 """
 
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from math import sqrt
 from penstock.sim.profile import IterationTimes
 from penstock_engine.core.speculation import DraftLengthController, Speculation, SpeculationConfig
 
-# Blocks for a leap are held from its start, so it is short beside what a sequence holds anyway.
+# Iterations. A leap reserves its blocks at its start, so it must be short against a sequence's length.
 MAX_ITERATIONS = 64
 
 
 class LeapController(DraftLengthController):
-    """Answers what the simulated engine has found to be undisturbed."""
+    """Draft-length controller that returns the number of drafts set by the simulated engine."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -27,7 +26,7 @@ class LeapController(DraftLengthController):
         return self.drafts
 
     def observe_step(self, num_tokens: int, duration_s: float) -> None:
-        """Nothing to learn: the answer is known."""
+        """Do nothing: the simulated engine sets `drafts` itself."""
 
 
 def leaping(controller: LeapController) -> Speculation:
@@ -37,7 +36,7 @@ def leaping(controller: LeapController) -> Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Iterations of the same sequences: `sequences` of them, `kv` tokens in the first iteration."""
+    """Consecutive iterations of the same sequences. kv: tokens attended to in the first iteration."""
 
     times: IterationTimes
     sequences: int
@@ -46,12 +45,12 @@ class Stretch:
     factor: float
 
     def end_s(self, iterations: int) -> float:
-        """When so many are done."""
+        """Time at which this many iterations are done."""
         first, growth = self._series()
         return self.begin_s + iterations * (first + growth * (iterations - 1) / 2)
 
     def done(self, now: float) -> int:
-        """Iterations that are done at `now`."""
+        """Number of iterations done at `now`."""
         first, growth = self._series()
         elapsed = now - self.begin_s
         if elapsed <= 0:

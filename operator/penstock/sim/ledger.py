@@ -1,7 +1,7 @@
-"""Finished runs, one a line of JSON: what is there is not run again.
+"""Cache of finished runs in a file, one line of JSON each.
 
-A run is known by all that goes into it, and by the source of its rule. After a change of the
-simulator itself, begin with a new file.
+The key of a run is a hash of its inputs and of the source of its rule. Use a new file after a change of the
+simulator itself.
 """
 
 import inspect
@@ -21,6 +21,8 @@ Figures = dict[str, float]
 
 
 class Ledger:
+    """Runs simulations and stores their figures. figures_of: reduces a run to named numbers."""
+
     def __init__(self, path: Path, figures_of: Callable[[Run], Figures]) -> None:
         self._path, self._figures_of = path, figures_of
         self._known: dict[str, Figures] = {}
@@ -30,14 +32,14 @@ class Ledger:
                 self._known[entry["key"]] = entry["figures"]
 
     def figures(
-        self, scenario: Scenario, policy: str, knobs: Knobs, seed: int, told: Mapping[str, str]
+        self, scenario: Scenario, policy: str, knobs: Knobs, seed: int, labels: Mapping[str, str]
     ) -> Figures:
-        """Run now, when they are not known yet. told: for whoever reads the file."""
+        """Figures of a run, from the file or from a run made now. labels: further fields of its line."""
         key = _key(scenario, policy, knobs, seed)
         if key not in self._known:
             texts = {name: str(value).lower() for name, value in knobs.items()}
             figures = self._figures_of(run(scenario, policy, seed, texts))
-            entry = {"key": key, **told, "policy": policy, "knobs": knobs, "seed": seed}
+            entry = {"key": key, **labels, "policy": policy, "knobs": knobs, "seed": seed}
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps({**entry, "figures": figures}) + "\n")
@@ -52,7 +54,7 @@ def _key(scenario: Scenario, policy: str, knobs: Knobs, seed: int) -> str:
 
 @cache
 def _source(policy: str) -> str:
-    """A digest of the package that the rule is in; but for the registry, which is told by the knobs."""
+    """Digest of the package of the rule, without registry.py, whose effect is in the knobs."""
     package = Path(inspect.getfile(by_objectives if policy == "penstock" else baselines)).parent
     paths = sorted(path for path in package.glob("*.py") if path.name != "registry.py")
     return sha256("".join(path.read_text() for path in paths).encode()).hexdigest()[:12]

@@ -1,7 +1,7 @@
-"""What the scaler gets to see: looks at engines and gateway, late, lossy, or old.
+"""Simulated scrapes of engines and gateway, which may be late, lost or stale.
 
-A look is taken every scrape_s and can be used delay_s later. One that was lost leaves the last one
-standing for stale_after_s; after that the numbers are Missing.
+A scrape happens every scrape_s and is available delay_s later. After a lost scrape the previous values hold
+for stale_after_s; then they are Missing.
 """
 
 from random import Random
@@ -26,7 +26,7 @@ ReadingT = TypeVar("ReadingT", EngineReading, GatewayReading)
 
 
 class MetricsSpec(Record):
-    """loss: share of looks that fail, each by itself."""
+    """Timing of scrapes. loss: share of scrapes that fail, independently."""
 
     scrape_s: float = Field(default=2.0, gt=0)
     delay_s: float = Field(default=0.5, ge=0)
@@ -35,7 +35,7 @@ class MetricsSpec(Record):
 
 
 class Metrics:
-    """blackouts, frozen: whose numbers cannot be had, or stay as they are, just now."""
+    """Scraper of one service. blackouts: targets whose scrapes fail. frozen: targets with stale values."""
 
     def __init__(
         self, spec: MetricsSpec, clock: Clock, fleet: Fleet, gateway: Gateway, random: Random
@@ -50,14 +50,14 @@ class Metrics:
         self._engines: dict[str, EngineReading] = {}
         self._service: GatewayReading | None = None
 
-    def look_for(self, decision_s: float) -> None:
-        """Plans the last look that a decision at that time can know of."""
+    def schedule_scrape(self, decision_s: float) -> None:
+        """Schedule the last scrape whose result is available at decision_s."""
         spec = self._spec
-        looks = int((decision_s - spec.delay_s) / spec.scrape_s + 1e-9)
-        self._clock.at(max(0.0, looks * spec.scrape_s), self._look)
+        scrapes = int((decision_s - spec.delay_s) / spec.scrape_s + 1e-9)
+        self._clock.at(max(0.0, scrapes * spec.scrape_s), self._scrape)
 
     def observation(self) -> Observation:
-        """What is known now. Pods and their phases come from the API server, without delay."""
+        """Observation for a decision now. Pods and their phases come from the API server, without delay."""
         views = []
         for pod in self._fleet.pods.values():
             if pod.side not in self._gateway.weights:
@@ -78,16 +78,16 @@ class Metrics:
             self._fleet.by_variant,
         )
 
-    def _look(self) -> None:
+    def _scrape(self) -> None:
         ready = {pod.name: pod for pod in self._fleet.of_phase("Ready")}
         self._engines = {name: old for name, old in self._engines.items() if name in ready}
         for name, pod in ready.items():
-            if self._is_answered("engines", name in self._engines):
+            if self._succeeds("engines", name in self._engines):
                 self._engines[name] = pod.engine.reading()
-        if self._is_answered("gateway", self._service is not None):
+        if self._succeeds("gateway", self._service is not None):
             self._service = self._gateway.reading()
 
-    def _is_answered(self, whose: Whose, has_old: bool) -> bool:
+    def _succeeds(self, whose: Whose, has_old: bool) -> bool:
         of = (whose, "all")
         if any(b in of for b in self.blackouts):
             return False

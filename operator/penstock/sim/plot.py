@@ -1,4 +1,4 @@
-"""One run as a picture: load, replicas by state, latencies against objectives, reasons."""
+"""Plots one run: load, replicas by state, latencies against objectives, reasons of decisions."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ COLOURS = {"waiting": "#bab0ac", "starting": "#f2cf5b", "ready": "#4c78a8", "dra
 
 
 def draw(run: Run, path: Path) -> None:
-    """One column for each service. The format is that of the path's suffix."""
+    """Write a picture with one column per service. The path's suffix gives the format."""
     plt = pyplot()
 
     count = len(run.services)
@@ -35,7 +35,7 @@ def draw(run: Run, path: Path) -> None:
 
 
 def _load(axes: Any, service: Service) -> None:
-    """Arrivals a second, and those among them that missed an objective, were shed or failed."""
+    """Plot arrivals/s, and the share of them that missed an objective, were shed or failed."""
     bins: dict[int, list[bool]] = {}
     for request in service.gateway.requests:
         met = request.meets(service.spec.ttft_s, service.spec.tpot_s)
@@ -78,7 +78,7 @@ def _latency(axes: Any, service: Service, of: str, objective_s: float, label: st
 
 
 def _reasons(axes: Any, service: Service, duration_s: float) -> None:
-    """Every change that was asked for, with the code of its reason."""
+    """Plot the desired replicas and label each change with the code of its reason."""
     records = [r for r in service.scaler.records if r.at_s <= duration_s]
     axes.step([r.at_s for r in records], [r.decision.desired for r in records], where="post")
     codes = {r.at_s: r.decision.code for r in records}

@@ -1,4 +1,4 @@
-"""Rules by name, with their knobs from text: the published ones, and the one that knows the future."""
+"""Builds a scaling rule from its name and its knobs as text: a published rule or the oracle."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +21,11 @@ from penstock.sim.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Future:
-    """What a clairvoyant rule may know. requests: all arrivals, in order; none of a closed loop.
-    profiles, offers: of variants, for whoever chooses among them."""
+    """Input of the clairvoyant rule.
+
+    requests: all arrivals, in order; empty for a closed loop. profiles, offers: by variant, for rules that
+    choose among variants.
+    """
 
     requests: Sequence[Request]
     profile: Profile
@@ -34,10 +37,10 @@ class Future:
 
 
 def oracle(future: Future, share: float = 1.0, cut_s: float = 60.0) -> Oracle:
-    """share: of what a replica can take, that is used. Which prompts will be cached it does not know."""
-    told = engine_profile(future.profile)
-    model = _model(told)
-    room = Room(told.kv_capacity_tokens, told.max_sequences)
+    """Clairvoyant rule. share: used fraction of a replica's capacity. It does not know prefix-cache hits."""
+    engine = engine_profile(future.profile)
+    model = _model(engine)
+    room = Room(engine.kv_capacity_tokens, engine.max_sequences)
     demand = []
     for request in future.requests:
         mix = Mix(request.prompt_tokens, request.prompt_tokens, request.output_tokens)
@@ -47,12 +50,12 @@ def oracle(future: Future, share: float = 1.0, cut_s: float = 60.0) -> Oracle:
 
 
 def policies() -> dict[str, Callable[..., AnyRule]]:
-    """Name -> what makes the rule; its parameters are the knobs, but for `profile` and `future`."""
+    """Map each name to the rule's factory. Its parameters are the knobs, except `profile` and `future`."""
     return {**{name: published.make for name, published in PUBLISHED.items()}, "oracle": oracle}
 
 
 def knobs_of(name: str) -> dict[str, str]:
-    """Name -> default, as text; empty when there is none."""
+    """Map each knob of a rule to its default as text; empty if it has none."""
     defaults = defaults_of(name)
     return {
         p: "" if value is inspect.Parameter.empty else str(value) for p, value in defaults.items()
@@ -60,7 +63,7 @@ def knobs_of(name: str) -> dict[str, str]:
 
 
 def defaults_of(name: str) -> dict[str, Any]:
-    """Knob -> default; `inspect.Parameter.empty` when there is none."""
+    """Map each knob of a rule to its default; `inspect.Parameter.empty` if it has none."""
     parameters = inspect.signature(policies()[name]).parameters.values()
     return {
         p.name: p.default
@@ -70,7 +73,7 @@ def defaults_of(name: str) -> dict[str, Any]:
 
 
 def make(name: str, knobs: Mapping[str, str], future: Future) -> AnyRule:
-    """Raises ValueError when there is no such rule, or it has no such knob, or lacks one."""
+    """Build a rule. Raises ValueError for an unknown rule, an unknown knob, or a missing one."""
     if name not in (known := policies()):
         raise ValueError(f"no policy {name!r}; there are: {', '.join(sorted(known))}")
     defaults = knobs_of(name)
@@ -86,18 +89,20 @@ def make(name: str, knobs: Mapping[str, str], future: Future) -> AnyRule:
 
 
 def _variants(future: Future) -> Iterator[Variant]:
-    """As `penstock calibrate` measures each."""
+    """Variants with the iteration model that `penstock calibrate` would measure."""
     for offer in future.offers:
         prior = _model(engine_profile(future.profiles[offer.name]))
         yield Variant(offer.name, prior, offer.price_per_hour, offer.least, offer.most)
 
 
-def _model(told: EngineProfile) -> IterationModel:
-    return IterationModel(told.base_s, told.prefill_token_s, told.sequence_s, told.kv_token_s)
+def _model(engine: EngineProfile) -> IterationModel:
+    return IterationModel(
+        engine.base_s, engine.prefill_token_s, engine.sequence_s, engine.kv_token_s
+    )
 
 
 def engine_profile(profile: Profile) -> EngineProfile:
-    """What a rule is told of an engine. A chunk's context is taken for half a batch of tokens."""
+    """Engine profile as rules use it. It assumes half a token budget as the context of a chunk."""
     times = profile.times
     return EngineProfile(
         base_s=times.fixed_s,

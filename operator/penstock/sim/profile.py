@@ -1,10 +1,10 @@
-"""A kind of engine on a kind of GPU: how long an iteration takes, what it holds, what it costs.
+"""Profile of an engine on one kind of GPU: iteration time, KV capacity, start-up time and price.
 
     T = fixed + prompt_token·P + pair·Σ(chunk·context) + sequence·B + kv_token·KV
 
-with P prompt tokens in chunks, B sequences that decode and KV tokens that they attend to; the
-context of a chunk is that of its middle. The form is that of Vidur's and BLIS' linear fits. The
-rows are in profiles.yaml, each with its source.
+with P prompt tokens in chunks, B decoding sequences and the KV tokens that they attend to. The context of a
+chunk is that of its middle token. The form is that of the linear fits of Vidur and BLIS. profiles.yaml holds
+the rows, each with its source.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,13 @@ from penstock_engine.core.scheduler_config import SchedulerConfig
 
 
 class Record(BaseModel):
+    """Base of the immutable models of scenario and profile files; unknown fields are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class IterationTimes(Record):
-    """Seconds for each unit. noise: standard deviation of one iteration, as a share of its time."""
+    """Coefficients in seconds. noise: standard deviation of one iteration, as a fraction of its time."""
 
     fixed_s: float = Field(gt=0)
     prompt_token_s: float = Field(gt=0)
@@ -44,9 +46,9 @@ class IterationTimes(Record):
 
 
 class StartUp(Record):
-    """Medians of the phases of a pod's start, and how its total varies.
+    """Median duration of each phase of a pod's start, with a log-normal total.
 
-    spread: the 84th percentile over the median, of a log-normal distribution.
+    spread: 84th percentile divided by the median.
     """
 
     image_s: float = Field(default=10.0, ge=0)
@@ -59,11 +61,11 @@ class StartUp(Record):
         return self.image_s + self.weights_s + self.warm_up_s
 
     def duration_s(self, normal_draw: float) -> float:
-        """normal_draw: of the standard normal distribution."""
+        """Start-up time for a draw from the standard normal distribution."""
         return float(self.median_s * self.spread**normal_draw)
 
     def with_median(self, median_s: float) -> "StartUp":
-        """The same phases, as long as it takes together."""
+        """Copy with the phases scaled to this total."""
         if not self.median_s:
             return self.model_copy(update={"warm_up_s": median_s})
         factor = median_s / self.median_s
@@ -76,9 +78,9 @@ class StartUp(Record):
 
 
 class Profile(Record):
-    """gpus, gpu_hour_price: of one replica, in units of the price list of the source.
+    """Engine profile. gpus: per replica. gpu_hour_price: of one GPU, in the currency of the source.
 
-    request_s: what a client waits for beside iterations: the way to the engine and back.
+    request_s: latency outside iterations, such as the network to the engine and back.
     """
 
     name: str
@@ -95,7 +97,7 @@ class Profile(Record):
     start_up: StartUp = StartUp()
 
     def scheduler(self, prefix_block_tokens: int) -> SchedulerConfig:
-        """prefix_block_tokens: the unit in which prompts share prefixes; 0 when they do not."""
+        """Scheduler configuration. prefix_block_tokens: unit of shared prefixes; 0 for no sharing."""
         block_size = prefix_block_tokens or self.block_size
         return SchedulerConfig(
             max_num_seqs=self.max_num_seqs,
@@ -109,7 +111,7 @@ class Profile(Record):
 
     @property
     def prefill_tokens_per_s(self) -> float:
-        """Of full chunks beside a half-full cache: what a gateway may count on."""
+        """Prefill throughput with full chunks and a half-full KV cache."""
         chunk = self.max_num_batched_tokens
         sequences = min(self.max_num_seqs, 64)
         return chunk / self.times.iteration_s(
@@ -119,13 +121,13 @@ class Profile(Record):
 
 @cache
 def profiles() -> Mapping[str, Profile]:
-    """Those that come with Penstock, by name."""
+    """Profiles shipped with Penstock, by name."""
     return _read(files("penstock.sim").joinpath("profiles.yaml").read_text())
 
 
 @cache
 def profile(wanted: str) -> Profile:
-    """A shipped one by its name, or the only one of a YAML file that `penstock calibrate` wrote.
+    """Profile by shipped name, or from a YAML file that `penstock calibrate` wrote.
 
     Raises OSError, yaml.YAMLError or ValueError.
     """
@@ -142,7 +144,7 @@ def profile(wanted: str) -> Profile:
 
 
 def write(profile: Profile) -> str:
-    """As a row of such a file."""
+    """YAML text of a profile file with this one profile."""
     row = profile.model_dump(mode="json", exclude_unset=True)
     return yaml.safe_dump({row.pop("name"): row}, sort_keys=False)
 

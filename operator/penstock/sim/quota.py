@@ -1,4 +1,4 @@
-"""The GPUs of each kind that all services share."""
+"""GPU quota by kind, shared by all services."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +8,10 @@ from penstock.sim.profile import Profile
 
 @dataclass(slots=True)
 class Quota:
-    """limits: GPUs by kind; a kind without one is not limited. waiting: called when some come back."""
+    """GPUs in use and their limits by kind; a kind without a limit is unlimited.
+
+    waiting: callbacks for released GPUs.
+    """
 
     limits: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""A new revision that takes over while its service is scaled: the operator's own phases and sizes.
+"""Simulates the rollout of a new revision while its service scales, with the operator's rollout code.
 
-scaler -> how many pods all of the traffic needs -> the rollout's targets -> pods of each side
-  -> who is ready -> shares of the traffic -> what came of the requests -> the judge
+scaler -> pods that all traffic needs -> rollout targets -> pods by side -> ready pods
+  -> traffic split -> outcomes of requests -> canary judge
 """
 
 from typing import Any
@@ -31,13 +31,15 @@ from penstock.sim.request import Request
 
 NEW = Side("new")
 CONTROLS = Side(STABLE.revision, CONTROL)
-LOOK_S, BLOCK_S = 1.0, 10.0
+RECONCILE_PERIOD_S, BLOCK_S = 1.0, 10.0
 JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
 
 
 class Release(Record):
-    """at_s: when the spec asks for it. rollout: spec.rollout of the service. factor: how much longer an
-    iteration takes with it."""
+    """A new revision. at_s: time of the spec change. rollout: spec.rollout of the service.
+
+    factor: iteration time of the new revision, as a multiple of the old one's.
+    """
 
     at_s: float = Field(ge=0)
     rollout: dict[str, Any] = Field(default_factory=dict)
@@ -54,7 +56,7 @@ class Release(Record):
         return self
 
     def service(self) -> ServiceSpec:
-        """One with these rollout settings. Raises InvalidService."""
+        """Service with these rollout settings. Raises InvalidService."""
         metadata = {
             "namespace": "default",
             "name": "service",
@@ -67,7 +69,7 @@ class Release(Record):
 
 
 class Rollout:
-    """Stands between a scaler and its fleet. phases: when each began, and why."""
+    """Applies the scaler's replica count to both revisions. phases: (start time, phase, reason)."""
 
     def __init__(
         self,
@@ -92,20 +94,20 @@ class Rollout:
         fleet.factors[NEW] = release.factor
 
     def begin(self) -> None:
-        """The fleet has begun."""
+        """Start reconciling, after the fleet has its initial pods."""
         replicas = self._deployed[STABLE] = self._fleet.desired
         revision = STABLE.revision
         self.state = RolloutState("Rolling", "Stable", 0.0, "", revision, None, replicas)
-        self._clock.at(LOOK_S, self._look)
+        self._clock.at(RECONCILE_PERIOD_S, self._reconcile_periodically)
         self._clock.at(BLOCK_S, self._judge)
 
     def ask(self, replicas: int) -> None:
-        """For so many pods for all of the traffic; a rollout's own come on top."""
+        """Set the number of pods that all traffic needs. The rollout adds its own on top."""
         self._fleet.desired = replicas
         self._reconcile()
 
     def finished(self, request: Request) -> None:
-        """Count what came of it for the judge."""
+        """Count the outcome of a request for the canary judge."""
         side = self._gateway.sides.get(request.pod)
         if side is None or request.outcome == "shed":
             return
@@ -127,12 +129,12 @@ class Rollout:
             overall_s=request.ttft_s,
         )
 
-    def _look(self) -> None:
+    def _reconcile_periodically(self) -> None:
         self._reconcile()
-        self._clock.at(self._clock.now + LOOK_S, self._look)
+        self._clock.at(self._clock.now + RECONCILE_PERIOD_S, self._reconcile_periodically)
 
     def _reconcile(self) -> None:
-        """As the operator does it: a new phase is written down, then acted on."""
+        """Reconcile as the operator does: store a new phase first, then act on it."""
         observed, before = self._observed(), self.state
         is_due = self._clock.now >= self._release.at_s
         inputs = RolloutInputs(
@@ -146,7 +148,7 @@ class Rollout:
         )
         self.state = step(before, inputs)
         aims = targets(inputs.spec, self.state, observed, inputs.total)
-        told, self._shares = {share.side for share in self._shares}, aims.shares
+        previous, self._shares = {share.side for share in self._shares}, aims.shares
         if aims.shares:
             self._gateway.split({share.side: share.weight for share in aims.shares})
         if self.state.phase != before.phase:
@@ -156,7 +158,7 @@ class Rollout:
         for side, replicas in aims.pods.items():
             if side in self._deployed or replicas:
                 self._scale(side, self._deployed[side] if replicas is None else replicas)
-        for side in self._deployed.keys() - aims.pods.keys() - told:
+        for side in self._deployed.keys() - aims.pods.keys() - previous:
             self._scale(side, 0)
             del self._deployed[side]
 
@@ -175,7 +177,7 @@ class Rollout:
         )
 
     def _judge(self) -> None:
-        """A block of evidence."""
+        """Judge the evidence of the last block of time."""
         self._clock.at(self._clock.now + BLOCK_S, self._judge)
         counts, self._counts = self._counts, {}
         if self.state.phase not in JUDGED or self.state.strategy != "Canary":

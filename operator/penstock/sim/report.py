@@ -1,4 +1,4 @@
-"""What a run amounts to, and what several runs amount to together."""
+"""Summarises a run per service, and combines runs over seeds and services."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,10 +12,10 @@ from penstock.sim.run import Run
 from penstock.sim.scaler import Record
 from penstock.sim.service import Service
 
-# A change of direction counts as a reversal when it comes so soon.
+# A change of direction within this time counts as a reversal.
 REVERSAL_S = 600.0
 WORST_WINDOW_S = 300.0
-# The 97.5th percentile of Student's t by degrees of freedom; beyond, the normal one.
+# 97.5th percentile of Student's t by degrees of freedom from 1; above 20 that of the normal distribution.
 STUDENT = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
@@ -24,12 +24,12 @@ STUDENT = (
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one service in one run.
+    """Summary of one service in one run.
 
-    attainment: requests that met both objectives, of all that arrived. worst_attainment: of the worst
-    five minutes, by arrival. mean_replicas, gpu_hours, cost: pods from the moment they hold a GPU
-    until they are gone, while load arrives. violation_s: how long pods started too late, in seconds
-    of a 10 s grid with an arrival that missed. Latencies: of requests that ended, seconds.
+    attainment: share of all arrivals that met both objectives. worst_attainment: attainment of the worst
+    five minutes, by arrival. mean_replicas, gpu_hours, cost: of pods from when they hold a GPU until they
+    are removed, while load arrives. violation_s: total length of the 10 s intervals with an arrival that
+    missed an objective. Latencies in seconds, of requests that ended.
     """
 
     arrivals: int
@@ -57,7 +57,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Over seeds: their mean, and half the width of its 95 % confidence interval."""
+    """Mean over seeds, and half the width of its 95 % confidence interval."""
 
     mean: float
     ci95: float
@@ -114,13 +114,13 @@ def summarise(service: Service, duration_s: float) -> Summary:
 
 
 def combine(runs: Sequence[Sequence[Summary]]) -> dict[str, Estimate]:
-    """runs: for each seed the same service's summary, alone; or those of all its services."""
+    """Estimate each figure over seeds. runs: per seed, the summaries of one service or of all services."""
     totals = [together(summaries) for summaries in runs]
     return {name: Estimate.of(total[name] for total in totals) for name in totals[0]}
 
 
 def together(summaries: Sequence[Summary]) -> dict[str, float]:
-    """Counts and costs add up, attainment is of all requests, and latencies are of the worst."""
+    """Combine services: sums of counts and costs, attainment of all requests, the worst latencies."""
     rows = [asdict(summary) for summary in summaries]
     arrivals = sum(row["arrivals"] for row in rows)
     total: dict[str, float] = {}
@@ -139,7 +139,7 @@ def together(summaries: Sequence[Summary]) -> dict[str, float]:
 
 
 def held_s(census: Sequence[Census], duration_s: float, variant: str | None = None) -> float:
-    """Seconds of replicas that held their GPUs until then, of one variant or of all."""
+    """Replica-seconds that held GPUs up to duration_s, of one variant or of all."""
     ends = [*census[1:], None]
     total = 0.0
     for now, after in zip(census, ends, strict=True):
@@ -150,7 +150,7 @@ def held_s(census: Sequence[Census], duration_s: float, variant: str | None = No
 
 
 def changes(records: Sequence[Record], duration_s: float) -> list[tuple[float, int]]:
-    """When more or fewer replicas were asked for, and how many."""
+    """Changes of the desired replicas, as (time, difference)."""
     moves = [(r.at_s, r.decision.desired - r.before) for r in records if r.at_s <= duration_s]
     return [(at_s, by) for at_s, by in moves if by]
 
@@ -163,7 +163,7 @@ def reversals(moves: Sequence[tuple[float, int]]) -> int:
 
 
 def worst(requests: Sequence[Request], met: Sequence[bool]) -> float:
-    """Attainment of the worst five minutes, among those with at least a tenth of the mean load."""
+    """Attainment of the worst five minutes among windows with at least a tenth of the mean load."""
     windows: dict[int, list[bool]] = {}
     for request, is_met in zip(requests, met, strict=True):
         windows.setdefault(int(request.arrival_s // WORST_WINDOW_S), []).append(is_met)
@@ -174,7 +174,7 @@ def worst(requests: Sequence[Request], met: Sequence[bool]) -> float:
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """The smallest with at least a share q at or below it; 0 of nothing."""
+    """Quantile q of ordered values; 0 without values."""
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else 0.0
 
 

@@ -1,4 +1,4 @@
-"""One request: what was asked, and what came of it."""
+"""A simulated request and its outcome."""
 
 from typing import Literal
 
@@ -6,10 +6,12 @@ Outcome = Literal["open", "ended", "shed", "failed"]
 
 
 class Request:
-    """prefix: ids of the shared blocks its prompt begins with; equal ids, equal tokens. user: whose
-    turn it is in a closed loop. ahead: requests that its engine had not begun to answer when it was
-    sent there. beside: those and the ones that it was answering, the mean of then and of its end. Times are
-    on the simulated clock; None while they are to come."""
+    """A simulated request. Times are on the simulated clock; None until they are known.
+
+    prefix: ids of the shared blocks at the start of its prompt; equal ids mean equal tokens. user: index of
+    the closed-loop client. ahead: requests without a first token at its engine when it was sent. beside:
+    open requests at its engine, the mean of when it was sent and when it ended.
+    """
 
     __slots__ = (
         "ahead",
@@ -60,7 +62,7 @@ class Request:
 
     @property
     def tpot_s(self) -> float | None:
-        """Time for each token after the first; 0 when there is only one."""
+        """Time per output token after the first; 0 for a single token."""
         if self.end_s is None or self.first_token_s is None:
             return None
         return (self.end_s - self.first_token_s) / max(1, self.output_tokens - 1)
@@ -73,7 +75,7 @@ class Request:
 
 
 def prompt_of(request: Request, prefix_block_tokens: int) -> list[int]:
-    """Tokens that are equal where the prefix ids of two requests are, and only there."""
+    """Prompt token ids. Two prompts are equal exactly where their prefix ids are."""
     length = request.prompt_tokens
     if not prefix_block_tokens:
         return [0] * length

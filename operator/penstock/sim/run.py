@@ -1,4 +1,4 @@
-"""One run of a scenario: a policy, a seed, and what came of it."""
+"""Runs a scenario once with one policy and one seed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from penstock.sim.sharing import Sharing
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """services: as they were left, with all their requests, pods and decisions."""
+    """A finished run. services: their final state, with all requests, pods and decisions."""
 
     scenario: Scenario
     seed: int
@@ -21,7 +21,7 @@ class Run:
 
 
 def run(scenario: Scenario, policy: str, seed: int, knobs: Mapping[str, str] | None = None) -> Run:
-    """Raises ValueError when there is no such policy, or it has no such knob."""
+    """Simulate a scenario. Raises ValueError for an unknown policy or knob."""
     clock = Clock()
     quota = Quota(dict(scenario.quotas))
     services = tuple(

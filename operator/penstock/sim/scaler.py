@@ -1,4 +1,4 @@
-"""The loop around one rule: look, decide, ask the fleet, write down."""
+"""Control loop of one rule: scrape, decide, scale the fleet, record."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from penstock.sim.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A decision that was made, and what had been asked for before."""
+    """A decision, with the desired replicas before it."""
 
     at_s: float
     before: int
@@ -22,8 +22,10 @@ class Record:
 
 @dataclass(slots=True)
 class Scaler:
-    """records: each decision. bounds: may change while it runs, when a quota does. ask: for so many
-    replicas, as a fleet of its own gives them."""
+    """Control loop of one service.
+
+    records: all decisions. bounds: change with the quota. ask: sets the desired replicas.
+    """
 
     rule: Rule[Any]
     objectives: Objectives
@@ -43,7 +45,7 @@ class Scaler:
         self._plan(self.clock.now + self.rule.period_s)
 
     def _plan(self, at_s: float) -> None:
-        self.metrics.look_for(at_s)
+        self.metrics.schedule_scrape(at_s)
         self.clock.at(at_s, self._decide)
 
     def _decide(self) -> None:

@@ -1,4 +1,4 @@
-"""A scenario: services with their load, the metrics that are seen of them, and what goes wrong."""
+"""Scenario files: services with their load, the quality of their metrics, and faults."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -22,8 +22,10 @@ SHIPPED = files("penstock.sim").joinpath("scenarios")
 
 
 class Variant(Record):
-    """One kind of engine that a service may run on. price_per_hour: of a replica; None: its GPUs'.
-    max_replicas: None: the service's."""
+    """Variant of a service's engine. price_per_hour: of a replica; None: the price of its GPUs.
+
+    max_replicas: None: that of the service.
+    """
 
     name: str = Field(min_length=1)
     profile: str
@@ -34,7 +36,7 @@ class Variant(Record):
 
     @property
     def engine(self) -> Profile:
-        """Its price is this variant's."""
+        """Profile of the variant, with its own price and start-up time."""
         engine = started_in(profile(self.profile), self.startup_s)
         if self.price_per_hour is None:
             return engine
@@ -43,10 +45,12 @@ class Variant(Record):
 
 
 class Service(Record):
-    """profile, or variants: of its engines; the first variant is there at the beginning, beside the
-    minima of the others. startup_s: median from creation to Ready; None: the profile's.
-    initial_replicas: that are ready when it begins; None: min_replicas. release: of another revision
-    meanwhile."""
+    """A service with its load, objectives and bounds. It has either a profile or variants.
+
+    Initial replicas run on the first variant, beside the minimum replicas of the others. startup_s: median
+    time from creation to Ready; None: that of the profile. initial_replicas: ready at time 0; None:
+    min_replicas. release: a new revision during the run.
+    """
 
     name: str = "service"
     profile: str = ""
@@ -88,26 +92,26 @@ class Service(Record):
 
     @property
     def engines(self) -> dict[str, Profile]:
-        """By variant; of one without a name where there are none."""
+        """Engine profile by variant; under "" for a service without variants."""
         if self.variants:
             return {variant.name: variant.engine for variant in self.variants}
         return {"": started_in(profile(self.profile), self.startup_s)}
 
     @property
     def alone(self) -> tuple["Service", ...]:
-        """This service, or for each variant one that has no other."""
+        """One service per variant, each with only that variant; the service itself without variants."""
         return tuple(self.model_copy(update={"variants": (each,)}) for each in self.variants) or (
             self,
         )
 
     @property
     def engine(self) -> Profile:
-        """The only one, or that of the first variant."""
+        """Profile of the only engine, or of the first variant."""
         return next(iter(self.engines.values()))
 
     @property
     def offers(self) -> tuple[Offer, ...]:
-        """What a replica of each is worth is not known here."""
+        """Variants with price and bounds. Their relative capacity is unknown here and set to 1."""
         limits = {v.name: (v.min_replicas, v.max_replicas) for v in self.variants}
         offers = []
         for name, engine in self.engines.items():
@@ -131,14 +135,16 @@ class Service(Record):
 
     @property
     def engine_tpot_s(self) -> float | None:
-        """That the gateway tells engines with each request: a plain one does not."""
+        """TPOT objective sent to engines with each request; None without admission by deadline."""
         return None if self.admission == "none" else self.tpot_s
 
 
 class Scenario(Record):
-    """quotas: GPUs by kind that all services share: each takes what is free when it wants more, or by
-    priority. After duration_s nothing arrives any more, and
-    what is under way may end within tail_s; replicas count until duration_s."""
+    """A simulated world.
+
+    duration_s: time with arrivals, in which replicas are counted. tail_s: time for open requests to end.
+    quotas: GPUs by kind, shared by all services. sharing: first come, first served, or by priority.
+    """
 
     name: str
     description: str = ""
@@ -157,8 +163,7 @@ class Scenario(Record):
         return self
 
     def with_each(self, **changes: Any) -> "Scenario":
-        """The same with other settings of every service; None leaves one as it is. A profile is instead
-        of variants."""
+        """Copy with settings of every service replaced; None keeps one. A profile replaces variants."""
         wanted = {name: value for name, value in changes.items() if value is not None}
         if "profile" in wanted:
             wanted["variants"] = ()
@@ -167,20 +172,20 @@ class Scenario(Record):
 
 
 def started_in(engine: Profile, median_s: float | None) -> Profile:
-    """The same engine with another start; None: its own."""
+    """Copy of an engine profile with another median start-up time; None keeps its own."""
     if median_s is None:
         return engine
     return engine.model_copy(update={"start_up": engine.start_up.with_median(median_s)})
 
 
 def shipped() -> dict[str, str]:
-    """Name -> description of the scenarios that come with Penstock."""
+    """Map the name of each shipped scenario to its description."""
     paths = sorted(p.name for p in SHIPPED.iterdir() if p.name.endswith(".yaml"))
     return {name[:-5]: load(name[:-5]).description for name in paths}
 
 
 def load(wanted: str) -> Scenario:
-    """A shipped scenario by its name, or a YAML or JSON file by its path.
+    """Load a shipped scenario by name, or a YAML or JSON file by path.
 
     Raises OSError, yaml.YAMLError, or pydantic's ValidationError.
     """

@@ -1,4 +1,4 @@
-"""One service of a scenario, put together: load, gateway, fleet, metrics, scaler."""
+"""Builds one service of a scenario from load, gateway, fleet, metrics and scaler."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -28,7 +28,7 @@ from penstock.sim.workload.generate import (
 
 
 class Service:
-    """seed: of everything drawn here; the same service with the same seed does the same."""
+    """Simulated service. All its random draws come from `seed`."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Service:
         self._expect_next()
 
     def quota_changed(self) -> None:
-        """A limit that this service meets alone is known to its scaler, as a ResourceQuota is."""
+        """Bound the scaler by the GPU quota, as the operator does for a ResourceQuota."""
         spec, most = self.spec, {}
         for variant, engine in spec.engines.items():
             limit = self.quota.limits.get(engine.gpu, engine.gpus * spec.max_replicas)

@@ -1,4 +1,4 @@
-"""One budget of GPUs for several services, shared by priority."""
+"""Shares one GPU budget among services by priority."""
 
 from collections.abc import Sequence
 

@@ -12,7 +12,7 @@ from penstock.sim.traces.row import Row
 
 
 def rows(lines: Iterable[str]) -> Iterator[Row]:
-    """Raises KeyError or ValueError where a line is not of this form."""
+    """Rows of the CSV lines. Raises KeyError or ValueError for a line of another form."""
     for line in csv.DictReader(lines):
         prompt, output = int(line["ContextTokens"]), int(line["GeneratedTokens"])
         yield Row(_seconds(line["TIMESTAMP"]), max(1, prompt), max(1, output))

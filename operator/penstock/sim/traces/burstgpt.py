@@ -1,6 +1,6 @@
-"""BurstGPT: `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`, CC-BY-4.0.
+"""BurstGPT traces: `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`, CC-BY-4.0.
 
-Timestamps are seconds. A response of no tokens is a request that failed there; it is left out.
+Timestamps are seconds. A row without response tokens is a failed request and is skipped.
 """
 
 import csv
@@ -10,7 +10,7 @@ from penstock.sim.traces.row import Row
 
 
 def rows(lines: Iterable[str]) -> Iterator[Row]:
-    """Raises KeyError or ValueError where a line is not of this form."""
+    """Rows of the CSV lines. Raises KeyError or ValueError for a line of another form."""
     for line in csv.DictReader(lines):
         prompt, output = int(line["Request tokens"]), int(line["Response tokens"])
         if output:

@@ -1,7 +1,7 @@
-"""Mooncake's traces (FAST'25, Apache-2.0): a JSON object a line.
+"""Mooncake traces (FAST'25, Apache-2.0): one JSON object per line.
 
-`timestamp` is in ms; `hash_ids` has one id for each block of 512 prompt tokens, the last one for what
-is left over: equal ids mean equal tokens up to there.
+`timestamp` is in ms. `hash_ids` has one id per block of 512 prompt tokens, the last block may be shorter.
+Equal ids mean equal tokens up to there.
 """
 
 import json
@@ -13,7 +13,7 @@ BLOCK_TOKENS = 512
 
 
 def rows(lines: Iterable[str]) -> Iterator[Row]:
-    """Raises KeyError or ValueError where a line is not of this form."""
+    """Rows of the JSON lines. Raises KeyError or ValueError for a line of another form."""
     for line in lines:
         record = json.loads(line)
         yield Row(

@@ -1,4 +1,4 @@
-"""Traces as requests: read once, sampled by seed."""
+"""Turns a trace file into requests. Files are read once; the seed decides the sampling."""
 
 from functools import cache
 from pathlib import Path
@@ -9,12 +9,12 @@ from penstock.sim.traces import azure, burstgpt, mooncake, servegen
 from penstock.sim.traces.row import Row
 from penstock.sim.traces.source import Trace
 
-# Copies of a request that a higher rate asks for come within so many seconds of it.
+# At a higher rate, copies of a request arrive within this time of it.
 JITTER_S = 10.0
 
 
 def requests_of(trace: Trace, duration_s: float, random: Random) -> tuple[list[Request], int]:
-    """In order of arrival, and how many tokens one id of their prefixes stands for (0: none)."""
+    """Requests in order of arrival, and the number of tokens per prefix id (0: no prefixes)."""
     if trace.format == "servegen":
         drawn = servegen.rows(
             clients_of(trace.path), trace.from_s, duration_s, trace.rate_scale, random
@@ -40,7 +40,7 @@ clients_of = cache(servegen.clients)
 
 @cache
 def rows_of(path: Path, form: str) -> tuple[Row, ...]:
-    """All rows, the first arrival at 0."""
+    """Rows of a trace file in order, with the first arrival at 0."""
     read = {"azure": azure.rows, "mooncake": mooncake.rows, "burstgpt": burstgpt.rows}[form]
     with path.open() as lines:
         rows = sorted(read(lines), key=lambda row: row.at_s)
@@ -49,7 +49,10 @@ def rows_of(path: Path, form: str) -> tuple[Row, ...]:
 
 
 def _scaled(at_s: float, scale: float, random: Random) -> list[float]:
-    """Each request is kept with probability `scale`; above 1 there are copies, a little moved."""
+    """Arrival times for one recorded request at `scale` times the rate.
+
+    Below 1 a request is kept with probability `scale`; above 1 it gets copies at slightly shifted times.
+    """
     copies = int(scale) + (random.random() < scale % 1)
     moved = [max(0.0, at_s + random.uniform(-JITTER_S, JITTER_S)) for _ in range(copies - 1)]
     return [at_s, *moved] if copies else []

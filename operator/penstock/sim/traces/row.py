@@ -1,10 +1,10 @@
-"""One recorded request."""
+"""Row of a trace: one recorded request."""
 
 from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """prefix: ids of the blocks its prompt consists of, where the trace has them."""
+    """One recorded request. prefix: ids of the blocks of its prompt, if the trace has them."""
 
     at_s: float
     prompt_tokens: int

@@ -1,9 +1,9 @@
-"""ServeGen's clients (alibaba/ServeGen, Apache-2.0): rates and lengths of each, not single requests.
+"""ServeGen client statistics (alibaba/ServeGen, Apache-2.0): rates and lengths per client, not requests.
 
-`chunk-N-trace.csv`, without a header: window start s, requests/s, variation of the gaps, then the
-fitted pattern and its parameters. `chunk-N-dataset.json`: for every six hours the distributions of
-input and output tokens, as text of a Python dictionary {tokens: probability}. Clients without lengths
-are left out. A folder, or a .tar.gz of it.
+`chunk-N-trace.csv`, without a header: window start in s, requests/s, coefficient of variation of the gaps,
+then the fitted pattern and its parameters. `chunk-N-dataset.json`: distributions of input and output tokens
+for every six hours, each the text of a Python dictionary {tokens: probability}. Clients without lengths are
+skipped. The input is a folder or a .tar.gz of it.
 """
 
 import ast
@@ -27,7 +27,7 @@ NAME = re.compile(r"chunk-(\d+)-(trace\.csv|dataset\.json)$")
 
 
 class Lengths(NamedTuple):
-    """tokens: ascending with their cumulated probabilities."""
+    """Distribution of token counts: ascending values with cumulated probabilities."""
 
     tokens: tuple[int, ...]
     cumulated: tuple[float, ...]
@@ -38,14 +38,14 @@ class Lengths(NamedTuple):
 
 
 class Client(NamedTuple):
-    """windows: (start s, requests/s, variation of gaps). lengths: (start s, prompts, outputs)."""
+    """One client. windows: (start s, requests/s, cv of gaps). lengths: (start s, prompts, outputs)."""
 
     windows: tuple[tuple[float, float, float], ...]
     lengths: tuple[tuple[float, Lengths, Lengths], ...]
 
 
 def clients(path: Path) -> list[Client]:
-    """In the order of their numbers. Raises ValueError or KeyError where a file is not of this form."""
+    """Clients by number. Raises ValueError or KeyError for a file of another form."""
     parts: dict[int, dict[str, str]] = {}
     for name, text in _texts(path):
         if (found := NAME.search(name)) is not None:
@@ -61,7 +61,7 @@ def clients(path: Path) -> list[Client]:
 def rows(
     all_clients: list[Client], from_s: float, duration_s: float, scale: float, random: Random
 ) -> Iterator[Row]:
-    """Arrivals of every client at `scale` times its rate; not in order. The first window is at 0."""
+    """Draw arrivals of every client at `scale` times its rate, unordered. The first window is at 0."""
     for client in all_clients:
         for start_s, rate, cv in client.windows:
             begin_s, end_s = max(start_s, from_s), min(start_s + WINDOW_S, from_s + duration_s)
@@ -102,7 +102,7 @@ def _lengths(text: str) -> tuple[tuple[float, Lengths, Lengths], ...]:
 
 
 def _distribution(text: str) -> Lengths | None:
-    """None of an empty window."""
+    """Parse one distribution; None for an empty window."""
     chances = ast.literal_eval(text) if text else {}
     if not chances:
         return None

@@ -1,4 +1,4 @@
-"""A recorded trace as a workload."""
+"""Workload of a scenario that replays a recorded trace."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,9 +11,9 @@ Format = Literal["azure", "mooncake", "servegen", "burstgpt"]
 
 
 class Trace(Record):
-    """rate_scale: how many times the recorded rate; the recorded time stays.
+    """Recorded trace as a workload.
 
-    from_s: where in the trace to begin.
+    rate_scale: multiple of the recorded rate; times stay as recorded. from_s: start within the trace.
     """
 
     kind: Literal["trace"] = "trace"
