@@ -1,0 +1,38 @@
+"""Documents name files that exist: their links, and the paths in their text and commands."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
+)
+HISTORY = ROOT / "CHANGELOG.md"  # names files of the versions that it tells of
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+FOLDERS = "benchmarks|crds|docs|e2e|engine|examples|operator|requirements|tests"
+PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w")
+
+
+def named_paths(document: Path) -> Iterator[Path]:
+    text = document.read_text()
+    for target in LINK.findall(text):
+        yield document.parent / target
+    if document != HISTORY:
+        yield from (ROOT / path for path in PATH.findall(text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_that_a_document_names_exists(document: Path) -> None:
+    missing = sorted({str(path) for path in named_paths(document) if not path.exists()})
+    assert missing == []
+
+
+def test_results_fit_on_a_screen() -> None:
+    pages = {
+        page.name: len(page.read_text().splitlines())
+        for page in ROOT.glob("benchmarks/results/*.md")
+    }
+    assert {name: lines for name, lines in pages.items() if lines > 60} == {}
