@@ -23,7 +23,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.errors import ModelError
 from penstock_engine.preflight import preflight as judge
 from penstock_engine.serve_options import ServeOptions
-from penstock_engine.server.startup import StartUp
+from penstock_engine.server.startup import StartupTimer
 
 STARTED_S = time.monotonic()
 
@@ -92,7 +92,7 @@ def serve(model: ModelDir, **flags: Any) -> None:
 
         gc.freeze()
         gc.enable()
-        asyncio.run(run(config, options, StartUp(STARTED_S, time.monotonic)))
+        asyncio.run(run(config, options, StartupTimer(STARTED_S, time.monotonic)))
     except ModelError as error:
         # The preflight of a pod names spec.model.uri instead: there the folder is a mount.
         typer.echo(f"{error.reason}: {error} ({model})", err=True)

@@ -22,9 +22,9 @@ from penstock_engine.make_model.make import make
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
-from penstock_engine.server.bridge import Bridge
+from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.metrics import EngineMetrics
-from penstock_engine.server.served import Served
+from penstock_engine.server.state import ServerState
 from penstock_engine.sizing import size
 from penstock_engine.tokens import Tokenizer
 
@@ -120,7 +120,7 @@ def client(launch: Launch) -> httpx.Client:
 @pytest.fixture
 async def around(model_dir: Path) -> AsyncIterator[Around]:
     """Serves whatever `load` makes, step by step, with a context of 64 tokens in 16 blocks."""
-    bridges: list[Bridge] = []
+    engines: list[AsyncEngine] = []
 
     def start(
         load: Callable[[], Computes],
@@ -150,20 +150,20 @@ async def around(model_dir: Path) -> AsyncIterator[Around]:
                 max_num_queued_seqs=config.max_num_queued_reqs,
             )
         )
-        bridges.append(
-            Bridge(scheduler, InStep(load()), metrics, frozenset(), lambda: InStep(load()))
+        engines.append(
+            AsyncEngine(scheduler, InStep(load()), metrics, frozenset(), lambda: InStep(load()))
         )
         adapters = AdapterRegistry(
-            bridges[-1], config, metrics, targets={}, dtype="float32", root=None,
+            engines[-1], config, metrics, targets={}, dtype="float32", root=None,
             taken_names=["small"], in_memory={},
         )  # fmt: skip
-        served = Served(
-            options, config, sizing, tokenizer or Tokenizer(model_dir), bridges[-1], metrics, adapters,
+        state = ServerState(
+            options, config, sizing, tokenizer or Tokenizer(model_dir), engines[-1], metrics, adapters,
             Random(0), None, tracer=tracer,
         )  # fmt: skip
-        transport = httpx.ASGITransport(app=build_app(served))
+        transport = httpx.ASGITransport(app=build_app(state))
         return httpx.AsyncClient(transport=transport, base_url="http://engine")
 
     yield start
-    for bridge in bridges:
-        await bridge.close()
+    for engine in engines:
+        await engine.close()

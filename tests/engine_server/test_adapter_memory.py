@@ -14,7 +14,7 @@ import pytest
 from penstock_engine.config import EngineConfig
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.server.adapters import AdapterRegistry
-from penstock_engine.server.bridge import now_s
+from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.metrics import EngineMetrics, RequestRecord
 from penstock_engine.sizing import size
 
@@ -35,7 +35,7 @@ class BusyEngine:
         )
         self._runner = SimpleNamespace(adapters=adapters)
 
-    async def ask(self, function: Callable[[Any], Any]) -> Any:
+    async def call_runner(self, function: Callable[[Any], Any]) -> Any:
         def answer() -> Any:
             self.begins.set()
             self.goes_on.wait()

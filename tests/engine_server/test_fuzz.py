@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from penstock_engine.config import EngineConfig
 from penstock_engine.core.step import SequenceOutput, Step
 from penstock_engine.serve_options import ServeOptions
-from penstock_engine.server.description import description
+from penstock_engine.server.openapi import openapi_document
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ async def test_nothing_goes_undescribed(around: Any) -> None:
 
 def test_flags_add_to_the_description() -> None:
     config = EngineConfig(model_dir=Path())
-    plain = description(ServeOptions(), config)
-    guarded = description(
+    plain = openapi_document(ServeOptions(), config)
+    guarded = openapi_document(
         ServeOptions(api_keys=["k"], enable_sleep_mode=True), replace(config, enable_lora=True)
     )
     assert guarded["paths"].keys() - plain["paths"].keys() == {

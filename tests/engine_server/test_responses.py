@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from penstock_engine.server.deltas import Part
+from penstock_engine.server.deltas import Delta
 from penstock_engine.server.responses.answer import ResponsesDialect
 from penstock_engine.server.responses.items import as_input, item
 from penstock_engine.server.responses.request import ResponsesRequest
@@ -219,7 +219,7 @@ def test_a_custom_tool_is_a_function_of_one_text_to_the_model() -> None:
 
 
 def test_a_stored_call_of_a_custom_tool_goes_back_in() -> None:
-    part = Part("call", "text", id="c1", name="patch", is_custom=True)
+    part = Delta("call", "text", id="c1", name="patch", is_custom=True)
     output = item(part, "resp_1", 0, status="completed")
     assert output["id"].startswith("ctc_")
     assert as_input(output) == {

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock_engine.server.bodies import NEUTRAL, WITHOUT_EFFECT, parse
+from penstock_engine.server.bodies import IGNORED, NEUTRAL, parse
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
@@ -27,13 +27,13 @@ def body(schema: Schema, **extra: Any) -> bytes:
 
 @pytest.mark.parametrize("schema", [CompletionRequest, ChatCompletionRequest])
 def test_every_parameter_of_vllm_is_known(schema: Schema) -> None:
-    known = schema.model_fields.keys() | NEUTRAL.keys() | WITHOUT_EFFECT
+    known = schema.model_fields.keys() | NEUTRAL.keys() | IGNORED
     assert set(FIELDS[schema.__name__]) - known == set()
 
 
 def test_a_parameter_has_one_meaning() -> None:
     fields = CompletionRequest.model_fields.keys() | ChatCompletionRequest.model_fields.keys()
-    assert fields & NEUTRAL.keys() == fields & WITHOUT_EFFECT == WITHOUT_EFFECT & NEUTRAL.keys()
+    assert fields & NEUTRAL.keys() == fields & IGNORED == IGNORED & NEUTRAL.keys()
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
@@ -50,7 +50,7 @@ def test_its_neutral_values_are_welcome(name: str) -> None:
         parse(ChatCompletionRequest, body(ChatCompletionRequest, **{name: value}))
 
 
-@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+@pytest.mark.parametrize("name", IGNORED)
 def test_what_has_no_effect_is_welcome(name: str) -> None:
     parse(ChatCompletionRequest, body(ChatCompletionRequest, **{name: "anything"}))
 
@@ -77,11 +77,11 @@ def test_prompts(prompt: Any, prompts: Any) -> None:
 
 def test_max_tokens_by_its_two_names() -> None:
     asked = parse(ChatCompletionRequest, body(ChatCompletionRequest, max_tokens=5))
-    assert asked.asked_max_tokens == 5
+    assert asked.requested_max_tokens == 5
     both = body(ChatCompletionRequest, max_tokens=5, max_completion_tokens=6)
-    assert parse(ChatCompletionRequest, both).asked_max_tokens == 6
-    assert parse(ChatCompletionRequest, body(ChatCompletionRequest)).asked_max_tokens is None
-    assert parse(CompletionRequest, body(CompletionRequest)).asked_max_tokens == 16
+    assert parse(ChatCompletionRequest, both).requested_max_tokens == 6
+    assert parse(ChatCompletionRequest, body(ChatCompletionRequest)).requested_max_tokens is None
+    assert parse(CompletionRequest, body(CompletionRequest)).requested_max_tokens == 16
 
 
 @pytest.mark.parametrize(

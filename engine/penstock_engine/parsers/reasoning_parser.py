@@ -71,7 +71,7 @@ class ReasoningParser:
         return [Reasoning(self._rest) if self.is_open else Content(self._rest)]
 
     def _leave_start(self) -> bool:
-        """Moves on from START, past the opening tag if there is one. Returns False if more text is needed."""
+        """Leaves START, and skips the opening tag if there is one. Returns False if it needs more text."""
         text = self._rest.lstrip()
         if THINK_START.startswith(text) and text != THINK_START:
             return False

@@ -69,7 +69,7 @@ MISTRAL = ToolFormat(
     id_prefix="",
     id_chars=9,  # Mistral's templates reject other lengths
 )
-# This token exists since version 11 of Mistral's tokenizer.
+# Token that exists since version 11 of Mistral's tokenizer.
 MISTRAL_11_ARGS_TAG = "[ARGS]"
 MISTRAL_11 = ToolFormat(
     opening="[TOOL_CALLS]",

@@ -1,4 +1,4 @@
-"""Loading, unloading and listing adapters over HTTP."""
+"""HTTP routes that load, unload and list LoRA adapters."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse, Response
@@ -6,9 +6,9 @@ from pydantic import BaseModel
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.server.adapters import AdapterRegistry, Json
-from penstock_engine.server.bodies import checked, read_object
+from penstock_engine.server.bodies import read_object, validate
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.intake import read_body
+from penstock_engine.server.preprocessing import read_body
 
 
 class LoadRequest(BaseModel):
@@ -22,12 +22,12 @@ class UnloadRequest(BaseModel):
 
 
 def adapter_routes(registry: AdapterRegistry) -> APIRouter:
-    """vLLM's two, and what is where."""
+    """Returns vLLM's load and unload routes, and /v1/adapters, which shows where each adapter is."""
     router = APIRouter()
 
     @router.post("/v1/load_lora_adapter")
     async def load(http: Request) -> Response:
-        request = checked(LoadRequest, read_object(await read_body(http)))
+        request = validate(LoadRequest, read_object(await read_body(http)))
         folder = registry.resolve(request.lora_path)
         try:
             await registry.load(
@@ -41,7 +41,7 @@ def adapter_routes(registry: AdapterRegistry) -> APIRouter:
 
     @router.post("/v1/unload_lora_adapter")
     async def unload(http: Request) -> Response:
-        request = checked(UnloadRequest, read_object(await read_body(http)))
+        request = validate(UnloadRequest, read_object(await read_body(http)))
         await registry.unload(request.lora_name)
         name = request.lora_name
         return PlainTextResponse(f"Success: LoRA adapter '{name}' removed successfully.")

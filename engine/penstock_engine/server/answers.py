@@ -1,4 +1,4 @@
-"""Choices as OpenAI's JSON: whole answers and streams, for completions and chat."""
+"""Builds OpenAI's JSON for completions and chat: whole answers and streams."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterator
@@ -6,17 +6,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from penstock_engine.server.answer_form import AnswerForm
-from penstock_engine.server.chat_view import ChatView
+from penstock_engine.server.answer_format import AnswerFormat
+from penstock_engine.server.chat_message import ChatMessageBuilder
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.generation import Choice, Generator, Piece, joined
+from penstock_engine.server.generation import Choice, Generator, Piece, join_pieces
 from penstock_engine.server.json_text import JsonText, encode_line
 from penstock_engine.server.logprobs import (
-    Spell,
+    TokenToText,
     chat_logprobs,
     completion_logprobs,
     prompt_logprobs,
-    speller,
+    token_to_text,
 )
 from penstock_engine.wire import SSE_DONE, SSE_END, SSE_PREFIX
 
@@ -24,33 +24,33 @@ Kind = Literal["chat", "completion"]
 Json = dict[str, Any]
 T = TypeVar("T")
 
-# One entry for each chunk; a choice that has ended; one that has failed.
+# Items in the queue of a stream: an event of a choice, its failure, or None at its end.
 Item = bytes | RequestError | None
 
 
 @dataclass(slots=True)
 class Answer:
-    """The answer of a request, streamed or whole. created: seconds since the epoch.
+    """The answer to a request, streamed or whole. created: Unix time in seconds.
 
-    has_prompt_details, has_reasoning_details: whether `usage` has the number of cached prompt tokens,
-    and of reasoning tokens.
+    has_prompt_details: whether `usage` has the number of cached prompt tokens.
+    has_reasoning_details: whether it has the number of reasoning tokens.
     """
 
     kind: Kind
     generator: Generator
-    form: AnswerForm
+    format: AnswerFormat
     choices: list[Choice]
     created: int
     has_prompt_details: bool = True
     has_reasoning_details: bool = False
-    _spell: Spell = field(init=False)
+    _token_text: TokenToText = field(init=False)
 
     def __post_init__(self) -> None:
         as_ids = bool(self.generator.request.return_tokens_as_token_ids)
-        self._spell = speller(self.generator.tokenizer, as_ids=as_ids)
+        self._token_text = token_to_text(self.generator.tokenizer, as_ids=as_ids)
 
     async def collect(self) -> list[list[Piece]]:
-        """Wait for all pieces of each choice. Raises RequestError."""
+        """Waits for all pieces of each choice and returns them. Raises RequestError."""
         return await _all_or_none([self._collect(choice) for choice in self.choices])
 
     async def _collect(self, choice: Choice) -> list[Piece]:
@@ -58,9 +58,9 @@ class Answer:
             return [piece async for piece in pieces]
 
     def body(self, collected: list[list[Piece]]) -> Json:
-        """The complete body. CPU work that grows with the answer; call it off the event loop."""
-        wholes = [joined(pieces) for pieces in collected]
-        bodies = [self._whole(*each) for each in zip(self.choices, wholes, strict=True)]
+        """Builds the whole JSON body. CPU time grows with the answer: call it off the event loop."""
+        wholes = [join_pieces(pieces) for pieces in collected]
+        bodies = [self._choice_body(*each) for each in zip(self.choices, wholes, strict=True)]
         name = "chat.completion" if self.kind == "chat" else "text_completion"
         body = self._head(name) | {"choices": bodies, "usage": self._usage(self.choices)}
         if self.kind == "chat":
@@ -68,7 +68,7 @@ class Answer:
             body["prompt_token_ids"] = self._prompt_token_ids(self.choices[0])
         return body
 
-    def _whole(self, choice: Choice, whole: Piece) -> Json:
+    def _choice_body(self, choice: Choice, whole: Piece) -> Json:
         body: Json = {
             "index": choice.index,
             "logprobs": self._logprobs(choice, whole, 0, is_first=True),
@@ -79,9 +79,10 @@ class Answer:
             body["embedding"] = choice.last_event.embedding
         body["token_ids"] = self._token_ids(whole)
         if self.kind == "chat":
-            view = ChatView(self.form)
-            message = view.message(whole)
-            return body | {"message": message, "finish_reason": view.finish_reason(whole)}
+            builder = ChatMessageBuilder(self.format)
+            message = builder.message(whole)
+            reason = builder.finish_reason(whole)
+            return body | {"message": message, "finish_reason": reason}
         return body | {
             "text": self._echoed(choice) + whole.text,
             "prompt_logprobs": self._prompt_logprobs(choice),
@@ -89,11 +90,11 @@ class Answer:
         }
 
     def _token_ids(self, piece: Piece) -> list[int] | None:
-        """The tokens of a piece; None if not requested."""
+        """Returns the tokens of a piece; None if not requested."""
         return list(piece.token_ids) if self.generator.request.return_token_ids else None
 
     def _prompt_token_ids(self, choice: Choice) -> list[int] | None:
-        """The tokens of the prompt; None if not requested."""
+        """Returns the tokens of the prompt; None if not requested."""
         return choice.prompt if self.generator.request.return_token_ids else None
 
     @property
@@ -110,32 +111,33 @@ class Answer:
     def _prompt_logprobs(self, choice: Choice) -> list[JsonText | None] | None:
         if self.generator.request.prompt_logprobs is None:
             return None
-        return prompt_logprobs(choice.prompt_logprobs, self._spell)
+        return prompt_logprobs(choice.prompt_logprobs, self._token_text)
 
     def _logprobs(
         self, choice: Choice, piece: Piece, offset: int, *, is_first: bool
     ) -> Json | None:
-        """Log-probabilities of a piece; None if not requested.
+        """Returns the log-probabilities of a piece; None if not requested.
 
         offset: characters before the piece. is_first: whether an echoed prompt belongs to the piece.
         """
         if self.generator.request.num_logprobs is None:
             return None
         if self.kind == "chat":
-            return chat_logprobs(piece.logprobs, self._spell)
+            return chat_logprobs(piece.logprobs, self._token_text)
         if not (is_first and self._echoes_prompts):
-            return completion_logprobs(piece.logprobs, piece.token_ids, offset, self._spell)
-        told = (None, *choice.prompt_logprobs, *piece.logprobs)
-        return completion_logprobs(told, [*choice.prompt, *piece.token_ids], 0, self._spell)
+            return completion_logprobs(piece.logprobs, piece.token_ids, offset, self._token_text)
+        logprobs = (None, *choice.prompt_logprobs, *piece.logprobs)
+        tokens = [*choice.prompt, *piece.token_ids]
+        return completion_logprobs(logprobs, tokens, 0, self._token_text)
 
     async def stream(self) -> AsyncGenerator[bytes]:
-        """Server-sent events; none exists before the first token does.
+        """Yields server-sent events, the first one once the first token is there.
 
-        Raises RequestError instead of a first event; what fails later is an event of its own.
+        Raises RequestError if the request fails before the first event. A later failure is an event.
         """
         items: asyncio.Queue[Item] = asyncio.Queue()
-        pumps = [asyncio.create_task(self._pump(choice, items)) for choice in self.choices]
-        num_running, has_begun = len(pumps), False
+        tasks = [asyncio.create_task(self._stream_choice(choice, items)) for choice in self.choices]
+        num_running, has_begun = len(tasks), False
         try:
             while num_running:
                 item = await items.get()
@@ -154,33 +156,33 @@ class Answer:
                     yield frame(self._chunk([], self._usage(self.choices)))
             yield SSE_DONE
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _pump(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
+    async def _stream_choice(self, choice: Choice, items: asyncio.Queue[Item]) -> None:
         offset = 0
         is_first = True
-        view = ChatView(self.form) if self.kind == "chat" else None
+        builder = ChatMessageBuilder(self.format) if self.kind == "chat" else None
         try:
             async with aclosing(self.generator.pieces(choice)) as pieces:
                 async for piece in pieces:
-                    if is_first and view is not None:
-                        for event in self._openings(choice):
+                    if is_first and builder is not None:
+                        for event in self._opening_events(choice):
                             items.put_nowait(event)
                     echoed = choice.prompt if is_first and self._echoes_prompts else []
-                    if echoed:  # which may be long
+                    if echoed:  # building the event may take long
                         event = await asyncio.to_thread(
-                            self._delta, choice, piece, offset, view, is_first=True
+                            self._delta_event, choice, piece, offset, builder, is_first=True
                         )
                     else:
-                        event = self._delta(choice, piece, offset, view, is_first=is_first)
+                        event = self._delta_event(choice, piece, offset, builder, is_first=is_first)
                     is_first = False
                     if event:
                         items.put_nowait(event)
                     if self.generator.request.num_logprobs is not None:
                         tokens = (*echoed, *piece.token_ids)
-                        offset += sum(len(self._spell(token)) for token in tokens)
+                        offset += sum(len(self._token_text(token)) for token in tokens)
             items.put_nowait(None)
         except RequestError as error:
             items.put_nowait(error)
@@ -188,19 +190,25 @@ class Answer:
             items.put_nowait(RequestError(500, "the request failed inside the server"))
             raise
 
-    def _openings(self, choice: Choice) -> Iterator[bytes]:
-        """The events before the first token."""
-        deltas = [{"role": self.form.role, "content": ""}]
-        if self.form.echoed:
-            deltas.append({"content": self.form.echoed})
+    def _opening_events(self, choice: Choice) -> Iterator[bytes]:
+        """Yields the events before the first token: the role, and the echoed text."""
+        deltas = [{"role": self.format.role, "content": ""}]
+        if self.format.echoed:
+            deltas.append({"content": self.format.echoed})
         for delta in deltas:
             body = {"index": choice.index, "delta": delta, "logprobs": None, "finish_reason": None}
-            yield self._opening(choice, body, shows_prompt="role" in delta)
+            yield self._opening_event(choice, body, shows_prompt="role" in delta)
 
-    def _delta(
-        self, choice: Choice, piece: Piece, offset: int, view: ChatView | None, *, is_first: bool
+    def _delta_event(
+        self,
+        choice: Choice,
+        piece: Piece,
+        offset: int,
+        builder: ChatMessageBuilder | None,
+        *,
+        is_first: bool,
     ) -> bytes:
-        """Empty when nothing in the piece is certain yet."""
+        """Builds the event of a piece. Empty if the piece only has text that is held back."""
         body: Json = {
             "index": choice.index,
             "logprobs": self._logprobs(choice, piece, offset, is_first=is_first),
@@ -208,22 +216,22 @@ class Answer:
         }
         if piece.finish_reason is not None:
             body["stop_reason"] = piece.stop_reason
-        if view is None:
+        if builder is None:
             body["token_ids"] = self._token_ids(piece)
             body["prompt_token_ids"] = self._prompt_token_ids(choice) if is_first else None
             echoed = self._echoed(choice) if is_first else ""
             return self._event(choice, body | {"text": echoed + piece.text})
         if self.generator.request.return_token_ids:
             body["token_ids"] = list(piece.token_ids)
-        delta = view.delta(piece)
-        if not delta and piece.finish_reason is None and not self._tells_tokens:
+        delta = builder.delta(piece)
+        if not delta and piece.finish_reason is None and not self._reports_tokens:
             return b""
-        reason = view.finish_reason(piece)
+        reason = builder.finish_reason(piece)
         delta = delta or {"content": ""}
         return self._event(choice, body | {"delta": delta, "finish_reason": reason})
 
     @property
-    def _tells_tokens(self) -> bool:
+    def _reports_tokens(self) -> bool:
         request = self.generator.request
         return request.num_logprobs is not None or request.return_token_ids
 
@@ -231,8 +239,8 @@ class Answer:
         is_counted = self.generator.request.usage_in_every_chunk
         return frame(self._chunk([body], self._usage([choice]) if is_counted else None))
 
-    def _opening(self, choice: Choice, body: Json, *, shows_prompt: bool) -> bytes:
-        """An event before the first token, though the engine may have sent some already."""
+    def _opening_event(self, choice: Choice, body: Json, *, shows_prompt: bool) -> bytes:
+        """Builds an event that counts no answer tokens, though some may have been generated already."""
         is_counted = self.generator.request.usage_in_every_chunk
         counts = self._usage([choice], has_begun=False) if is_counted else None
         chunk = self._chunk([body], counts)
@@ -248,13 +256,13 @@ class Answer:
         return body
 
     def _usage(self, choices: list[Choice], *, has_begun: bool = True) -> Json:
-        """Token usage of choices. has_begun: False counts no tokens of the answer yet."""
+        """Returns the token usage of choices. has_begun: False counts no tokens of the answer."""
         counts = usage(choices, has_begun=has_begun)
         if not self.has_prompt_details:
             counts["prompt_tokens_details"] = None
         if self.has_reasoning_details:
-            thoughts = [choice.reasoning for choice in choices if choice.reasoning and has_begun]
-            num_tokens = sum(thought.num_tokens for thought in thoughts)
+            counters = [choice.reasoning for choice in choices if choice.reasoning and has_begun]
+            num_tokens = sum(counter.num_tokens for counter in counters)
             counts["completion_tokens_details"] = {"reasoning_tokens": num_tokens}
         return counts
 
@@ -269,7 +277,7 @@ class Answer:
 
 
 async def _all_or_none(work: list[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run all concurrently. If one fails or this is cancelled, cancel the others and wait for them."""
+    """Runs all concurrently. If one fails or this is cancelled, cancels the others and waits for them."""
     tasks = [asyncio.ensure_future(item) for item in work]
     try:
         return list(await asyncio.gather(*tasks))
@@ -280,11 +288,12 @@ async def _all_or_none(work: list[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def frame(body: Json) -> bytes:
+    """Returns a body as a server-sent event."""
     return SSE_PREFIX + encode_line(body) + SSE_END
 
 
 def usage(choices: list[Choice], *, has_begun: bool = True) -> Json:
-    """Token usage of all choices; a prompt with several choices counts once.
+    """Returns OpenAI's token usage of all choices; a prompt with several choices counts once.
 
     has_begun: False counts no tokens of the answer.
     """

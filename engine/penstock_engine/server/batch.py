@@ -7,13 +7,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.bodies import changes_nothing, read_object, request_of
+from penstock_engine.server.bodies import build_request, has_no_effect, read_object
 from penstock_engine.server.chat_request import BatchChatRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.schemas import MAX_BATCH
 
-# Parameters that a batch refuses, and the values (beside null) that have no effect and are accepted.
-# vLLM refuses the first four too; the others would apply to one conversation only.
+# Parameters that a batch rejects, and the values (besides null) that have no effect and are accepted.
+# vLLM rejects the first four too; the others would apply to one conversation only.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "stream": (False,),
@@ -38,12 +38,12 @@ class BatchRequest(BaseModel):
 class BatchDialect:
     """The format of OpenAI's chat, except that `messages` is a list of conversations."""
 
-    always_tells_cached: ClassVar[bool] = False
+    always_reports_cached_tokens: ClassVar[bool] = False
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> BatchChatRequest:
         body = read_object(raw)
         for name, neutral in NEUTRAL.items():
-            if not changes_nothing(body.get(name), neutral):
+            if not has_no_effect(body.get(name), neutral):
                 message = f"{name} is not supported in a batch: leave it out"
                 raise RequestError(400, message, param=name)
         conversations = body.get("messages")
@@ -51,15 +51,15 @@ class BatchDialect:
             message = "messages must be a list of conversations with at least one entry"
             raise RequestError(400, message, param="messages")
         shared = body | {"messages": conversations[0], "conversations": conversations}
-        return request_of(BatchChatRequest, shared, defaults)
+        return build_request(BatchChatRequest, shared, defaults)
 
     def whole(self, body: Json) -> Json:
-        """The answer without fields that describe only the first conversation."""
+        """Returns the answer without the fields that describe the first conversation only."""
         return body | {"prompt_token_ids": None}
 
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         raise AssertionError("batches are not streamed")
 
-    def refusal(self, error: RequestError) -> Response:
+    def error_response(self, error: RequestError) -> Response:
         param = "messages" if error.param == "conversations" else error.param
         return RequestError(error.status, error.message, param=param).response()

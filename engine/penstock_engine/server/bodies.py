@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON read within limits, what is known and what changes nothing told apart."""
+"""Parses and validates request bodies; rejects parameters that the engine would have to ignore."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -16,9 +16,8 @@ from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 logger = logging.getLogger(__name__)
 
-# Parameters of vLLM and OpenAI that this engine does not have, and the values (beside null) with
-# which they change nothing. Any other value is refused: ignoring it would give another answer than
-# was asked for.
+# Parameters of vLLM and OpenAI that this engine does not have, with the values (besides null) that
+# have no effect. Any other value is rejected: ignoring it would give an answer that was not requested.
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "audio": (),
     "best_of": (1,),
@@ -56,14 +55,14 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-# Why one of them is refused, where there is more to say than that the engine does not have it.
+# Error messages of some of them. The others get a general one.
 REASONS = {
     "chat_template": UNTRUSTED_TEMPLATE,
     "use_beam_search": "use_beam_search: this engine has no beam search: leave it out",
 }
 
-# Parameters that have no bearing on the answer of an engine without users and accounts.
-WITHOUT_EFFECT = frozenset(
+# Parameters that are accepted and ignored: they do not change the answer of an engine without accounts.
+IGNORED = frozenset(
     {
         "metadata", "prompt_cache_key",
         "safety_identifier", "service_tier", "session_id", "spaces_between_special_tokens",
@@ -71,8 +70,8 @@ WITHOUT_EFFECT = frozenset(
     }
 )  # fmt: skip
 
-# Parameters of text generation. A route that does not take one refuses it.
-OF_SOME_ROUTE: dict[str, FieldInfo] = {
+# All parameters of text generation. A route rejects those that it does not have.
+GENERATION_PARAMETERS: dict[str, FieldInfo] = {
     **CompletionRequest.model_fields,
     **ChatCompletionRequest.model_fields,
 }
@@ -84,21 +83,24 @@ NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
 def parse(schema: type[Request], raw: bytes, defaults: Mapping[str, Any] = NO_DEFAULTS) -> Request:
-    """The checked request of a body. Raises RequestError with the name of what is wrong."""
-    return request_of(schema, read_object(raw), defaults)
+    """Parses and validates a body. Raises RequestError that names the invalid field."""
+    return build_request(schema, read_object(raw), defaults)
 
 
-def request_of(
+def build_request(
     schema: type[Request], body: Mapping[str, Any], defaults: Mapping[str, Any] = NO_DEFAULTS
 ) -> Request:
-    """defaults: of parameters that the body leaves out, already checked. Raises RequestError."""
-    return checked(schema, {**defaults, **known(body, schema)})
+    """Validates a parsed body. defaults: validated values of parameters that the body leaves out.
+
+    Raises RequestError.
+    """
+    return validate(schema, {**defaults, **known_parameters(body, schema)})
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
-    """Raises RequestError for what is no JSON object."""
+    """Parses a JSON object. Raises RequestError if the body is anything else."""
     try:
-        # Refuses NaN, deep nesting, huge numbers and lone surrogates.
+        # from_json rejects NaN, deep nesting, huge numbers and lone surrogates.
         body = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise RequestError(400, "the body is not valid JSON") from error
@@ -107,52 +109,61 @@ def read_object(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def checked(schema: type[Model], body: Mapping[str, Any]) -> Model:
-    """Raises RequestError with the name of the field that is wrong."""
+def validate(schema: type[Model], body: Mapping[str, Any]) -> Model:
+    """Validates a body against a schema. Raises RequestError that names the invalid field."""
     try:
         return schema.model_validate(body)
     except ValidationError as error:
         raise from_validation(error) from error
 
 
-def known(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
-    """The parameters that the engine has. Raises RequestError for a known one that it lacks."""
-    known: dict[str, Any] = {}
+def known_parameters(body: Mapping[str, Any], schema: type[BaseModel]) -> dict[str, Any]:
+    """Returns the parameters that the schema has, without nulls.
+
+    Raises RequestError for a parameter of OpenAI or vLLM that this route lacks, unless its value has
+    no effect. Unknown parameters are ignored.
+    """
+    parameters: dict[str, Any] = {}
     unknown: list[str] = []
     for name, value in body.items():
         if name in schema.model_fields:
-            if value is not None:  # null asks for the default
-                known[name] = value
+            if value is not None:  # null means the default
+                parameters[name] = value
         elif not _is_known(name, value):
             unknown.append(name[:64])
     if unknown:
-        logger.debug("ignored, since nobody knows them: %s", unknown[:16])
-    return known
+        logger.debug("unknown parameters are ignored: %s", unknown[:16])
+    return parameters
 
 
-def changes_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
-    """Whether a parameter is null, or has one of the values that change nothing."""
+def has_no_effect(value: Any, neutral: tuple[Any, ...]) -> bool:
+    """Whether a parameter is null, or has one of the values that have no effect."""
     return value is None or any(_is_same(value, each) for each in neutral)
 
 
-def refuse_without_effect(
+def reject_without_effect(
     body: Mapping[str, Any],
-    taken: Collection[str],
-    of_other_routes: Mapping[str, FieldInfo] = OF_SOME_ROUTE,
+    accepted: Collection[str],
+    of_other_routes: Mapping[str, FieldInfo] = GENERATION_PARAMETERS,
 ) -> None:
-    """Raises RequestError for a known parameter that is not among those that a route takes."""
+    """Raises RequestError for a parameter of another route that has no effect on this one.
+
+    accepted: names of the parameters that this route has.
+    """
     for name, value in body.items():
-        if name not in taken:
+        if name not in accepted:
             _is_known(name, value, of_other_routes)
 
 
 def _is_known(
-    name: str, value: Any, of_other_routes: Mapping[str, FieldInfo] = OF_SOME_ROUTE
+    name: str, value: Any, of_other_routes: Mapping[str, FieldInfo] = GENERATION_PARAMETERS
 ) -> bool:
-    """Whether the engine knows a parameter that the route does not take. Raises RequestError where the
-    value would change the answer."""
+    """Whether a parameter that the route lacks is one of OpenAI's or vLLM's.
+
+    Raises RequestError if its value would change the answer.
+    """
     if name in NEUTRAL:
-        if not changes_nothing(value, NEUTRAL[name]):
+        if not has_no_effect(value, NEUTRAL[name]):
             reason = REASONS.get(name, f"{name} is not supported by this engine: leave it out")
             raise RequestError(400, reason, param=name)
         return True
@@ -162,7 +173,7 @@ def _is_known(
             reason = f"{name} is not a parameter of this route and has no effect: leave it out"
             raise RequestError(400, reason, param=name)
         return True
-    return name in WITHOUT_EFFECT
+    return name in IGNORED
 
 
 def _is_same(value: Any, neutral: Any) -> bool:

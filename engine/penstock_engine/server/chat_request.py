@@ -1,4 +1,4 @@
-"""The request of chat completions, and the messages in it."""
+"""Schemas of chat completion requests and their messages."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,7 +9,7 @@ from penstock_engine.server.schemas import MAX_BATCH, MAX_MESSAGES, GenerationRe
 from penstock_engine.server.tools import MAX_CALLS, CallParam, ToolChoice, Tools
 from penstock_engine.tokens import Tokenizer
 
-# Fields of a message that would be words to the model, and that this engine has no words for.
+# Fields of a message that the model would have to see, and that this engine cannot pass to it.
 UNSUPPORTED_IN_MESSAGES = ("audio", "function_call")
 
 
@@ -21,11 +21,13 @@ class TextPart(BaseModel):
 
 
 class Message(BaseModel):
-    """extra: clients send back all fields of an answer. Those that mean something to the model are
-    refused when they have a value.
+    """A message of a chat.
 
-    role: any name; the chat template decides what it means. It cannot have the characters that
-    templates write around it, such as <|im_end|>.
+    Extra fields are allowed, because clients send back all fields of an answer. Those that the model
+    would have to see are rejected if they have a value.
+
+    role: any name; the chat template interprets it. The pattern excludes the characters of template
+    tags such as <|im_end|>.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -60,14 +62,14 @@ class Message(BaseModel):
         return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
     def for_template(self, *, as_parts: bool) -> dict[str, Any]:
-        """The message as the chat template reads it. as_parts: content as a list of parts, not one text."""
+        """Returns the message for the chat template. as_parts: content as a list of parts, not a text."""
         reasoning = self.reasoning or self.reasoning_content
         optional = {
             "name": self.name,
             "tool_calls": [call.model_dump() for call in self.tool_calls or ()],
             "tool_call_id": self.tool_call_id,
             "reasoning": reasoning,
-            "reasoning_content": reasoning,  # what most templates call it
+            "reasoning_content": reasoning,  # the name in most templates
         }
         given = {name: value for name, value in optional.items() if value}
         content = self._parts() if as_parts else self.text
@@ -81,8 +83,11 @@ class Message(BaseModel):
 
 
 class ChatCompletionRequest(GenerationRequest):
-    """add_special_tokens: beside those that the template writes. add_generation_prompt None: unless
-    the last message is continued."""
+    """A chat completion request.
+
+    add_special_tokens: whether the tokenizer adds its own, in addition to the template's.
+    add_generation_prompt: None means true unless continue_final_message is set.
+    """
 
     logprobs_param: ClassVar[str] = "top_logprobs"
 
@@ -113,7 +118,7 @@ class ChatCompletionRequest(GenerationRequest):
         return self
 
     @property
-    def asked_max_tokens(self) -> int | None:
+    def requested_max_tokens(self) -> int | None:
         given = self.max_completion_tokens
         return self.max_tokens if given is None else given
 
@@ -123,7 +128,7 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def has_generation_prompt(self) -> bool:
-        """Whether the prompt ends with the beginning of a new message of the assistant."""
+        """Whether the prompt ends with the opening of a new assistant message."""
         given = self.add_generation_prompt
         return not self.continue_final_message if given is None else given
 
@@ -133,22 +138,22 @@ class ChatCompletionRequest(GenerationRequest):
 
     @property
     def answer_role(self) -> str:
-        """Whose message the answer is."""
+        """The role of the answer's message."""
         return "assistant" if self.has_generation_prompt else self.messages[-1].role
 
     @property
     def echoed_text(self) -> str:
-        """The message that the answer continues, where the request asks to have it again."""
+        """The text of the message that the answer continues, if the request wants it echoed; else ""."""
         last = self.messages[-1]
         return last.text if self.echo and last.role == self.answer_role else ""
 
     @property
-    def asked_tool_choice(self) -> ToolChoice:
+    def effective_tool_choice(self) -> ToolChoice:
         return (self.tool_choice or "auto") if self.tools else "none"
 
 
 class BatchChatRequest(ChatCompletionRequest):
-    """Several chats with the same parameters. messages: those of the first one."""
+    """A batch of chats with the same parameters. messages: those of the first chat."""
 
     conversations: Annotated[
         list[Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]],
@@ -157,15 +162,14 @@ class BatchChatRequest(ChatCompletionRequest):
 
     @property
     def chats(self) -> list[ChatCompletionRequest]:
-        """A chat request for each conversation."""
+        """The chat requests of the batch, one for each conversation."""
         return [self.model_copy(update={"messages": each}) for each in self.conversations]
 
 
 def template_variables(request: ChatCompletionRequest, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What the chat template is told beside messages and tools.
+    """Returns the chat template's variables, other than messages and tools.
 
-    reasoning_effort also turns thinking on or off in templates that have a switch for it, unless
-    the request sets the switch itself.
+    reasoning_effort also sets enable_thinking in templates that read it, unless the request sets it.
     """
     variables = dict(request.chat_template_kwargs)
     effort = request.reasoning_effort

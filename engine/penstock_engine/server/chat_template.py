@@ -1,4 +1,4 @@
-"""What requests say about the chat template: its variables, and how the prompt ends."""
+"""Validates the chat template variables of requests and of --default-chat-template-kwargs."""
 
 import inspect
 import json
@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 MAX_VARIABLES = 64
 MAX_VARIABLES_CHARS = 2**16  # of all names and values, as JSON
 
-# Arguments of transformers' apply_chat_template, and the names under which it passes the messages on.
+# Arguments of transformers' apply_chat_template, and the names it gives the messages in the template.
 RESERVED = frozenset(inspect.signature(PreTrainedTokenizerFast.apply_chat_template).parameters) | {
     "conversations",
     "messages",
@@ -20,7 +20,7 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "
 
 
 def check_variables(variables: dict[str, Any]) -> dict[str, Any]:
-    """Returns template variables if their names and sizes are allowed. Raises ValueError."""
+    """Returns the template variables if their names and sizes are allowed. Raises ValueError."""
     if len(variables) > MAX_VARIABLES:
         raise ValueError(f"must not have more than {MAX_VARIABLES} names")
     if len(json.dumps(variables, ensure_ascii=False)) > MAX_VARIABLES_CHARS:

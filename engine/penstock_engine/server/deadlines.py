@@ -1,4 +1,4 @@
-"""When a request is too late to be of use, how far it was then, and how fast its tokens are wanted."""
+"""Reads deadlines and token intervals from request headers; names the phase of a timeout."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -9,7 +9,7 @@ from penstock_engine.wire import ENVOY_TIMEOUT_HEADER, TIMEOUT_HEADER, TPOT_HEAD
 
 Phase = Literal["queued", "prefill", "decode"]
 
-WORDS: dict[Phase, str] = {
+PHASE_TEXTS: dict[Phase, str] = {
     "queued": "while it waited",
     "prefill": "while its prompt was computed",
     "decode": "while its answer was generated",
@@ -17,10 +17,10 @@ WORDS: dict[Phase, str] = {
 
 
 def deadline_s(headers: Mapping[str, str], arrival_s: float, most_s: float | None) -> float | None:
-    """On the clock of arrival_s; None: there is all the time in the world.
+    """Returns the deadline on the clock of arrival_s; None if there is none.
 
-    The client's own header counts, what Envoy tells of its patience (0: it has no end), and the
-    longest that the operator allows. Raises RequestError.
+    It is the earliest of the client's timeout header, Envoy's timeout header (0: no timeout) and
+    most_s, the maximum that the operator allows. Raises RequestError if a header is not a number.
     """
     own = headers.get(TIMEOUT_HEADER)
     limits = [most_s, None if own is None else _seconds(TIMEOUT_HEADER, own)]
@@ -31,20 +31,24 @@ def deadline_s(headers: Mapping[str, str], arrival_s: float, most_s: float | Non
 
 
 def tpot_s(headers: Mapping[str, str]) -> float | None:
-    """How far tokens may be apart; None: nobody minds. Raises RequestError."""
-    told = headers.get(TPOT_HEADER)
-    return None if told is None else _seconds(TPOT_HEADER, told)
+    """Returns the requested maximum time between tokens; None if the header is absent.
+
+    Raises RequestError if the header is not a number.
+    """
+    value = headers.get(TPOT_HEADER)
+    return None if value is None else _seconds(TPOT_HEADER, value)
 
 
 def phase_of(event: TokenEvent) -> Phase:
-    """How far a sequence was when it ended."""
+    """Returns the phase in which a sequence ended, by its last event."""
     if event.first_token_s is not None:
         return "decode"
     return "queued" if event.scheduled_s is None else "prefill"
 
 
-def too_late(phase: Phase) -> RequestError:
-    return RequestError(504, f"the request's deadline passed {WORDS[phase]}")
+def deadline_error(phase: Phase) -> RequestError:
+    """Returns the error (504) of a request whose deadline passed in `phase`."""
+    return RequestError(504, f"the request's deadline passed {PHASE_TEXTS[phase]}")
 
 
 def _seconds(header: str, text: str) -> float:
@@ -52,6 +56,6 @@ def _seconds(header: str, text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds < 1e9:  # not a number compares as false
+    if not 0 <= seconds < 1e9:  # false for NaN
         raise RequestError(400, f"{header} must be a number from 0", param=header)
     return seconds

@@ -1,4 +1,4 @@
-"""Sampling parameters for requests that leave them out: the model's, the operator's, or none."""
+"""Default sampling parameters, from the model's generation_config.json or the operator's flags."""
 
 import json
 from collections.abc import Mapping
@@ -14,15 +14,16 @@ from penstock_engine.server.schemas import CompletionRequest
 
 FILE_NAME = "generation_config.json"
 
-# What vLLM takes from a generation_config.json, beside max_new_tokens.
-TAKEN = ("min_p", "repetition_penalty", "temperature", "top_k", "top_p")
+# Parameters that vLLM reads from a generation_config.json, in addition to max_new_tokens.
+PARAMETERS = ("min_p", "repetition_penalty", "temperature", "top_k", "top_p")
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
-    """parameters: fields of a request. max_tokens: of an answer whose request does not say.
+    """Defaults and limits of requests.
 
-    max_tokens_cap: of any answer, whatever its request says.
+    parameters: values of fields that a request leaves out. max_tokens: answer length if the request
+    sets none. max_tokens_cap: maximum answer length of every request. Lengths in tokens.
     """
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -33,10 +34,11 @@ class GenerationDefaults:
 def generation_defaults(
     model_dir: Path, source: str, override: Mapping[str, Any]
 ) -> GenerationDefaults:
-    """By vLLM's rules: source is auto (the model's file), vllm (no file) or a folder with a file.
+    """Reads the defaults by vLLM's rules for --generation-config.
 
-    max_new_tokens of the model is a default; that of a folder or an override caps every answer.
-    Raises ModelError when there is no such file, or when a value is out of its range.
+    source: auto (the model's file), vllm (no file) or a folder with a file. override: values that
+    replace those of the file. The model's max_new_tokens is a default; that of a folder or an
+    override caps every answer. Raises ModelError if the file is missing or a value out of range.
     """
     is_folder = source not in ("auto", "vllm")
     path = (Path(source) if is_folder else model_dir) / FILE_NAME
@@ -44,7 +46,7 @@ def generation_defaults(
         raise ModelError("BadGenerationConfig", f"--generation-config: there is no {FILE_NAME}")
     content = {} if source == "vllm" or not path.is_file() else _read(path)
     merged = content | dict(override)
-    parameters = {name: merged[name] for name in TAKEN if merged.get(name) is not None}
+    parameters = {name: merged[name] for name in PARAMETERS if merged.get(name) is not None}
     max_tokens = merged.get("max_new_tokens")
     _check(parameters | ({} if max_tokens is None else {"max_tokens": max_tokens}))
     is_cap = is_folder or override.get("max_new_tokens") is not None
@@ -62,7 +64,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check(parameters: Mapping[str, Any]) -> None:
-    """A default has to be what a request may say."""
+    """Validates defaults like the parameters of a request. Raises ModelError."""
     try:
         CompletionRequest.model_validate({"prompt": "x", **parameters}, strict=True)
     except ValidationError as error:

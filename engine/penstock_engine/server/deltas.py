@@ -1,4 +1,4 @@
-"""What a chat stream says, chunk by chunk, for forms that say it in other words."""
+"""Parses the events of a chat stream, for routes that translate them to another API."""
 
 import json
 from collections.abc import AsyncGenerator, Iterator
@@ -10,18 +10,18 @@ from penstock_engine.server.answers import Json
 from penstock_engine.server.json_text import JsonText, to_text
 from penstock_engine.wire import SSE_DONE, SSE_PREFIX
 
-PartKind = Literal["reasoning", "text", "call"]
+DeltaKind = Literal["reasoning", "text", "call"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A delta of one block: of reasoning, of text, or of a call's arguments.
+class Delta:
+    """Text that is appended to one block of a message: reasoning, content, or a call's arguments.
 
-    index: of the call. id and name: of a call that begins here. is_custom: whether a call has text
-    instead of arguments. logprobs: of the text, one for each token.
+    index: number of the call. id, name: set if a call begins here. is_custom: whether the call is
+    one of a custom tool, which has text instead of arguments. logprobs: of the text, one per token.
     """
 
-    kind: PartKind
+    kind: DeltaKind
     text: str
     index: int = 0
     id: str = ""
@@ -29,26 +29,26 @@ class Part:
     is_custom: bool = False
     logprobs: list[JsonText] = field(default_factory=list)
 
-    def is_of(self, other: "Part | None") -> bool:
-        """Whether it continues the block of `other`."""
+    def continues(self, other: "Delta | None") -> bool:
+        """Whether it belongs to the same block as `other`."""
         return other is not None and (self.kind, self.index) == (other.kind, other.index)
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One event of a chat stream with one choice. error: the body of what ended it early."""
+    """A parsed event of a chat stream with one choice. error: OpenAI's error object, if it failed."""
 
     id: str
     model: str
-    parts: list[Part]
+    deltas: list[Delta]
     finish_reason: str | None
     stop_reason: str | int | None
     usage: Json | None
     error: Json | None
 
 
-async def chunks(events: AsyncGenerator[bytes]) -> AsyncGenerator[Chunk]:
-    """The events of a chat stream, read. Closes it at the end."""
+async def read_chunks(events: AsyncGenerator[bytes]) -> AsyncGenerator[Chunk]:
+    """Parses the events of a chat stream, and closes the stream at the end."""
     async with aclosing(events):
         async for event in events:
             if event != SSE_DONE:
@@ -60,7 +60,7 @@ def _chunk(body: Json) -> Chunk:
     return Chunk(
         id=body.get("id", ""),
         model=body.get("model", ""),
-        parts=list(parts(choice.get("delta", {}), choice.get("logprobs"))),
+        deltas=list(message_deltas(choice.get("delta", {}), choice.get("logprobs"))),
         finish_reason=choice.get("finish_reason"),
         stop_reason=choice.get("stop_reason"),
         usage=body.get("usage"),
@@ -69,22 +69,24 @@ def _chunk(body: Json) -> Chunk:
 
 
 def _as_text(entry: Json | JsonText) -> JsonText:
-    """The entry as JSON text, which takes less memory than objects: a stream's last events hold the
-    entries of all tokens."""
+    """Returns an entry as JSON text, which takes less memory than objects.
+
+    A stream's last events hold the entries of all tokens.
+    """
     return entry if isinstance(entry, JsonText) else to_text(entry)
 
 
-def parts(message: Json, logprobs: Json | None = None) -> Iterator[Part]:
-    """The parts of an OpenAI chat delta or message, in order."""
+def message_deltas(message: Json, logprobs: Json | None = None) -> Iterator[Delta]:
+    """Yields the deltas of an OpenAI chat delta or message, in order."""
     reasoning = message.get("reasoning") or message.get("reasoning_content")
     if reasoning:
-        yield Part("reasoning", reasoning)
+        yield Delta("reasoning", reasoning)
     if message.get("content"):
-        told = (logprobs or {}).get("content") or ()
-        yield Part("text", message["content"], logprobs=list(map(_as_text, told)))
+        entries = (logprobs or {}).get("content") or ()
+        yield Delta("text", message["content"], logprobs=list(map(_as_text, entries)))
     for number, call in enumerate(message.get("tool_calls") or ()):
         function: Json = call.get("function") or {}
-        yield Part(
+        yield Delta(
             "call",
             function.get("arguments") or "",
             call.get("index", number),

@@ -1,5 +1,8 @@
-"""How one route writes its requests and answers. OpenAI's chat and completions are what the engine
-speaks; the other routes are translations to chat and back."""
+"""Request and answer formats of the routes.
+
+The engine itself handles OpenAI's chat and completions. Other routes translate their requests to
+these, and the answers back.
+"""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
@@ -16,31 +19,39 @@ from penstock_engine.wire import SSE_END, SSE_PREFIX
 
 
 class Dialect(Protocol):
-    """Made for one request: what it reads, it may need to write the answer.
+    """Format of one route. One instance per request: the answer may depend on the request.
 
-    always_tells_cached: whether usage has the cached tokens without --enable-prompt-tokens-details.
+    always_reports_cached_tokens: whether usage has the number of cached tokens even without
+    --enable-prompt-tokens-details.
     """
 
-    always_tells_cached: ClassVar[bool]
+    always_reports_cached_tokens: ClassVar[bool]
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
-        """defaults: values of parameters that the body leaves out. Raises RequestError."""
+        """Parses a body. defaults: values of parameters it leaves out. Raises RequestError."""
         ...
 
     def whole(self, body: Json) -> Json:
-        """The route's answer, of one in OpenAI's words."""
+        """Translates a whole answer from OpenAI's format to the route's."""
         ...
 
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        """The route's stream, of one in OpenAI's words. Raises RequestError instead of a first."""
+        """Translates a stream from OpenAI's format to the route's.
+
+        Raises RequestError if the request fails before its first event.
+        """
         ...
 
-    def refusal(self, error: RequestError) -> Response: ...
+    def error_response(self, error: RequestError) -> Response:
+        """Returns an error in the route's format."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAIDialect:
-    always_tells_cached: ClassVar[bool] = False
+    """The format of OpenAI's chat and completions, which needs no translation."""
+
+    always_reports_cached_tokens: ClassVar[bool] = False
 
     schema: type[GenerationRequest]
 
@@ -53,11 +64,11 @@ class OpenAIDialect:
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         return events
 
-    def refusal(self, error: RequestError) -> Response:
+    def error_response(self, error: RequestError) -> Response:
         return error.response()
 
 
 def named_event(body: Json) -> bytes:
-    """An event named by its `type`, as in Anthropic's and the Responses API."""
+    """Returns a server-sent event named by its `type`, as in Anthropic's and the Responses API."""
     name: str = body["type"]
     return b"event: " + name.encode() + b"\n" + SSE_PREFIX + encode_line(body) + SSE_END

@@ -1,7 +1,7 @@
 """The routes /v1/embeddings and /pooling: the model's last hidden state for a text or a chat.
 
-As vLLM makes embeddings of a model that was made to generate: the state at the last token, after the
-final norm, scaled to length 1.
+An embedding is the state at the last token after the final norm, scaled to length 1, which is how
+vLLM makes embeddings from a generative model.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, PlainValidator, model_validator
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.bodies import checked, known, read_object, request_of
+from penstock_engine.server.bodies import build_request, known_parameters, read_object, validate
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.schemas import (
@@ -26,7 +26,7 @@ from penstock_engine.server.vectors import EmbedDtype, Endianness, as_base64, no
 
 Side = Literal["left", "right"]
 
-# Fields that mean the same in a request for text, and those of them that only chats have.
+# Fields that have the same meaning in a completion or chat request.
 SHARED = (
     "model",
     "cache_salt",
@@ -35,13 +35,14 @@ SHARED = (
     "truncate_prompt_tokens",
     "truncation_side",
 )
-OF_CHATS = ("add_generation_prompt", "chat_template_kwargs", "continue_final_message")
+# Fields that have the same meaning in a chat request only.
+CHAT_FIELDS = ("add_generation_prompt", "chat_template_kwargs", "continue_final_message")
 
 
 class EmbeddingsRequest(BaseModel):
     """A request for embeddings of texts (`input`) or of a chat (`messages`).
 
-    dimensions: always the model's own, which was not trained for shorter vectors. use_activation, or
+    dimensions: only null, because the model was not trained for shorter vectors. use_activation and
     its older name normalize: whether vectors are scaled to length 1.
     """
 
@@ -73,15 +74,15 @@ class EmbeddingsRequest(BaseModel):
 
     @model_validator(mode="after")
     def _check_effects(self) -> "EmbeddingsRequest":
-        """Refuses parameters without effect."""
+        """Rejects parameters that have no effect."""
         given = self.model_fields_set
         if self.truncation_side is not None and self.truncate_prompt_tokens is None:
             raise ValueError("truncation_side needs truncate_prompt_tokens")
         if self.encoding_format == "float":
-            for name, plain in (("embed_dtype", "float32"), ("endianness", "native")):
-                if getattr(self, name) != plain:
+            for name, default in (("embed_dtype", "float32"), ("endianness", "native")):
+                if getattr(self, name) != default:
                     raise ValueError(f"{name} needs encoding_format: base64")
-        if self.messages is None and (useless := [name for name in OF_CHATS if name in given]):
+        if self.messages is None and (useless := [name for name in CHAT_FIELDS if name in given]):
             raise ValueError(f"{useless[0]} needs messages")
         if None not in (self.use_activation, self.normalize):
             raise ValueError("use_activation and normalize are the same: leave one out")
@@ -92,8 +93,8 @@ class EmbeddingsRequest(BaseModel):
         return self.use_activation is not False and self.normalize is not False
 
 
-class _Embedded(GenerationRequest):
-    """An embedding as a generation request for one token, which is discarded."""
+class _EmbeddingRequest(GenerationRequest):
+    """Base of embedding requests: a generation request for one token, which is discarded."""
 
     wants_embedding: ClassVar[bool] = True
 
@@ -103,37 +104,38 @@ class _Embedded(GenerationRequest):
         return None if length is None else Truncation(length, self.truncation_side or "right")
 
 
-class EmbeddingPrompt(_Embedded, CompletionRequest):
-    """The embedding of a text."""
+class EmbeddingPrompt(_EmbeddingRequest, CompletionRequest):
+    """An embedding request for texts."""
 
 
-class EmbeddingChat(_Embedded, ChatCompletionRequest):
-    """The embedding of a chat."""
+class EmbeddingChat(_EmbeddingRequest, ChatCompletionRequest):
+    """An embedding request for a chat."""
 
 
 class EmbeddingsDialect:
     """The format of /v1/embeddings.
 
-    name: the field of a vector. kind: `object` of its entry. prefix: start of the answer's id.
+    name: field of the vector. kind: `object` of its entry. prefix: prefix of the answer's id.
     """
 
-    always_tells_cached: ClassVar[bool] = False
+    always_reports_cached_tokens: ClassVar[bool] = False
 
     name, kind, prefix = "embedding", "embedding", "embd"
 
     def __init__(self) -> None:
-        self._asked = EmbeddingsRequest()
+        self._request = EmbeddingsRequest()
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> GenerationRequest:
         body = read_object(raw)
-        asked = self._asked = checked(EmbeddingsRequest, known(body, EmbeddingsRequest))
-        self._check(asked)
-        passed: dict[str, Any] = asked.model_dump(include={*SHARED, "add_special_tokens"})
-        passed |= {"max_tokens": 1, "temperature": 0}
-        if asked.messages is None:
-            return request_of(EmbeddingPrompt, passed | {"prompt": asked.input})
-        chat = asked.model_dump(include={*OF_CHATS, "messages"})
-        return request_of(EmbeddingChat, passed | chat)
+        request = validate(EmbeddingsRequest, known_parameters(body, EmbeddingsRequest))
+        self._request = request
+        self._check(request)
+        shared: dict[str, Any] = request.model_dump(include={*SHARED, "add_special_tokens"})
+        shared |= {"max_tokens": 1, "temperature": 0}
+        if request.messages is None:
+            return build_request(EmbeddingPrompt, shared | {"prompt": request.input})
+        chat = request.model_dump(include={*CHAT_FIELDS, "messages"})
+        return build_request(EmbeddingChat, shared | chat)
 
     def whole(self, body: Json) -> Json:
         num_tokens = body["usage"]["prompt_tokens"]
@@ -146,7 +148,7 @@ class EmbeddingsDialect:
                 {
                     "object": self.kind,
                     "index": choice["index"],
-                    self.name: self._written(choice["embedding"]),
+                    self.name: self._encode(choice["embedding"]),
                 }
                 for choice in body["choices"]
             ],
@@ -156,23 +158,23 @@ class EmbeddingsDialect:
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         raise AssertionError("embeddings are not streamed")
 
-    def refusal(self, error: RequestError) -> Response:
+    def error_response(self, error: RequestError) -> Response:
         param = "input" if error.param == "prompt" else error.param
         return RequestError(error.status, error.message, param=param).response()
 
-    def _check(self, asked: EmbeddingsRequest) -> None:
-        """Raises RequestError."""
-        if (asked.input is None) == (asked.messages is None):
+    def _check(self, request: EmbeddingsRequest) -> None:
+        """Raises RequestError if the route does not accept the request."""
+        if (request.input is None) == (request.messages is None):
             raise RequestError(400, "the body must have either input or messages", param="input")
-        if asked.task is not None:
+        if request.task is not None:
             raise RequestError(400, "task is only allowed at /pooling", param="task")
 
-    def _written(self, vector: tuple[float, ...]) -> str | tuple[float, ...]:
-        asked = self._asked
-        scaled = normalized(vector) if asked.is_normalized else vector
-        if asked.encoding_format == "float":
+    def _encode(self, vector: tuple[float, ...]) -> str | tuple[float, ...]:
+        request = self._request
+        scaled = normalized(vector) if request.is_normalized else vector
+        if request.encoding_format == "float":
             return scaled
-        return as_base64(scaled, asked.embed_dtype, asked.endianness)
+        return as_base64(scaled, request.embed_dtype, request.endianness)
 
 
 class PoolingDialect(EmbeddingsDialect):
@@ -180,5 +182,5 @@ class PoolingDialect(EmbeddingsDialect):
 
     name, kind, prefix = "data", "pooling", "pool"
 
-    def _check(self, asked: EmbeddingsRequest) -> None:
-        super()._check(asked.model_copy(update={"task": None}))
+    def _check(self, request: EmbeddingsRequest) -> None:
+        super()._check(request.model_copy(update={"task": None}))

@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients read them, and nothing about this machine in them."""
+"""Errors of requests in OpenAI's format. They reveal nothing about the machine."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from pydantic import ValidationError
 RETRY_AFTER_S = 1
 MAX_MESSAGE_CHARS = 500
 
-TYPES = {
+ERROR_TYPES = {
     401: "AuthenticationError",
     404: "NotFoundError",
     405: "MethodNotAllowedError",
@@ -21,7 +21,10 @@ TYPES = {
 
 
 class RequestError(Exception):
-    """The answer to a request that is not served. 503 says when to try again."""
+    """A request that fails with an HTTP status. param: the parameter that is wrong.
+
+    The response to a 503 has a Retry-After header.
+    """
 
     def __init__(self, status: int, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -32,7 +35,7 @@ class RequestError(Exception):
     def body(self) -> dict[str, Any]:
         error = {
             "message": self.message[:MAX_MESSAGE_CHARS],
-            "type": TYPES.get(self.status, "BadRequestError"),
+            "type": ERROR_TYPES.get(self.status, "BadRequestError"),
             "param": self.param,
             "code": self.status,
         }
@@ -44,7 +47,7 @@ class RequestError(Exception):
 
 
 def from_validation(error: ValidationError) -> RequestError:
-    """The first thing that is wrong, by the name of its field."""
+    """Returns the first error of a validation, with the name of its field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     message = first["msg"].removeprefix("Value error, ")

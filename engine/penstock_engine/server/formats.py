@@ -1,4 +1,4 @@
-"""response_format and structured_outputs, to the grammar that they ask for."""
+"""Schemas of `response_format` and `structured_outputs`, and their grammars."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,6 +10,8 @@ from penstock_engine.structured.grammar import Grammar, GrammarError
 
 
 class Strict(BaseModel):
+    """Base of models with strict types and no unknown fields."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
@@ -31,7 +33,7 @@ class JsonSchema(Strict):
     name: str = Field(max_length=256)
     description: str | None = None
     json_schema: Any = Field(alias="schema", default={"type": "object"})
-    strict: bool | None = None  # always: there is no other way to keep to a schema
+    strict: bool | None = None  # without effect: the schema is always enforced
 
 
 class JsonSchemaFormat(Strict):
@@ -48,7 +50,7 @@ ResponseFormat = Annotated[
 
 
 class StructuredOutputs(Strict):
-    """vLLM's: exactly one of these."""
+    """vLLM's structured_outputs. Exactly one field must be set."""
 
     json_schema: Any = Field(alias="json", default=None)
     regex: str | None = None
@@ -64,7 +66,7 @@ class StructuredOutputs(Strict):
         return self
 
     def grammar(self) -> Grammar:
-        """Raises GrammarError."""
+        """Returns the grammar. Raises GrammarError if it is invalid."""
         if self.regex is not None:
             return grammar.regex_grammar(self.regex)
         if self.choice is not None:
@@ -76,7 +78,7 @@ class StructuredOutputs(Strict):
         return grammar.json_schema_grammar(self._schema())
 
     def _schema(self) -> Any:
-        """vLLM takes it as text, too."""
+        """Returns the JSON schema, which may be given as text, as in vLLM."""
         if not isinstance(self.json_schema, str):
             return self.json_schema
         try:

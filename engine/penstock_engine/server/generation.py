@@ -1,4 +1,4 @@
-"""One choice of an answer: from a prompt to pieces of text with an end."""
+"""Generates the text of a choice: submits its sequence, detokenizes and stops it."""
 
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -11,22 +11,22 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import TokenLogprobs
 from penstock_engine.parsers.reasoning_tokens import ReasoningTokenCounter
 from penstock_engine.server.adapters import AdapterRegistry
-from penstock_engine.server.bridge import Bridge
-from penstock_engine.server.deadlines import too_late
+from penstock_engine.server.async_engine import AsyncEngine
+from penstock_engine.server.deadlines import deadline_error
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import RequestRecord
 from penstock_engine.server.schemas import GenerationRequest
 from penstock_engine.tokens import TextStream, Tokenizer
 
-# Tokens without text are sent after so many steps at the latest, so that their log-probabilities do
-# not add up to one large event.
+# Maximum number of steps without text before a piece is sent, so that the log-probabilities of many
+# tokens do not add up to one large event.
 MAX_HELD_PIECES = 64
 
 FAILURES: dict[Failure, tuple[int, str]] = {
     "queue_full": (503, "the engine's queue is full: try again"),
     "prompt_too_long": (400, "the prompt is longer than the KV cache can hold"),
     "nothing_to_draw": (400, "the request's own limits leave no token to draw"),
-    # 503, as another engine may have sound weights: a gateway asks it before the client knows.
+    # 503, so that a gateway retries on another engine, whose weights may be intact.
     "not_numbers": (503, "the model's output is not numbers: try another engine"),
     "step_failed": (500, "the engine could not compute this request"),
     "engine_stopped": (503, "the engine is stopping: try again"),
@@ -35,9 +35,9 @@ FAILURES: dict[Failure, tuple[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text with the tokens it came from, the end, or both.
+    """New text with its tokens. finish_reason: set on the last piece of a choice.
 
-    stop_reason: the stop string or stop token that was met.
+    stop_reason: the stop string or stop token that ended the choice.
     """
 
     text: str
@@ -49,10 +49,11 @@ class Piece:
 
 @dataclass(slots=True)
 class Choice:
-    """A choice: its inputs and its progress. reasoning: None without a reasoning parser.
+    """The inputs and the progress of one choice.
 
-    number: among the n of its prompt. fork_of: the sequence of the first of them, whose prompt
-    this one need not compute again, or "".
+    index: among all choices of the request. number: among the n choices of its prompt. fork_of: id
+    of the sequence of the prompt's first choice, whose KV cache this one shares; or "".
+    reasoning: counter of reasoning tokens; None if reasoning is not parsed. first_token_s: time.
     """
 
     index: int
@@ -73,10 +74,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """Makes choices. shows_special: whether tags in the text are special tokens. on_end: told of
-    each choice that has ended, and why: by a finish reason, "abort" or "error"."""
+    """Generates the choices of a request.
 
-    bridge: Bridge
+    shows_special: whether special tokens stay in the text, because tags are among them. on_end:
+    functions that are called with each finished choice and its finish reason, "abort" or "error".
+    """
+
+    engine: AsyncEngine
     adapters: AdapterRegistry
     tokenizer: Tokenizer
     request: GenerationRequest
@@ -86,9 +90,9 @@ class Generator:
     on_end: Sequence[Callable[[Choice, str], None]] = ()
 
     async def pieces(self, choice: Choice) -> AsyncGenerator[Piece]:
-        """To the end of the choice. Raises RequestError when the engine refuses or fails.
+        """Yields the pieces of a choice to its end. Closing the iterator aborts the choice.
 
-        Closing the iterator aborts the work.
+        Raises RequestError if the engine rejects the sequence or fails.
         """
         request, record = self.request, choice.record
         text = TextStream(
@@ -101,12 +105,12 @@ class Generator:
             after=choice.prompt if request.continues_prompt else (),
         )
         finish_reason = "abort"
-        held: list[Piece] = []  # tokens that have added no text yet
+        held: list[Piece] = []  # pieces without text
         try:
             async with (
                 self.adapters.hold(request.model, record) as adapter,
                 aclosing(
-                    self.bridge.generate(
+                    self.engine.generate(
                         choice.sequence_id,
                         choice.prompt,
                         choice.sampling,
@@ -128,7 +132,7 @@ class Generator:
                         finish_reason = piece.finish_reason
                         record.is_stopped = text.stop is not None
                     if piece.text or piece.finish_reason or len(held) >= MAX_HELD_PIECES:
-                        whole, held = joined(held), []
+                        whole, held = join_pieces(held), []
                         yield whole
                     if piece.finish_reason is not None:
                         return
@@ -136,25 +140,24 @@ class Generator:
             finish_reason = "error"
             raise
         finally:
-            for tell in self.on_end:
-                tell(choice, finish_reason)
+            for callback in self.on_end:
+                callback(choice, finish_reason)
 
     def _piece(self, event: TokenEvent, choice: Choice, text: TextStream) -> Piece:
         choice.cached_tokens = event.num_cached_tokens
         choice.first_token_s = event.first_token_s
         choice.prompt_logprobs = choice.prompt_logprobs or event.prompt_logprobs
-        # The token that ended the sequence is not text, unless it was asked for.
-        silent = None if self.request.include_stop_str_in_output else event.ending_token_id
+        # The stop token is no part of the text, unless the request includes it.
+        hidden = None if self.request.include_stop_str_in_output else event.ending_token_id
         new, num_read = "", 0
         for token_id in event.token_ids:
             num_read += 1
-            if token_id != silent or num_read < len(event.token_ids):
+            if token_id != hidden or num_read < len(event.token_ids):
                 new += text.push(token_id)
-                if (
-                    choice.reasoning is not None
-                ):  # text may be held back: tags are looked for by token
-                    own = self.tokenizer.decode([token_id], skip_special_tokens=False)
-                    choice.reasoning.push(own)
+                if choice.reasoning is not None:
+                    # Decodes the token alone, because `text` may hold its text back.
+                    token_text = self.tokenizer.decode([token_id], skip_special_tokens=False)
+                    choice.reasoning.push(token_text)
             if text.stop is not None:
                 break
         choice.completion_tokens += num_read
@@ -172,27 +175,27 @@ class Generator:
 
 
 def _raise_failure(event: TokenEvent, record: RequestRecord) -> None:
-    if record.late_phase is not None:
-        raise too_late(record.late_phase)
+    if record.timeout_phase is not None:
+        raise deadline_error(record.timeout_phase)
     if event.finish_reason in ("error", "abort"):
         raise RequestError(*FAILURES[event.failure or "engine_stopped"])
 
 
-def joined(pieces: Sequence[Piece]) -> Piece:
-    """One piece with all text and tokens, and the end of the last."""
+def join_pieces(pieces: Sequence[Piece]) -> Piece:
+    """Joins the text and tokens of adjacent pieces. The end is that of the last one."""
     last = pieces[-1]
     return Piece(
         "".join(piece.text for piece in pieces),
         tuple(token for piece in pieces for token in piece.token_ids),
-        tuple(told for piece in pieces for told in piece.logprobs),
+        tuple(entry for piece in pieces for entry in piece.logprobs),
         last.finish_reason,
         last.stop_reason,
     )
 
 
 def _stop_reason(event: TokenEvent, choice: Choice, text: TextStream) -> str | int | None:
-    """As vLLM tells it: an end-of-sequence token is no reason of its own."""
+    """Returns vLLM's stop reason: the stop string or stop token; None for an end-of-sequence token."""
     if text.stop is not None:
         return text.stop
-    is_asked = event.ending_token_id in choice.sampling.stop_token_ids
-    return event.ending_token_id if is_asked else None
+    is_requested = event.ending_token_id in choice.sampling.stop_token_ids
+    return event.ending_token_id if is_requested else None

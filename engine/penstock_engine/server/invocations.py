@@ -16,7 +16,7 @@ from penstock_engine.server.schemas import CompletionRequest, GenerationRequest
 
 
 class InvocationsRequest(BaseModel):
-    """A request with one of messages, prompt and input, and the parameters of that kind's route."""
+    """A request with one of messages, prompt or input, and the parameters of the matching route."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -27,9 +27,9 @@ class InvocationsRequest(BaseModel):
 
 
 class InvocationsDialect:
-    """Picks the format by the body, as vLLM: messages, prompt (completion) or input (embeddings)."""
+    """Picks the format by the body, like vLLM: messages, prompt (completion) or input (embeddings)."""
 
-    always_tells_cached: ClassVar[bool] = False
+    always_reports_cached_tokens: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._inner: Dialect = OpenAIDialect(ChatCompletionRequest)
@@ -53,5 +53,5 @@ class InvocationsDialect:
     def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         return self._inner.events(events)
 
-    def refusal(self, error: RequestError) -> Response:
-        return self._inner.refusal(error)
+    def error_response(self, error: RequestError) -> Response:
+        return self._inner.error_response(error)

@@ -1,4 +1,4 @@
-"""The engine's metrics, fed from step reports and finished requests."""
+"""Prometheus metrics of the engine, updated by step reports and events of sequences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ ENGINE_INDEX = "0"
 # The contract has no `_created` series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-# Counters of the scheduler -> counters of the exposition.
-COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
+# Metric, its labels, and the field of SchedulerStats that it counts.
+COUNTERS: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (wire.PREFIX_QUERIES, {}, "prefix_queries_tokens"),
     (wire.PREFIX_HITS, {}, "prefix_hits_tokens"),
     (wire.PREEMPTED, {}, "preemptions"),
@@ -52,17 +52,18 @@ COUNTED: tuple[tuple[MetricSpec, dict[str, str], str], ...] = (
     (wire.SPEC_DRAFT_TOKENS, {}, "draft_tokens"),
 )
 
-# How a sequence that was refused counts; it has no latencies.
+# Label of the admission metric for sequences that the scheduler rejects; they have no latencies.
 REJECTED = {"queue_full": "max_num_queued_reqs"}
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What the engine does not know of a request. arrival_s: at the server, before tokenising.
+    """Facts about a choice that only the server knows. All times are on now_s()'s clock, in seconds.
 
-    tpot_s: how far its tokens may be apart, as in `Sequence`. is_stopped: a stop string ended it; the
-    engine sees an abort. late_phase: how far it was at its
-    deadline, which ended it.
+    arrival_s: arrival of the request, before tokenizing. tpot_s: requested maximum time between
+    tokens, as in `Sequence`. last_token_s: time of the latest token. is_stopped: whether a stop
+    string ended it, which the engine sees as an abort. timeout_phase: phase in which the deadline
+    ended it; None if it did not.
     """
 
     arrival_s: float
@@ -73,18 +74,18 @@ class RequestRecord:
     tpot_s: float | None = None
     last_token_s: float | None = None
     is_stopped: bool = False
-    late_phase: Phase | None = None
+    timeout_phase: Phase | None = None
 
     def remaining_s(self, now_s: float) -> float | None:
-        """Seconds until the deadline; None without one."""
+        """Returns the seconds until the deadline; None without a deadline."""
         return None if self.deadline_s is None else max(0.0, self.deadline_s - now_s)
 
-    def is_late(self, now_s: float) -> bool:
+    def is_past_deadline(self, now_s: float) -> bool:
         return self.deadline_s is not None and now_s >= self.deadline_s
 
 
 class EngineMetrics:
-    """One registry with every metric of `wire`, all series present from the start."""
+    """A registry with all metrics of `wire` for this engine. All series exist from the start."""
 
     def __init__(self, model_name: str, config: EngineConfig, sizing: Sizing) -> None:
         self.registry = CollectorRegistry()
@@ -107,7 +108,7 @@ class EngineMetrics:
             spec.name: self._make(spec, sizing.max_model_len, values.get(spec.name, ("",)))
             for spec in specs
         }
-        # On a CPU, the bytes are those of all ranks; else of the one that has most.
+        # On a CPU, sizes are summed over all ranks; on GPUs, `sizing` has those of the largest rank.
         num_parts = 1 if sizing.device == "cpu" else config.layout.num_ranks
         self._work = StepWork(
             sizing.model,
@@ -120,57 +121,58 @@ class EngineMetrics:
         self._expose_cache_config(config, sizing)
 
     def exposition(self) -> bytes:
+        """Returns all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def set_startup(self, phases_s: Mapping[str, float]) -> None:
         for phase, seconds in phases_s.items():
-            self._of(wire.STARTUP_SECONDS, phase=phase).set(seconds)
+            self._child(wire.STARTUP_SECONDS, phase=phase).set(seconds)
 
     def set_cpu_threads(self, count: int) -> None:
-        """Sets the number of CPU threads. Only for CPU engines; may be called from any thread."""
-        self._of(wire.CPU_THREADS).set(count)
+        """Sets the number of CPU threads. Only for CPU engines. Thread-safe."""
+        self._child(wire.CPU_THREADS).set(count)
 
     def set_draining(self) -> None:
-        self._of(wire.DRAINING).set(1)
+        self._child(wire.DRAINING).set(1)
 
     def set_sleep(self, level: Literal[1, 2] | None) -> None:
-        """None: awake."""
+        """Sets the sleep level. level: 1 (weights stay in the page cache), 2 (discarded), None (awake)."""
         for state, own in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
-            self._of(wire.SLEEP_STATE, sleep_state=state).set(level == own)
+            self._child(wire.SLEEP_STATE, sleep_state=state).set(level == own)
 
     def set_adapter(self, name: str, *, in_memory: bool) -> None:
         if in_memory:
-            self._of(wire.LORA_RESIDENT, adapter=name).set(1)
+            self._child(wire.LORA_RESIDENT, adapter=name).set(1)
         else:
             self._metrics[wire.LORA_RESIDENT.name].remove_by_labels(
                 self._labels | {"adapter": name}
             )
 
-    def timed_out(self, record: RequestRecord, phase: Phase) -> None:
-        record.late_phase = phase
-        self._of(wire.REQUEST_TIMEOUTS, phase=phase).inc()
+    def observe_timeout(self, record: RequestRecord, phase: Phase) -> None:
+        record.timeout_phase = phase
+        self._child(wire.REQUEST_TIMEOUTS, phase=phase).inc()
 
-    def rejected(self, reason: str) -> None:
-        self._of(wire.ADMISSION_REJECTIONS, reason=reason).inc()
+    def observe_rejection(self, reason: str) -> None:
+        self._child(wire.ADMISSION_REJECTIONS, reason=reason).inc()
 
     def observe_step(self, report: StepReport) -> None:
         stats, before = report.stats, self._stats
-        self._of(wire.RUNNING).set(stats.running)
-        self._of(wire.WAITING).set(stats.waiting)
-        self._of(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting - stats.deferred)
-        self._of(wire.WAITING_BY_REASON, reason="deferred").set(stats.deferred)
-        self._of(wire.KV_USAGE).set(stats.kv_usage)
-        self._of(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
+        self._child(wire.RUNNING).set(stats.running)
+        self._child(wire.WAITING).set(stats.waiting)
+        self._child(wire.WAITING_BY_REASON, reason="capacity").set(stats.waiting - stats.deferred)
+        self._child(wire.WAITING_BY_REASON, reason="deferred").set(stats.deferred)
+        self._child(wire.KV_USAGE).set(stats.kv_usage)
+        self._child(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
-            self._of(wire.ITERATION_TOKENS).observe(_iteration_tokens(stats, before))
+            self._child(wire.ITERATION_TOKENS).observe(_iteration_tokens(stats, before))
             work = self._work.of(report.sequences)
-            self._of(wire.FLOPS).inc(work.flops)
-            self._of(wire.READ_BYTES).inc(work.read_bytes)
-            self._of(wire.WRITTEN_BYTES).inc(work.written_bytes)
-        for spec, labels, field in COUNTED:
+            self._child(wire.FLOPS).inc(work.flops)
+            self._child(wire.READ_BYTES).inc(work.read_bytes)
+            self._child(wire.WRITTEN_BYTES).inc(work.written_bytes)
+        for spec, labels, field in COUNTERS:
             gained = getattr(stats, field) - (getattr(before, field) if before else 0)
             if gained:
-                self._of(spec, **labels).inc(gained)
+                self._child(spec, **labels).inc(gained)
         right = zip_longest(
             stats.accepted_by_position,
             before.accepted_by_position if before else (),
@@ -178,56 +180,58 @@ class EngineMetrics:
         )
         for position, (now_right, before_right) in enumerate(right):
             gained = now_right - before_right
-            self._of(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
-            self._of(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
+            self._child(wire.SPEC_ACCEPTED_TOKENS).inc(gained)
+            self._child(wire.SPEC_ACCEPTED_BY_POSITION, position=str(position)).inc(gained)
         chosen_before = dict(before.copy_choices) if before else {}
         for choice, count in stats.copy_choices:
             gained = count - chosen_before.get(choice, 0)
-            self._of(wire.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason).inc(gained)
+            self._child(wire.KV_COPY_CHOICES, choice=choice.action, reason=choice.reason).inc(
+                gained
+            )
         if self._max_adapters:
             self._observe_adapters(stats)
         self._stats = stats
 
     def _observe_adapters(self, stats: SchedulerStats) -> None:
-        """vLLM's way: the names are labels, the value says when they were right."""
+        """Sets vLLM's lora_requests_info: adapter names as labels, the current time as value."""
         info = self._metrics[wire.LORA_INFO.name]
         info.clear()
         info.labels(
             max_lora=str(self._max_adapters),
-            running_lora_adapters=",".join(map(_name_of, stats.running_adapters)),
-            waiting_lora_adapters=",".join(map(_name_of, stats.waiting_adapters)),
+            running_lora_adapters=",".join(map(_adapter_name, stats.running_adapters)),
+            waiting_lora_adapters=",".join(map(_adapter_name, stats.waiting_adapters)),
         ).set_to_current_time()
 
     def observe_event(self, event: TokenEvent, record: RequestRecord) -> None:
         if event.token_ids:
             if record.last_token_s is None:
-                self._of(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - record.arrival_s)
+                self._child(wire.TIME_TO_FIRST_TOKEN).observe(event.now_s - record.arrival_s)
             else:
-                self._of(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
+                self._child(wire.INTER_TOKEN_LATENCY).observe(event.now_s - record.last_token_s)
             record.last_token_s = event.now_s
-        if event.finish_reason == "abort" and record.is_late(event.now_s):
-            self.timed_out(record, phase_of(event))
+        if event.finish_reason == "abort" and record.is_past_deadline(event.now_s):
+            self.observe_timeout(record, phase_of(event))
         if event.failure == "not_numbers":
-            self._of(wire.CORRUPTED).inc()
+            self._child(wire.CORRUPTED).inc()
         if event.failure in REJECTED:
-            self.rejected(REJECTED[event.failure])
+            self.observe_rejection(REJECTED[event.failure])
         elif event.finish_reason is not None:
             reason = "stop" if record.is_stopped else event.finish_reason
-            self._of(wire.REQUEST_SUCCESS, finished_reason=reason).inc()
+            self._child(wire.REQUEST_SUCCESS, finished_reason=reason).inc()
             if record.adapter:
-                self._adapter_finished(event, record.adapter, reason)
+                self._observe_adapter_finished(event, record.adapter, reason)
             if reason in ("stop", "length"):
-                self._finished(event, record)
+                self._observe_finished(event, record)
 
-    def _adapter_finished(self, event: TokenEvent, adapter: str, reason: str) -> None:
-        self._of(wire.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
+    def _observe_adapter_finished(self, event: TokenEvent, adapter: str, reason: str) -> None:
+        self._child(wire.ADAPTER_REQUESTS, adapter=adapter, finished_reason=reason).inc()
         for kind, count in (
             ("prompt", event.num_prompt_tokens),
             ("generation", event.num_output_tokens),
         ):
-            self._of(wire.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
+            self._child(wire.ADAPTER_TOKENS, adapter=adapter, kind=kind).inc(count)
 
-    def _finished(self, event: TokenEvent, record: RequestRecord) -> None:
+    def _observe_finished(self, event: TokenEvent, record: RequestRecord) -> None:
         assert event.scheduled_s is not None, "a sequence that ended well was never scheduled"
         assert event.first_token_s is not None, "a sequence that ended well has no token"
         assert record.last_token_s is not None, "a sequence that ended well has no last token"
@@ -246,11 +250,13 @@ class EngineMetrics:
             (wire.REQUEST_PARAMS_N, record.num_choices),
             (wire.REQUEST_PARAMS_MAX_TOKENS, record.max_tokens),
         ):
-            self._of(spec).observe(value)
+            self._child(spec).observe(value)
         if event.num_output_tokens > 1:
-            self._of(wire.TIME_PER_OUTPUT_TOKEN).observe(decode_s / (event.num_output_tokens - 1))
+            self._child(wire.TIME_PER_OUTPUT_TOKEN).observe(
+                decode_s / (event.num_output_tokens - 1)
+            )
 
-    def _of(self, spec: MetricSpec, **labels: str) -> Any:
+    def _child(self, spec: MetricSpec, **labels: str) -> Any:
         own = {name: value for name, value in self._labels.items() if name in spec.labels}
         return self._metrics[spec.name].labels(**own, **labels)
 
@@ -273,7 +279,7 @@ class EngineMetrics:
         return metric
 
     def _expose_cache_config(self, config: EngineConfig, sizing: Sizing) -> None:
-        """vLLM's labels; what this engine does not have is None, as vLLM writes it."""
+        """Sets vLLM's cache_config_info. Labels for options that this engine lacks are "None"."""
         size_tokens = sizing.kv_capacity_tokens
         known: dict[str, object] = {
             "_block_size_resolved": True,
@@ -299,11 +305,15 @@ class EngineMetrics:
 
 
 def _iteration_tokens(stats: SchedulerStats, before: SchedulerStats | None) -> int:
-    """Tokens of a step as vLLM counts them: generated tokens, and whole prompts (cached tokens included)
-    when their answer begins."""
+    """Returns the tokens of a step as vLLM counts them.
+
+    These are the generated tokens, and all prompt tokens (cached ones too) of sequences whose prefill
+    ended in the step.
+    """
     fields = ("prompt_tokens_cached", "prompt_tokens_computed", "generation_tokens")
     return sum(getattr(stats, name) - getattr(before, name, 0) for name in fields)
 
 
-def _name_of(identity: str) -> str:
+def _adapter_name(identity: str) -> str:
+    """Returns the name in an adapter's identity (adapters.py), which is `name#number`."""
     return identity.rpartition("#")[0]

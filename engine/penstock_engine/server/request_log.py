@@ -1,4 +1,4 @@
-"""One JSON line for each answer that ended, without its text."""
+"""Request log: one JSON line on stdout for each finished choice, without its text."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from penstock_engine.server.generation import Choice
 
 
 def log_line(model: str, request_id: str, choice: Choice, finish_reason: str) -> Json:
+    """Returns the log entry of a finished choice."""
     ttft_s = tpot_s = None
     first_s, last_s = choice.first_token_s, choice.record.last_token_s
     if first_s is not None:
@@ -24,11 +25,12 @@ def log_line(model: str, request_id: str, choice: Choice, finish_reason: str) ->
         "cache_hit": choice.cached_tokens,
         "finish_reason": finish_reason,
     }
-    if choice.record.late_phase is not None:
-        line |= {"finish_reason": "timeout", "phase": choice.record.late_phase}
+    if choice.record.timeout_phase is not None:
+        line |= {"finish_reason": "timeout", "phase": choice.record.timeout_phase}
     return line
 
 
-def write(line: Json) -> None:
+def write_line(line: Json) -> None:
+    """Writes an entry to stdout."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""From the checked fields of a request to what the engine draws by."""
+"""Converts the sampling fields of a request to SamplingParams."""
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.server.errors import RequestError
@@ -17,19 +17,23 @@ def sampling_params(
     vocab_size: int,
     max_logprobs: int,
 ) -> SamplingParams:
-    """Sampling parameters of a choice, with OpenAI's defaults. Raises RequestError.
+    """Returns the sampling parameters of a choice, with OpenAI's defaults. Raises RequestError.
 
-    seed: of this choice. max_logprobs: maximum number of log-probabilities at each position.
+    seed: of this choice. max_logprobs: maximum number of log-probabilities per position.
     """
-    _refuse_unknown_tokens(request, vocab_size)
-    given = tuple(request.logprob_token_ids or ())
+    _check_token_ids(request, vocab_size)
+    logprob_token_ids = tuple(request.logprob_token_ids or ())
 
-    def bounded(name: str, asked: int | None) -> int | None:
-        return None if asked is None else _bounded(name, asked, vocab_size, max_logprobs)
+    def bounded(name: str, requested: int | None) -> int | None:
+        return (
+            None
+            if requested is None
+            else _check_num_logprobs(name, requested, vocab_size, max_logprobs)
+        )
 
     num_logprobs = bounded(request.logprobs_param, request.num_logprobs)
-    if given and num_logprobs is not None:
-        num_logprobs = 0  # the named tokens come instead of the most likely ones
+    if logprob_token_ids and num_logprobs is not None:
+        num_logprobs = 0  # these tokens replace the most likely ones
     prompt_logprobs = bounded("prompt_logprobs", request.prompt_logprobs)
     min_tokens = request.min_tokens or 0
     if min_tokens > max_tokens:
@@ -45,36 +49,36 @@ def sampling_params(
         min_tokens=min_tokens,
         temperature=1.0 if request.temperature is None else request.temperature,
         top_p=1.0 if request.top_p is None else request.top_p,
-        top_k=max(0, request.top_k or 0),  # vLLM's "off" is -1
+        top_k=max(0, request.top_k or 0),  # 0 and -1 both mean no limit
         min_p=request.min_p or 0.0,
         presence_penalty=request.presence_penalty,
         frequency_penalty=request.frequency_penalty,
         repetition_penalty=request.repetition_penalty,
         logit_bias=request.logit_bias,
-        bad_words=tuple(_spellings(request, tokenizer)),
+        bad_words=tuple(_bad_word_tokens(request, tokenizer)),
         allowed_token_ids=None if allowed is None else frozenset(allowed),
         stop_token_ids=frozenset(request.stop_token_ids or ()),
         ignore_eos=request.ignore_eos,
         seed=seed,
         wants_embedding=request.wants_embedding,
         logprobs=num_logprobs,
-        logprob_token_ids=given,
+        logprob_token_ids=logprob_token_ids,
         prompt_logprobs=prompt_logprobs,
     )
 
 
-def _bounded(name: str, asked: int, vocab_size: int, max_logprobs: int) -> int:
-    """A checked number of log-probabilities; -1 means the vocabulary. Raises RequestError."""
-    number = vocab_size if asked == -1 else asked
+def _check_num_logprobs(name: str, requested: int, vocab_size: int, max_logprobs: int) -> int:
+    """Resolves -1, which means the whole vocabulary. Raises RequestError above max_logprobs."""
+    number = vocab_size if requested == -1 else requested
     if number > max_logprobs:
-        told = f"-1, which is all {vocab_size}, is" if asked == -1 else f"{asked} is"
+        amount = f"-1, which is all {vocab_size}, is" if requested == -1 else f"{requested} is"
         raise RequestError(
-            400, f"{name}: {told} more than {max_logprobs} (--max-logprobs)", param=name
+            400, f"{name}: {amount} more than {max_logprobs} (--max-logprobs)", param=name
         )
     return number
 
 
-def _refuse_unknown_tokens(request: GenerationRequest, vocab_size: int) -> None:
+def _check_token_ids(request: GenerationRequest, vocab_size: int) -> None:
     for name, tokens in (
         ("stop_token_ids", request.stop_token_ids),
         ("allowed_token_ids", request.allowed_token_ids),
@@ -85,12 +89,12 @@ def _refuse_unknown_tokens(request: GenerationRequest, vocab_size: int) -> None:
             raise RequestError(400, f"the model has no such token in {name}", param=name)
 
 
-def _spellings(request: GenerationRequest, tokenizer: Tokenizer) -> set[tuple[int, ...]]:
-    """Each bad word at the beginning of a text and, after a space, within one."""
-    spellings: set[tuple[int, ...]] = set()
+def _bad_word_tokens(request: GenerationRequest, tokenizer: Tokenizer) -> set[tuple[int, ...]]:
+    """Returns the tokens of each bad word, as the first word of a text and after a space."""
+    variants: set[tuple[int, ...]] = set()
     for word in request.bad_words:
         for text in (word.lstrip(), " " + word.lstrip()):
             tokens = tokenizer.encode(text, add_special_tokens=False)
             if tokens:
-                spellings.add(tuple(tokens))
-    return spellings
+                variants.add(tuple(tokens))
+    return variants

@@ -1,4 +1,4 @@
-"""What may be asked of completions, checked and capped before any work is done."""
+"""Schemas of completion requests, and the fields they share with chat completions, with limits."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -41,8 +41,8 @@ TokenId = Annotated[int, Field(ge=0)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
 
 
-def _by_token(value: Any) -> dict[int, float]:
-    """{"50256": -100}: JSON has token ids as strings."""
+def _parse_logit_bias(value: Any) -> dict[int, float]:
+    """Converts a logit_bias such as {"50256": -100}, whose token ids are strings in JSON."""
     if not isinstance(value, dict) or len(value) > MAX_BIASES:
         raise ValueError(f"must be an object of at most {MAX_BIASES} token ids")
     biases: dict[int, float] = {}
@@ -62,7 +62,7 @@ def _is_token_id(text: str) -> bool:
 
 
 LogitBias = Annotated[
-    dict[int, float], PlainValidator(_by_token, json_schema_input_type=dict[str, float])
+    dict[int, float], PlainValidator(_parse_logit_bias, json_schema_input_type=dict[str, float])
 ]
 
 
@@ -86,13 +86,16 @@ class StreamOptions(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """Cuts a prompt to num_tokens; -1: to the room in the context. side: the end that is cut off."""
+    """How to truncate a prompt.
+
+    num_tokens: its maximum length; -1: what the context has room for. side: the end to cut off.
+    """
 
     num_tokens: int
     side: Literal["left", "right"]
 
     def cut(self, ids: list[int], most: int) -> list[int]:
-        """The tokens that are kept. most: number of tokens that the context has room for."""
+        """Returns the tokens that are kept. most: number of tokens that the context has room for."""
         length = most if self.num_tokens == -1 else self.num_tokens
         if length >= len(ids):
             return ids
@@ -100,9 +103,9 @@ class Truncation:
 
 
 class GenerationRequest(BaseModel):
-    """What completions and chat completions share. None: the default of OpenAI's API.
+    """Fields that completions and chat completions share. None means the default of OpenAI's API.
 
-    As lenient as vLLM: "5" is taken for 5, and parameters that nobody knows are left out.
+    Validation is as lenient as vLLM's: "5" is accepted for 5, and unknown parameters are ignored.
     """
 
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
@@ -176,24 +179,24 @@ class GenerationRequest(BaseModel):
 
     @property
     def continues_prompt(self) -> bool:
-        """Whether the answer goes on in the prompt's last text, rather than in a new one."""
+        """Whether the answer continues the prompt's last text, rather than starting a new one."""
         return True
 
     @property
     def truncation(self) -> Truncation | None:
-        """How prompts are truncated; None: not at all."""
+        """How to truncate prompts; None: not at all."""
         length = self.truncate_prompt_tokens
         return None if length is None else Truncation(length, self.truncation_side or "left")
 
     @property
-    def asked_max_tokens(self) -> int | None:
+    def requested_max_tokens(self) -> int | None:
         return self.max_tokens
 
     @property
     def num_logprobs(self) -> int | None:
-        """Number of most likely tokens to report at each position; -1: all; None: no log-probabilities.
+        """Number of most likely tokens to report per position; -1: all; None: no log-probabilities.
 
-        The field differs by route; logprobs_param is its name.
+        Routes have different fields for it; logprobs_param is the field's name.
         """
         return None
 
@@ -202,7 +205,7 @@ Prompt = str | list[int]
 
 
 def prompts(value: Any) -> list[Prompt]:
-    """A text, its tokens, or a list of either: one entry for each choice of the answer."""
+    """Converts a text, its tokens, or a list of either to a list. Raises ValueError."""
     if isinstance(value, str) or (isinstance(value, list) and value and _is_tokens(value)):
         return [value]
     if not isinstance(value, list) or not value:
@@ -219,6 +222,8 @@ def _is_tokens(value: Any) -> bool:
 
 
 class CompletionRequest(GenerationRequest):
+    """A completion request."""
+
     add_special_tokens: bool = True
     prompt: Annotated[
         list[Prompt],
@@ -229,8 +234,8 @@ class CompletionRequest(GenerationRequest):
     logprobs: int | None = Field(default=None, ge=-1)
 
     @property
-    def asked_max_tokens(self) -> int | None:
-        return 16 if self.max_tokens is None else self.max_tokens  # OpenAI's default here
+    def requested_max_tokens(self) -> int | None:
+        return 16 if self.max_tokens is None else self.max_tokens  # 16 is OpenAI's default
 
     @property
     def num_logprobs(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Loading, listening, draining, ending."""
+"""Runs the engine's server: loads the model, listens, drains on a signal, and shuts down."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
 from penstock_engine.server.app import build_app
-from penstock_engine.server.bridge import Bridge, now_s
+from penstock_engine.server.async_engine import AsyncEngine, now_s
 from penstock_engine.server.chat_template import check_variables
 from penstock_engine.server.defaults import generation_defaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
 from penstock_engine.server.responses.store import ResponseStore
-from penstock_engine.server.served import Served
-from penstock_engine.server.startup import StartUp
+from penstock_engine.server.startup import StartupTimer
+from penstock_engine.server.state import ServerState
 from penstock_engine.sizing import Sizing, size
 from penstock_engine.structured.compiler import GrammarCompiler
 from penstock_engine.template import TemplateOptions
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_HEADER_BYTES = 65_536
-# Longer than the gateway keeps idle connections (30 s), so that none is closed as it is used.
+# The gateway keeps idle connections for 30 s. The server must not close one that it is about to use.
 KEEP_ALIVE_S = 75
 DRAIN_POLL_S = 0.05
-# What is left after the drain: last bytes to clients that read slowly.
+# Time after the drain to send the last bytes to slow clients.
 CLOSE_TIMEOUT_S = 5
 
 
 class Server(uvicorn.Server):
-    """Leaves the signals to the drain, and says when it can be reached."""
+    """uvicorn's server, with a callback once it listens, and without its signal handlers."""
 
     def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
         super().__init__(config)
@@ -67,50 +67,50 @@ class Server(uvicorn.Server):
         yield
 
 
-async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) -> None:
-    """Until SIGTERM or SIGINT, and the end of the drain. Raises ModelError when it cannot start."""
-    start_up.ended("import")
+async def serve(config: EngineConfig, options: ServeOptions, startup_timer: StartupTimer) -> None:
+    """Serves until SIGTERM or SIGINT and the end of the drain. Raises ModelError if it cannot start."""
+    startup_timer.end_phase("import")
     device_name = device.choose_device(config.device)
     sizing = size(config, device_name=device_name, memory_limit_bytes=device.memory_limit_bytes())
-    tokenizer = Tokenizer(config.tokenizer_dir, _template(options))
+    tokenizer = Tokenizer(config.tokenizer_dir, _template_options(options))
     defaults = generation_defaults(
         config.model_dir, options.generation_config, options.override_generation_config
     )
     scheduler = Scheduler(_scheduler_config(config, sizing))
     grammars = _grammars(tokenizer, sizing)
     metrics = EngineMetrics(options.served_model_names[0], config, sizing)
-    start_up.ended("config")
+    startup_timer.end_phase("config")
 
     targets: dict[str, tuple[int, int]] = {}
     in_memory: dict[str, Adapter] = {}
 
     def load(on_weights: Callable[[], None] = lambda: None) -> Runner:
-        runner = _load(config, sizing, on_weights, lambda: bridge.lose(), metrics.set_cpu_threads)
+        runner = _load(config, sizing, on_weights, lambda: engine.lose(), metrics.set_cpu_threads)
         if config.enable_lora:
             targets.update(runner.adapters.targets)
             for identity, adapter in list(in_memory.items()):
                 runner.adapters.add(identity, adapter)
         return runner
 
-    # No name here holds the runner: asleep, the engine lets go of it.
-    bridge = Bridge(
-        scheduler, load(lambda: start_up.ended("weights")), metrics,
+    # No variable here refers to the runner, so that the engine can free it when it sleeps.
+    engine = AsyncEngine(
+        scheduler, load(lambda: startup_timer.end_phase("weights")), metrics,
         sizing.model.eos_token_ids, load,
     )  # fmt: skip
-    start_up.ended("warm_up")
+    startup_timer.end_phase("warm_up")
     adapters = AdapterRegistry(
-        bridge, config, metrics, targets=targets, dtype=sizing.dtype, root=options.lora_dir,
+        engine, config, metrics, targets=targets, dtype=sizing.dtype, root=options.lora_dir,
         taken_names=options.served_model_names, in_memory=in_memory,
     )  # fmt: skip
-    served = Served(
-        options, config, sizing, tokenizer, bridge, metrics, adapters,
+    state = ServerState(
+        options, config, sizing, tokenizer, engine, metrics, adapters,
         seeds=random.Random(config.seed),  # noqa: S311 - of sampling, not of secrets
         grammars=grammars, defaults=defaults, tracer=_tracer(options.otlp_traces_endpoint),
         responses=ResponseStore() if options.enable_responses_store else None,
     )  # fmt: skip
     logger.info(
         "loaded: %s on %s in %s, %d blocks of %d tokens, context %d",
-        served.model_name, device_name, sizing.dtype,
+        state.model_name, device_name, sizing.dtype,
         sizing.num_blocks, sizing.block_size, sizing.max_model_len,
     )  # fmt: skip
     if config.max_model_len == FIT and sizing.max_model_len < sizing.model.max_model_len:
@@ -120,13 +120,13 @@ async def serve(config: EngineConfig, options: ServeOptions, start_up: StartUp) 
         )  # fmt: skip
     try:
         await _load_adapters(adapters, options)
-        await _listen(served, start_up)
+        await _listen(state, startup_timer)
     finally:
-        await bridge.close()
-        if served.responses is not None:
-            await served.responses.close()
-        if served.tracer is not None:
-            await asyncio.to_thread(served.tracer.close)
+        await engine.close()
+        if state.responses is not None:
+            await state.responses.close()
+        if state.tracer is not None:
+            await asyncio.to_thread(state.tracer.close)
         if grammars is not None:
             await grammars.close()
 
@@ -136,12 +136,14 @@ def _grammars(tokenizer: Tokenizer, sizing: Sizing) -> GrammarCompiler | None:
     try:
         return GrammarCompiler(tokenizer.to_json(), vocab_size, sizing.model.eos_token_ids)
     except ValueError:
-        logger.warning("no structured output: the tokenizer does not tell how its tokens are spelt")
+        logger.warning(
+            "no structured output: the tokenizer does not say which bytes its tokens are"
+        )
         return None
 
 
 async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> None:
-    """Those of the command line. Raises ModelError."""
+    """Loads the adapters of --lora-modules. Raises ModelError."""
     for module in options.adapters:
         try:
             await adapters.load(
@@ -154,15 +156,18 @@ async def _load_adapters(adapters: AdapterRegistry, options: ServeOptions) -> No
 def _tracer(endpoint: str | None) -> "Tracer | None":
     if endpoint is None:
         return None
-    from penstock_engine.server.tracing import Tracer  # a second, and megabytes
+    from penstock_engine.server.tracing import Tracer  # takes a second and megabytes
 
     return Tracer(endpoint)
 
 
-def _template(options: ServeOptions) -> TemplateOptions:
-    """Reads the template's options. --chat-template is a template or a file. Raises ModelError."""
+def _template_options(options: ServeOptions) -> TemplateOptions:
+    """Returns the chat template's options. --chat-template is a template or a path.
+
+    Raises ModelError.
+    """
     text = options.chat_template
-    if text is not None and "{" not in text:  # a text with a brace is a template, not a path
+    if text is not None and "{" not in text:  # a path; a template contains braces
         try:
             text = Path(text).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
@@ -223,17 +228,17 @@ def _load(
     return Runner.load(runner_config, on_weights=on_weights, on_lost=on_lost, on_threads=on_threads)
 
 
-async def _listen(served: Served, start_up: StartUp) -> None:
-    options = served.options
+async def _listen(state: ServerState, startup_timer: StartupTimer) -> None:
+    options = state.options
 
     def on_listening() -> None:
-        start_up.ended("listen")
-        served.metrics.set_startup(start_up.phases_s)
-        logger.info("ready in %s", start_up)
+        startup_timer.end_phase("listen")
+        state.metrics.set_startup(startup_timer.phases_s)
+        logger.info("ready in %s", startup_timer)
 
     server = Server(
         uvicorn.Config(
-            build_app(served),
+            build_app(state),
             host=options.host,
             port=options.port,
             uds=None if options.uds is None else str(options.uds),
@@ -243,7 +248,7 @@ async def _listen(served: Served, start_up: StartUp) -> None:
             ssl_cert_reqs=options.ssl_cert_reqs,
             log_level=options.uvicorn_log_level,
             access_log=False,
-            http="h11",  # the one that caps headers
+            http="h11",  # httptools does not limit the size of headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             ws="none",
             lifespan="off",
@@ -253,7 +258,7 @@ async def _listen(served: Served, start_up: StartUp) -> None:
         ),
         on_listening,
     )
-    draining = asyncio.create_task(_drain_on_signal(server, served, options.shutdown_timeout_s))
+    draining = asyncio.create_task(_drain_on_signal(server, state, options.shutdown_timeout_s))
     try:
         await server.serve()
     finally:
@@ -261,22 +266,22 @@ async def _listen(served: Served, start_up: StartUp) -> None:
         await asyncio.gather(draining, return_exceptions=True)
 
 
-async def _drain_on_signal(server: Server, served: Served, timeout_s: float) -> None:
-    """First signal: no new requests, finish the running ones. Second signal: end now."""
+async def _drain_on_signal(server: Server, state: ServerState, timeout_s: float) -> None:
+    """Drains on the first signal: rejects new requests and finishes running ones. Ends on the second."""
     signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled.set)
     await signalled.wait()
     signalled.clear()
-    served.drain()
-    logger.info("draining %d requests", served.in_flight)
+    state.drain()
+    logger.info("draining %d requests", state.in_flight)
     deadline_s = now_s() + timeout_s
     while (  # noqa: ASYNC110 - three conditions, one of them a time
-        served.in_flight and now_s() < deadline_s and not signalled.is_set()
+        state.in_flight and now_s() < deadline_s and not signalled.is_set()
     ):
         await asyncio.sleep(DRAIN_POLL_S)
-    if served.in_flight:
-        logger.warning("%d requests are cut off", served.in_flight)
-        await served.bridge.close()  # each gets an error, which is sent before the server exits
+    if state.in_flight:
+        logger.warning("%d requests are cut off", state.in_flight)
+        await state.engine.close()  # running requests get an error before the server exits
     server.should_exit = True

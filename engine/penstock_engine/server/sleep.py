@@ -1,7 +1,7 @@
-"""Sleep and waking: an idle engine gives its memory back and keeps its port.
+"""Sleep mode: an idle engine frees its memory and keeps its port.
 
-Level 1 leaves the weights where they were read from, in the kernel's copy of their files, and is
-quick to wake. Level 2 gives that up too.
+Level 1 leaves the weight files in the kernel's page cache, so that waking is fast. Level 2 drops them
+from the page cache too.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from penstock_engine.core.errors import ModelError
 from penstock_engine.device import release_memory
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.served import Served
+from penstock_engine.server.state import ServerState
 from penstock_engine.weights import weight_files
 
 logger = logging.getLogger(__name__)
@@ -28,42 +28,47 @@ MODES = ("abort", "wait")
 TAGS = frozenset({"weights", "kv_cache"})
 
 
-class Sleeper:
-    """One change at a time."""
+class SleepController:
+    """Puts the engine to sleep and wakes it, one change at a time."""
 
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._turn = asyncio.Lock()
-        self._woken: frozenset[str] = frozenset()
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._lock = asyncio.Lock()
+        self._woken_tags: frozenset[str] = frozenset()
 
     async def sleep(self, level: Level, *, waits: bool) -> None:
-        async with self._turn:
-            self._woken = frozenset()
-            await self._served.bridge.sleep(waits=waits)
-            await asyncio.to_thread(release_memory, self._served.sizing.device)
+        """Frees the memory. waits: whether running requests finish; otherwise they are aborted."""
+        async with self._lock:
+            self._woken_tags = frozenset()
+            await self._state.engine.sleep(waits=waits)
+            await asyncio.to_thread(release_memory, self._state.sizing.device)
             if level == 2:
-                await asyncio.to_thread(_drop_pages, self._served.config.model_dir)
-            self._served.metrics.set_sleep(level)
+                await asyncio.to_thread(_drop_page_cache, self._state.config.model_dir)
+            self._state.metrics.set_sleep(level)
             logger.info("asleep at level %d", level)
 
     async def wake_up(self, tags: frozenset[str]) -> None:
-        """Wakes the engine up once all of TAGS have been given; until then it stays asleep."""
-        async with self._turn:
-            if self._served.bridge.is_asleep:
-                self._woken |= tags
-                if self._woken < TAGS:
+        """Wakes the engine once calls have named all of TAGS; until then it stays asleep.
+
+        Raises RequestError (503) if the model cannot be loaded again.
+        """
+        async with self._lock:
+            if self._state.engine.is_asleep:
+                self._woken_tags |= tags
+                if self._woken_tags < TAGS:
                     return
                 try:
-                    await self._served.bridge.wake_up()
+                    await self._state.engine.wake_up()
                 except ModelError as error:
                     raise RequestError(503, f"the engine stays asleep: {error}") from error
-                self._served.metrics.set_sleep(None)
+                self._state.metrics.set_sleep(None)
                 logger.info("awake")
 
 
-def sleeping(served: Served) -> APIRouter:
+def sleep_routes(state: ServerState) -> APIRouter:
+    """Returns vLLM's routes /sleep, /wake_up and /is_sleeping."""
     router = APIRouter()
-    sleeper = Sleeper(served)
+    controller = SleepController(state)
 
     @router.post("/sleep")
     async def sleep(http: Request) -> Response:
@@ -73,7 +78,7 @@ def sleeping(served: Served) -> APIRouter:
             raise RequestError(400, "level must be 1 or 2", param="level")
         if mode not in MODES:
             raise RequestError(400, f"mode must be one of {', '.join(MODES)}", param="mode")
-        await sleeper.sleep(level, waits=mode == "wait")
+        await controller.sleep(level, waits=mode == "wait")
         return Response()
 
     @router.post("/wake_up")
@@ -81,18 +86,18 @@ def sleeping(served: Served) -> APIRouter:
         tags = frozenset(http.query_params.getlist("tags"))
         if not tags <= TAGS:
             raise RequestError(400, f"tags must be one of {', '.join(sorted(TAGS))}", param="tags")
-        await sleeper.wake_up(tags or TAGS)
+        await controller.wake_up(tags or TAGS)
         return Response()
 
     @router.get("/is_sleeping")
     async def is_sleeping() -> dict[str, bool]:
-        return {"is_sleeping": served.bridge.is_asleep}
+        return {"is_sleeping": state.engine.is_asleep}
 
     return router
 
 
-def _drop_pages(model_dir: Path) -> None:
-    """Tells the kernel that nobody needs its copy of the files soon."""
+def _drop_page_cache(model_dir: Path) -> None:
+    """Drops the weight files from the kernel's page cache."""
     for path in weight_files(model_dir):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Where the seconds of a start go."""
+"""Measures the phases of the engine's startup."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -6,17 +6,18 @@ from typing import Literal
 Phase = Literal["import", "config", "weights", "warm_up", "listen"]
 
 
-class StartUp:
-    """Phases follow each other without a gap: each begins where the one before has ended."""
+class StartupTimer:
+    """Durations of the startup phases. Each phase begins when the one before ends."""
 
     def __init__(self, started_s: float, clock: Callable[[], float]) -> None:
-        """started_s: when the process began, on `clock`."""
+        """started_s: start of the process, in seconds on `clock`."""
         self._started_s = started_s
         self._clock = clock
         self._last_s = started_s
         self.phases_s: dict[str, float] = {}
 
-    def ended(self, phase: Phase) -> None:
+    def end_phase(self, phase: Phase) -> None:
+        """Records the time since the end of the phase before, in `phases_s`."""
         now_s = self._clock()
         self.phases_s[phase] = now_s - self._last_s
         self._last_s = now_s

@@ -1,4 +1,4 @@
-"""Work that ends when its client leaves: before the answer, and while it is streamed."""
+"""Cancels work when its client disconnects, before the answer and while it is streamed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
@@ -7,36 +7,40 @@ from typing import TypeVar
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from penstock_engine.server.intake import ClientGone
+from penstock_engine.server.preprocessing import ClientDisconnected
 
 T = TypeVar("T")
 
 
-async def unless_gone(receive: Receive, work: Awaitable[T]) -> T:
-    """The result of `work`, which is cancelled as soon as the client leaves. Raises ClientGone.
+async def cancel_on_disconnect(receive: Receive, work: Awaitable[T]) -> T:
+    """Returns the result of `work`; cancels it if the client disconnects first.
 
-    The body must have been read: every message but a disconnect is thrown away.
+    The body must have been read, because other messages of `receive` are dropped. Raises
+    ClientDisconnected.
     """
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_disconnected(receive))
+    disconnected = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise ClientGone
+        raise ClientDisconnected
     finally:
         working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        disconnected.cancel()
+        await asyncio.gather(working, disconnected, return_exceptions=True)
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 class EventStream(Response):
-    """A stream whose first event exists already. A client that leaves ends it at once."""
+    """A stream of server-sent events. It ends at once when the client disconnects.
+
+    first: the first event. rest: the following ones.
+    """
 
     def __init__(self, first: bytes, rest: AsyncGenerator[bytes]) -> None:
         super().__init__()
@@ -45,8 +49,8 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await unless_gone(receive, self._relay(send))
-        except ClientGone:
+            await cancel_on_disconnect(receive, self._relay(send))
+        except ClientDisconnected:
             return
         finally:
             await self._rest.aclose()

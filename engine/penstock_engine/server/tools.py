@@ -1,4 +1,4 @@
-"""Tools and their calls, in the JSON of OpenAI's chat."""
+"""Schemas of tools and tool calls in OpenAI's chat."""
 
 from typing import Annotated, Any, Literal
 
@@ -74,8 +74,8 @@ class NamedTool(Strict):
 ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
-def _arguments(value: Any) -> dict[str, Any]:
-    """A JSON object as text: what the answer with the call had."""
+def _parse_arguments(value: Any) -> dict[str, Any]:
+    """Parses a call's arguments, which are JSON as text. Raises ValueError."""
     try:
         arguments = read_json(value or "{}") if isinstance(value, str) else None
     except (ValueError, RecursionError):
@@ -87,11 +87,11 @@ def _arguments(value: Any) -> dict[str, Any]:
 
 class CalledFunction(Strict):
     name: Name
-    arguments: Annotated[dict[str, Any], PlainValidator(_arguments)]
+    arguments: Annotated[dict[str, Any], PlainValidator(_parse_arguments)]
 
 
 class CallParam(Strict):
-    """A call in an earlier answer. Clients send back all of its fields."""
+    """A tool call in an earlier assistant message. Clients send back all of its fields."""
 
     id: str = Field(max_length=MAX_CALL_ID_CHARS)
     type: Literal["function"] = "function"

@@ -1,6 +1,6 @@
-"""A span for each answer, with vLLM's attributes, sent to an OpenTelemetry collector.
+"""Exports one span per choice to an OpenTelemetry collector, with vLLM's attributes.
 
-Imported only by an engine that traces.
+The module is imported only if tracing is enabled.
 """
 
 import time
@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from penstock_engine.server.bridge import now_s
+from penstock_engine.server.async_engine import now_s
 from penstock_engine.server.generation import Choice
 from penstock_engine.server.schemas import GenerationRequest
 
@@ -26,12 +26,14 @@ Value = str | int | float
 
 
 class Tracer:
-    """Sends in the background. OTEL_* variables of the environment say the rest: the service's
-    name, the sampler, headers for the collector."""
+    """Creates spans and exports them in the background.
+
+    OTEL_* environment variables set the service's name, the sampler and headers for the collector.
+    """
 
     def __init__(self, endpoint: str) -> None:
-        """endpoint: a URL that takes OTLP over HTTP, as http://collector:4318/v1/traces."""
-        # What the environment says wins over the names given here.
+        """endpoint: URL that accepts OTLP over HTTP, such as http://collector:4318/v1/traces."""
+        # Attributes from the environment override the service name given here.
         resource = Resource.create({"service.name": "penstock-engine"}).merge(Resource.create())
         self._provider = TracerProvider(resource=resource)
         exporter = OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S)
@@ -40,10 +42,10 @@ class Tracer:
         self._propagator = TraceContextTextMapPropagator()
 
     def context(self, headers: Mapping[str, str]) -> Context:
-        """The trace that a request belongs to, by its W3C headers."""
+        """Returns the trace context in a request's W3C headers."""
         return self._propagator.extract(dict(headers))
 
-    def ended(
+    def record_span(
         self,
         context: Context,
         request_id: str,
@@ -52,12 +54,13 @@ class Tracer:
         choice: Choice,
         finish_reason: str,
     ) -> None:
+        """Creates the span of a finished choice, from the request's arrival until now."""
         end_ns = time.time_ns()
         e2e_s = now_s() - choice.record.arrival_s
         span = self._tracer.start_span(
             SPAN_NAME, context, SpanKind.SERVER, start_time=end_ns - int(e2e_s * 1e9)
         )
-        told: dict[str, Value] = {
+        attributes: dict[str, Value] = {
             "gen_ai.request.id": request_id,
             "gen_ai.request.max_tokens": choice.sampling.max_tokens,
             "gen_ai.request.n": request.n,
@@ -68,7 +71,7 @@ class Tracer:
             "gen_ai.usage.prompt_tokens": len(choice.prompt),
             "gen_ai.latency.e2e": e2e_s,
         }
-        span.set_attributes(told | _latencies(choice))
+        span.set_attributes(attributes | _latencies(choice))
         if finish_reason == "error":
             span.set_status(StatusCode.ERROR)
         span.end(end_ns)
@@ -77,12 +80,12 @@ class Tracer:
         self._provider.force_flush()
 
     def close(self) -> None:
-        """Sends what is left, which may take seconds."""
+        """Exports the remaining spans, which may take seconds."""
         self._provider.shutdown()
 
 
 def _latencies(choice: Choice) -> dict[str, Value]:
-    """Of the phases that were reached, in seconds."""
+    """Returns the latencies in seconds of the phases that the choice has reached."""
     event, last_s = choice.last_event, choice.record.last_token_s
     if event is None or event.scheduled_s is None:
         return {}

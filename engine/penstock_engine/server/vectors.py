@@ -9,7 +9,7 @@ import torch
 EmbedDtype = Literal["float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"]
 Endianness = Literal["native", "big", "little"]
 
-# (number format, integer type of the same size, whose bytes can be reordered)
+# Number format, and an integer type of the same size, whose bytes numpy can reorder.
 DTYPES: dict[EmbedDtype, tuple[torch.dtype, torch.dtype]] = {
     "float32": (torch.float32, torch.int32),
     "float16": (torch.float16, torch.int16),
@@ -20,7 +20,7 @@ DTYPES: dict[EmbedDtype, tuple[torch.dtype, torch.dtype]] = {
 
 
 def normalized(vector: Sequence[float]) -> tuple[float, ...]:
-    """The vector scaled to length 1, in float32."""
+    """Returns the vector scaled to length 1, in float32."""
     scaled = torch.nn.functional.normalize(torch.tensor(vector, dtype=torch.float32), dim=-1)
     return tuple(scaled.tolist())
 

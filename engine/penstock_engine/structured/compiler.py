@@ -21,7 +21,7 @@ MAX_CACHED = 64  # compiled grammars and errors
 
 
 class CompilerBusy(Exception):
-    """Too many grammars wait to be compiled, or the system cannot start a process."""
+    """The compiler has too many waiting grammars, or the system cannot start a process."""
 
 
 class GrammarCompiler:

@@ -28,7 +28,7 @@ from penstock_engine.structured.limits import (
 NICENESS = 10  # below the engine, which has 0
 TRIAL_TOKENS = 24  # length of the trial generation
 
-# With forcing, llguidance would compute all tokens that the grammar forces, without bound, per token.
+# Disables forcing, which computes all tokens that the grammar forces, without bound, per token.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Chat answers as Anthropic's, whole and streamed."""
+"""Translates chat answers to Anthropic's Messages API, whole and streamed."""
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -9,13 +9,13 @@ from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import (
-    checked,
+    build_request,
     read_object,
-    refuse_without_effect,
-    request_of,
+    reject_without_effect,
+    validate,
 )
 from penstock_engine.server.chat_request import ChatCompletionRequest
-from penstock_engine.server.deltas import Chunk, Part, chunks, parts
+from penstock_engine.server.deltas import Chunk, Delta, message_deltas, read_chunks
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RETRY_AFTER_S, RequestError
 from penstock_engine.server.messages.request import MessagesRequest
@@ -33,19 +33,19 @@ ERROR_TYPES = {
 
 
 class MessagesDialect:
-    """Anthropic's words. Its answers need nothing of what was read."""
+    """The format of Anthropic's Messages API."""
 
-    always_tells_cached: ClassVar[bool] = True
+    always_reports_cached_tokens: ClassVar[bool] = True
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
         body = read_object(raw)
-        request = checked(MessagesRequest, body)
-        refuse_without_effect(body, MessagesRequest.model_fields)
-        return request_of(ChatCompletionRequest, request.as_chat(), defaults)
+        request = validate(MessagesRequest, body)
+        reject_without_effect(body, MessagesRequest.model_fields)
+        return build_request(ChatCompletionRequest, request.as_chat(), defaults)
 
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
-        content = [_filled(part) for part in parts(choice["message"])]
+        content = [_block(delta) for delta in message_deltas(choice["message"])]
         return _message(body["model"], body["id"], content) | {
             **_end(choice["finish_reason"], choice.get("stop_reason")),
             "usage": _usage(body["usage"]),
@@ -53,51 +53,53 @@ class MessagesDialect:
 
     async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         stream = _Stream()
-        async with aclosing(chunks(events)) as read:
-            async for chunk in read:
+        async with aclosing(read_chunks(events)) as chunks:
+            async for chunk in chunks:
                 for body in stream.push(chunk):
                     yield named_event(body)
 
-    def refusal(self, error: RequestError) -> Response:
+    def error_response(self, error: RequestError) -> Response:
         headers = {"Retry-After": str(RETRY_AFTER_S)} if error.status == 503 else None
         return JSONResponse(error_body(error.body()["error"]), error.status, headers=headers)
 
 
 class _Stream:
-    """Which block is open, and what of the message has been said."""
+    """State of a streamed message: the open content block, and the end of the message."""
 
     def __init__(self) -> None:
         self._has_begun = False
-        self._open: Part | None = None
+        self._open: Delta | None = None
         self._num_blocks = 0
         self._end: Json | None = None
 
     def push(self, chunk: Chunk) -> Iterator[Json]:
+        """Yields the events that a chunk adds."""
         if chunk.error is not None:
             yield error_body(chunk.error)
             return
         if not self._has_begun:
             self._has_begun = True
-            begun = {"stop_reason": None, "stop_sequence": None, "usage": _usage(chunk.usage or {})}
-            yield {"type": "message_start", "message": _message(chunk.model, chunk.id, []) | begun}
-        for part in chunk.parts:
-            yield from self._grow(part)
+            start = {"stop_reason": None, "stop_sequence": None, "usage": _usage(chunk.usage or {})}
+            yield {"type": "message_start", "message": _message(chunk.model, chunk.id, []) | start}
+        for delta in chunk.deltas:
+            yield from self._append(delta)
         if chunk.finish_reason is not None:
             yield from self._close()
             self._end = _end(chunk.finish_reason, chunk.stop_reason)
-        elif self._end is not None:  # the last chunk: the usage of the whole
+        elif self._end is not None:  # the last chunk has the usage of the whole answer
             usage = _usage(chunk.usage or {})
             yield {"type": "message_delta", "delta": self._end, "usage": usage}
             yield {"type": "message_stop"}
 
-    def _grow(self, part: Part) -> Iterator[Json]:
-        if not part.is_of(self._open):
+    def _append(self, delta: Delta) -> Iterator[Json]:
+        if not delta.continues(self._open):
             yield from self._close()
-            self._open = part
+            self._open = delta
             self._num_blocks += 1
-            yield {"type": "content_block_start"} | self._index | {"content_block": _empty(part)}
-        if part.text:
-            yield {"type": "content_block_delta"} | self._index | {"delta": _delta(part)}
+            block = _empty_block(delta)
+            yield {"type": "content_block_start"} | self._index | {"content_block": block}
+        if delta.text:
+            yield {"type": "content_block_delta"} | self._index | {"delta": _delta_body(delta)}
 
     def _close(self) -> Iterator[Json]:
         if self._open is not None:
@@ -110,7 +112,7 @@ class _Stream:
 
 
 def error_body(error: Json) -> Json:
-    """error: OpenAI's."""
+    """Translates OpenAI's error object to Anthropic's error body."""
     status = error["code"]
     default = "invalid_request_error" if status < 500 else "api_error"
     kind = ERROR_TYPES.get(status, default)
@@ -127,38 +129,38 @@ def _message(model: str, chat_id: str, content: list[Json]) -> Json:
     }
 
 
-def _empty(part: Part) -> Json:
-    match part.kind:
+def _empty_block(delta: Delta) -> Json:
+    match delta.kind:
         case "reasoning":
             return {"type": "thinking", "thinking": "", "signature": ""}
         case "text":
             return {"type": "text", "text": ""}
         case "call":
-            return {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
+            return {"type": "tool_use", "id": delta.id, "name": delta.name, "input": {}}
 
 
-def _filled(part: Part) -> Json:
-    match part.kind:
+def _block(delta: Delta) -> Json:
+    match delta.kind:
         case "reasoning":
-            return _empty(part) | {"thinking": part.text}
+            return _empty_block(delta) | {"thinking": delta.text}
         case "text":
-            return _empty(part) | {"text": part.text}
+            return _empty_block(delta) | {"text": delta.text}
         case "call":
-            return _empty(part) | {"input": _arguments(part.text)}
+            return _empty_block(delta) | {"input": _arguments(delta.text)}
 
 
-def _delta(part: Part) -> Json:
-    match part.kind:
+def _delta_body(delta: Delta) -> Json:
+    match delta.kind:
         case "reasoning":
-            return {"type": "thinking_delta", "thinking": part.text}
+            return {"type": "thinking_delta", "thinking": delta.text}
         case "text":
-            return {"type": "text_delta", "text": part.text}
+            return {"type": "text_delta", "text": delta.text}
         case "call":
-            return {"type": "input_json_delta", "partial_json": part.text}
+            return {"type": "input_json_delta", "partial_json": delta.text}
 
 
 def _arguments(text: str) -> Json:
-    """An answer that was cut off may end within its arguments: then there are none."""
+    """Parses a call's arguments. Returns {} if the answer was cut off inside them."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -173,7 +175,7 @@ def _end(finish_reason: str, stop_reason: str | int | None) -> Json:
 
 
 def _usage(usage: Json) -> Json:
-    """Anthropic counts what came from the cache apart from the rest of the prompt."""
+    """Translates the token usage. Anthropic's input_tokens do not include cached tokens."""
     num_cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
     return {
         "input_tokens": usage.get("prompt_tokens", 0) - num_cached,

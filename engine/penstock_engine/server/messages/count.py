@@ -1,4 +1,4 @@
-"""How many tokens a prompt would have, without an answer."""
+"""The route /v1/messages/count_tokens."""
 
 import asyncio
 
@@ -6,35 +6,36 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from penstock_engine.server.bodies import (
-    OF_SOME_ROUTE,
-    checked,
+    GENERATION_PARAMETERS,
+    build_request,
     read_object,
-    refuse_without_effect,
-    request_of,
+    reject_without_effect,
+    validate,
 )
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.intake import check_model_name, encode, read_body
 from penstock_engine.server.messages.answer import MessagesDialect
 from penstock_engine.server.messages.request import CountTokensRequest, MessagesRequest
-from penstock_engine.server.served import Served
+from penstock_engine.server.preprocessing import check_model_name, encode, read_body
+from penstock_engine.server.state import ServerState
 
-# Parameters that the route takes. Anthropic's clients send output_config, which no prompt contains.
-TAKEN = {*CountTokensRequest.model_fields, "output_config"}
+# Accepted parameters. Anthropic's clients send output_config, which does not affect the prompt.
+ACCEPTED = {*CountTokensRequest.model_fields, "output_config"}
 
 
-async def counted(served: Served, http: Request) -> Response:
+async def count_tokens_route(state: ServerState, http: Request) -> Response:
+    """Counts the tokens of a request's prompt."""
     try:
-        num_tokens = await asyncio.to_thread(_count, served, await read_body(http))
+        num_tokens = await asyncio.to_thread(_count, state, await read_body(http))
     except RequestError as error:
-        return MessagesDialect().refusal(error)
+        return MessagesDialect().error_response(error)
     return JSONResponse({"input_tokens": num_tokens})
 
 
-def _count(served: Served, raw: bytes) -> int:
+def _count(state: ServerState, raw: bytes) -> int:
     body = read_object(raw)
-    asked = checked(CountTokensRequest, body)
-    refuse_without_effect(body, TAKEN, OF_SOME_ROUTE | MessagesRequest.model_fields)
-    check_model_name(served, asked.model)
-    (prompt,) = encode(served, request_of(ChatCompletionRequest, asked.as_chat()))
+    request = validate(CountTokensRequest, body)
+    reject_without_effect(body, ACCEPTED, GENERATION_PARAMETERS | MessagesRequest.model_fields)
+    check_model_name(state, request.model)
+    (prompt,) = encode(state, build_request(ChatCompletionRequest, request.as_chat()))
     return len(prompt)

@@ -1,4 +1,4 @@
-"""Anthropic's requests, checked, and as chat requests."""
+"""Schemas of Anthropic's requests, and their translation to chat requests."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ class Text(BaseModel):
 
 
 class Thinking(BaseModel):
-    """What the model thought before. redacted_thinking cannot be read, by anyone but its maker."""
+    """Reasoning of an earlier answer. redacted_thinking is encrypted: its text is left out."""
 
     type: Literal["thinking", "redacted_thinking"]
     thinking: str = ""
@@ -49,7 +49,7 @@ class Message(BaseModel):
     content: str | Blocks
 
     def as_chat(self) -> Iterator[Json]:
-        """The messages of a chat that say the same: results of tools are messages of their own."""
+        """Yields the equivalent chat messages. Each tool result becomes a message of its own."""
         if isinstance(self.content, str):
             yield {"role": self.role, "content": self.content}
             return
@@ -59,18 +59,18 @@ class Message(BaseModel):
                 yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
         texts = [block.text for block in self.content if isinstance(block, Text)]
         calls = [_call(block) for block in self.content if isinstance(block, ToolUse)]
-        thoughts = [block.thinking for block in self.content if isinstance(block, Thinking)]
+        reasoning = [block.thinking for block in self.content if isinstance(block, Thinking)]
         if texts or calls:
             message: Json = {"role": self.role, "content": "".join(texts)}
             if calls:
                 message["tool_calls"] = calls
-            if any(thoughts):
-                message["reasoning"] = "".join(thoughts)
+            if any(reasoning):
+                message["reasoning"] = "".join(reasoning)
             yield message
 
 
 class Tool(BaseModel):
-    """type: absent or custom; a tool that Anthropic runs itself has another."""
+    """A tool that the client runs. Tools that Anthropic runs have other types, and are rejected."""
 
     type: Literal["custom"] = "custom"
     name: str
@@ -111,7 +111,7 @@ class OutputConfig(BaseModel):
 
 
 class ThinkingConfig(BaseModel):
-    """budget_tokens: the most tokens of an answer's reasoning; goes with enabled."""
+    """Reasoning settings. budget_tokens: maximum reasoning tokens, required with type enabled only."""
 
     type: Literal["enabled", "adaptive", "disabled"]
     budget_tokens: int | None = Field(default=None, ge=1, strict=True)
@@ -124,7 +124,7 @@ class ThinkingConfig(BaseModel):
 
 
 class CountTokensRequest(BaseModel):
-    """What the tokens of a prompt come from."""
+    """The fields of a request that affect its prompt."""
 
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
@@ -134,10 +134,10 @@ class CountTokensRequest(BaseModel):
     thinking: ThinkingConfig | None = None
 
     def as_chat(self) -> Json:
-        """The body of a chat request."""
+        """Returns the body of the equivalent chat request."""
         system = text_of(self.system or "")
         messages: list[Json] = [{"role": "system", "content": system}] if system else []
-        messages += [said for message in self.messages for said in message.as_chat()]
+        messages += [each for message in self.messages for each in message.as_chat()]
         body: Json = {"model": self.model, "messages": messages}
         if self.tools:
             body["tools"] = [tool.as_chat() for tool in self.tools]
@@ -146,6 +146,8 @@ class CountTokensRequest(BaseModel):
 
 
 class MessagesRequest(CountTokensRequest):
+    """A request of /v1/messages."""
+
     max_tokens: int = Field(ge=1)
     stop_sequences: StopStrings | None = None
     stream: bool = False
@@ -179,7 +181,7 @@ class MessagesRequest(CountTokensRequest):
             schema = {"name": "answer", "schema": self.output_config.format.schema_}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         if self.stream:
-            # The stream begins with the size of the prompt.
+            # message_start, the first event, needs the number of prompt tokens.
             options = {"include_usage": True, "continuous_usage_stats": True}
             body |= {"stream": True, "stream_options": options}
         return body

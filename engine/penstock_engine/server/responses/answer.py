@@ -1,4 +1,4 @@
-"""Converts chat answers to those of the Responses API, complete and streamed."""
+"""Translates chat answers to the Responses API, whole and streamed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -10,16 +10,16 @@ from fastapi.responses import Response
 
 from penstock_engine.server.answers import Json
 from penstock_engine.server.bodies import (
-    checked,
+    build_request,
     read_object,
-    refuse_without_effect,
-    request_of,
+    reject_without_effect,
+    validate,
 )
 from penstock_engine.server.chat_request import ChatCompletionRequest
-from penstock_engine.server.deltas import Chunk, chunks, parts
+from penstock_engine.server.deltas import Chunk, message_deltas, read_chunks
 from penstock_engine.server.dialects import named_event
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.intake import MAX_BODY_BYTES
+from penstock_engine.server.preprocessing import MAX_BODY_BYTES
 from penstock_engine.server.responses.items import (
     as_input,
     failed,
@@ -28,12 +28,12 @@ from penstock_engine.server.responses.items import (
     last_item_status,
     response,
 )
-from penstock_engine.server.responses.request import HELD_ANYWAY, PASSED, ResponsesRequest
+from penstock_engine.server.responses.request import IGNORED, SAME_IN_CHAT, ResponsesRequest
 from penstock_engine.server.responses.store import ResponseStore
 from penstock_engine.server.responses.stream import ResponseStream
 from penstock_engine.server.responses.tools import custom_names, with_custom_calls
 
-# Parameters of a chat that have another name here.
+# Names in the Responses API of parameters that have another name in a chat request.
 PARAMS = {
     "max_tokens": "max_output_tokens",
     "messages": "input",
@@ -43,94 +43,101 @@ PARAMS = {
 
 
 class ResponsesDialect:
-    """The format of the Responses API. items: the conversation up to the end of the request's input."""
+    """The format of the Responses API.
 
-    always_tells_cached: ClassVar[bool] = True
+    is_background: whether the request wants a background response. items: the conversation up to
+    the end of the request's input.
+    """
+
+    always_reports_cached_tokens: ClassVar[bool] = True
 
     def __init__(self, request_id: str, created_s: int, store: ResponseStore | None = None) -> None:
-        """created_s: seconds since the epoch. store: None if responses are not kept."""
-        self._begun: Json = {"id": f"resp_{request_id}", "created_at": created_s}
+        """created_s: Unix time in seconds. store: None if responses are not stored."""
+        self._initial: Json = {"id": f"resp_{request_id}", "created_at": created_s}
         self._store = store
         self.is_background = False
         self.items: list[Json] = []
         self._custom_names: frozenset[str] = frozenset()
-        self._sent: Mapping[str, Any] = {}
+        self._request_body: Mapping[str, Any] = {}
 
     def read(self, raw: bytes, defaults: Mapping[str, Any]) -> ChatCompletionRequest:
-        body = self._sent = read_object(raw)
-        asked = checked(ResponsesRequest, body)
-        refuse_without_effect(body, {*ResponsesRequest.model_fields, *PASSED, *HELD_ANYWAY})
-        if self._store is None and (asked.background or asked.previous_response_id):
+        body = self._request_body = read_object(raw)
+        request = validate(ResponsesRequest, body)
+        reject_without_effect(body, {*ResponsesRequest.model_fields, *SAME_IN_CHAT, *IGNORED})
+        if self._store is None and (request.background or request.previous_response_id):
             raise RequestError(
                 400,
                 "background and previous_response_id need stored responses: start the engine with "
                 "--enable-responses-store",
-                param="background" if asked.background else "previous_response_id",
+                param="background" if request.background else "previous_response_id",
             )
-        self.items = asked.items
-        if self._store is not None and asked.previous_response_id is not None:
+        self.items = request.items
+        if self._store is not None and request.previous_response_id is not None:
             most = MAX_BODY_BYTES - len(raw)
-            self.items = self._store.history(asked.previous_response_id, most) + self.items
-            asked = checked(ResponsesRequest, body | {"input": self.items})
-        if not asked.store:
+            self.items = self._store.history(request.previous_response_id, most) + self.items
+            request = validate(ResponsesRequest, body | {"input": self.items})
+        if not request.store:
             self._store = None
-        request = request_of(ChatCompletionRequest, asked.as_chat(), defaults)
+        chat = build_request(ChatCompletionRequest, request.as_chat(), defaults)
         if self._store is not None:
-            self._begun["id"] = self._store.new_id()
-        self.is_background = asked.background
-        self._begun = response(self._begun, asked, is_stored=self._store is not None)
-        self._custom_names = custom_names(asked.tools)
-        return request
+            self._initial["id"] = self._store.new_id()
+        self.is_background = request.background
+        self._initial = response(self._initial, request, is_stored=self._store is not None)
+        self._custom_names = custom_names(request.tools)
+        return chat
 
-    def begun(self, status: str, model: str) -> Json:
-        """The response before it has any output."""
-        return self._begun | {"status": status, "model": model}
+    def initial_response(self, status: str, model: str) -> Json:
+        """Returns the response without output."""
+        return self._initial | {"status": status, "model": model}
 
-    def failed(self, model: str, error: RequestError) -> Json:
-        return failed(self.begun("failed", model), [], error.body()["error"])
+    def failed_response(self, model: str, error: RequestError) -> Json:
+        """Returns the response of a request that failed."""
+        return failed(self.initial_response("failed", model), [], error.body()["error"])
 
     def whole(self, body: Json) -> Json:
         (choice,) = body["choices"]
-        told = parts(choice["message"], choice.get("logprobs"))
-        said = list(with_custom_calls(told, self._custom_names))
+        chat_deltas = message_deltas(choice["message"], choice.get("logprobs"))
+        deltas = list(with_custom_calls(chat_deltas, self._custom_names))
         reason = choice["finish_reason"]
         output: list[Json] = []
-        for part in said:
-            is_last = len(output) == len(said) - 1
-            status = last_item_status(part, reason) if is_last else "completed"
-            output.append(item(part, self._begun["id"], len(output), status=status))
-        begun = self._begun | {"model": body["model"]}
-        whole = finished(begun, output, reason, body["usage"])
-        self._keep(whole)
+        for delta in deltas:
+            is_last = len(output) == len(deltas) - 1
+            status = last_item_status(delta, reason) if is_last else "completed"
+            output.append(item(delta, self._initial["id"], len(output), status=status))
+        initial = self._initial | {"model": body["model"]}
+        whole = finished(initial, output, reason, body["usage"])
+        self._store_response(whole)
         return whole
 
     async def events(self, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-        stream = ResponseStream(self._begun)
-        async with aclosing(chunks(events)) as read:
-            async for told in read:
-                said = list(with_custom_calls(told.parts, self._custom_names))
-                chunk = replace(told, parts=said)
-                if stream.goes_on(chunk):
-                    events_of_chunk = _named(stream, chunk)
-                else:  # an item ends; its last events repeat all of it and may be large
-                    events_of_chunk = await asyncio.to_thread(_named, stream, chunk)
+        stream = ResponseStream(self._initial)
+        async with aclosing(read_chunks(events)) as chunks:
+            async for chat_chunk in chunks:
+                deltas = list(with_custom_calls(chat_chunk.deltas, self._custom_names))
+                chunk = replace(chat_chunk, deltas=deltas)
+                if stream.continues_item(chunk):
+                    events_of_chunk = _named_events(stream, chunk)
+                else:  # the last events of an item repeat all of it, and may be large
+                    events_of_chunk = await asyncio.to_thread(_named_events, stream, chunk)
                 if stream.finished is not None:
-                    await asyncio.to_thread(self._keep, stream.finished)
+                    await asyncio.to_thread(self._store_response, stream.finished)
                 for event in events_of_chunk:
                     yield event
 
-    def refusal(self, error: RequestError) -> Response:
+    def error_response(self, error: RequestError) -> Response:
         chat_param = error.param or ""
-        param = chat_param if chat_param in self._sent else PARAMS.get(chat_param, chat_param)
+        param = (
+            chat_param if chat_param in self._request_body else PARAMS.get(chat_param, chat_param)
+        )
         message = error.message
         if chat_param and message.startswith(chat_param):
             message = param + message.removeprefix(chat_param)
         return RequestError(error.status, message, param=param or None).response()
 
-    def _keep(self, whole: Json) -> None:
+    def _store_response(self, whole: Json) -> None:
         if self._store is not None:
             self._store.put(whole, self.items + [as_input(entry) for entry in whole["output"]])
 
 
-def _named(stream: ResponseStream, chunk: Chunk) -> list[bytes]:
+def _named_events(stream: ResponseStream, chunk: Chunk) -> list[bytes]:
     return [named_event(body) for body in stream.push(chunk)]

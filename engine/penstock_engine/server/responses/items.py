@@ -1,16 +1,16 @@
-"""The objects of the Responses API: the response, and the items of its output."""
+"""Builds the objects of the Responses API: the response, and the items of its output."""
 
 from typing import Any, Literal
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.deltas import Part
+from penstock_engine.server.deltas import Delta
 from penstock_engine.server.responses.request import ResponsesRequest
 
 PREFIXES = {"reasoning": "rs", "text": "msg", "call": "fc", "custom": "ctc"}
 
 
 def response(head: Json, request: ResponsesRequest, *, is_stored: bool) -> Json:
-    """As it begins, but for its model. head: id and created_at."""
+    """Returns the initial response, without its model. head: id and created_at."""
     text_format: Any = {"type": "text"}
     if request.text.format is not None:
         text_format = request.text.format.model_dump()
@@ -42,18 +42,19 @@ def response(head: Json, request: ResponsesRequest, *, is_stored: bool) -> Json:
 
 
 def end_status(finish_reason: str | None) -> Literal["completed", "incomplete"]:
-    """The status of a response that has ended, and of its last item unless that is a call."""
+    """Returns the status of a finished response, and of its last item unless that is a call."""
     return "incomplete" if finish_reason == "length" else "completed"
 
 
-def last_item_status(part: Part, finish_reason: str | None) -> Literal["completed", "incomplete"]:
-    """The status of the last item of a response. Calls come whole: none is cut off."""
-    return "completed" if part.kind == "call" else end_status(finish_reason)
+def last_item_status(delta: Delta, finish_reason: str | None) -> Literal["completed", "incomplete"]:
+    """Returns the status of the last item of a response. A call is always complete."""
+    return "completed" if delta.kind == "call" else end_status(finish_reason)
 
 
-def finished(begun: Json, output: list[Json], finish_reason: str | None, usage: Json) -> Json:
+def finished(initial: Json, output: list[Json], finish_reason: str | None, usage: Json) -> Json:
+    """Returns the finished response. initial: the response without output. usage: OpenAI's of a chat."""
     status = end_status(finish_reason)
-    return begun | {
+    return initial | {
         "status": status,
         "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
         "output": output,
@@ -68,37 +69,37 @@ def finished(begun: Json, output: list[Json], finish_reason: str | None, usage: 
     }
 
 
-def failed(begun: Json, output: list[Json], error: Json) -> Json:
-    """error: OpenAI's, of another route."""
-    told = {"code": "server_error", "message": error["message"]}
-    return begun | {"status": "failed", "output": output, "error": told}
+def failed(initial: Json, output: list[Json], error: Json) -> Json:
+    """Returns the failed response. error: OpenAI's error object of a chat."""
+    details = {"code": "server_error", "message": error["message"]}
+    return initial | {"status": "failed", "output": output, "error": details}
 
 
-def item(part: Part, response_id: str, index: int, *, status: str) -> Json:
-    """An item of the output with what `part` says: none of its text while it is in progress."""
-    prefix = PREFIXES["custom" if part.is_custom else part.kind]
-    begun: Json = {
+def item(delta: Delta, response_id: str, index: int, *, status: str) -> Json:
+    """Returns an output item with the text of `delta`, or without text if it is in progress."""
+    prefix = PREFIXES["custom" if delta.is_custom else delta.kind]
+    initial: Json = {
         "id": f"{prefix}_{response_id.removeprefix('resp_')}_{index}",
         "status": status,
     }
     is_done = status != "in_progress"
-    match part.kind:
+    match delta.kind:
         case "reasoning":
-            content = [content_part(part)] if is_done else []
-            return begun | {"type": "reasoning", "summary": [], "content": content}
+            content = [content_part(delta)] if is_done else []
+            return initial | {"type": "reasoning", "summary": [], "content": content}
         case "text":
-            content = [content_part(part)] if is_done else []
-            return begun | {"type": "message", "role": "assistant", "content": content}
-        case "call" if part.is_custom:
-            call = {"type": "custom_tool_call", "call_id": part.id, "name": part.name}
-            return begun | call | {"input": part.text if is_done else ""}
+            content = [content_part(delta)] if is_done else []
+            return initial | {"type": "message", "role": "assistant", "content": content}
+        case "call" if delta.is_custom:
+            call = {"type": "custom_tool_call", "call_id": delta.id, "name": delta.name}
+            return initial | call | {"input": delta.text if is_done else ""}
         case "call":
-            call = {"type": "function_call", "call_id": part.id, "name": part.name}
-            return begun | call | {"arguments": part.text if is_done else ""}
+            call = {"type": "function_call", "call_id": delta.id, "name": delta.name}
+            return initial | call | {"arguments": delta.text if is_done else ""}
 
 
 def as_input(output: Json) -> Json:
-    """Converts an output item to an input item of the next turn."""
+    """Converts an output item to an input item of the next turn, without its ids and status."""
     match output["type"]:
         case "function_call":
             return {name: output[name] for name in ("type", "call_id", "name", "arguments")}
@@ -112,12 +113,13 @@ def as_input(output: Json) -> Json:
             return {"type": "reasoning", "content": texts}
 
 
-def content_part(part: Part) -> Json:
-    if part.kind == "reasoning":
-        return {"type": "reasoning_text", "text": part.text}
+def content_part(delta: Delta) -> Json:
+    """Returns the content part of a reasoning or message item."""
+    if delta.kind == "reasoning":
+        return {"type": "reasoning_text", "text": delta.text}
     return {
         "type": "output_text",
-        "text": part.text,
+        "text": delta.text,
         "annotations": [],
-        "logprobs": part.logprobs,
+        "logprobs": delta.logprobs,
     }

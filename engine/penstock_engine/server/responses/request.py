@@ -1,4 +1,4 @@
-"""Requests of OpenAI's Responses API, checked, and as chat requests."""
+"""Schemas of requests of OpenAI's Responses API, and their translation to chat requests."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -12,8 +12,8 @@ from penstock_engine.server.schemas import MAX_MESSAGES
 
 LOGPROBS = "message.output_text.logprobs"
 
-# Fields that mean the same in a chat request, OpenAI's and vLLM's own.
-PASSED = (
+# Fields of OpenAI and vLLM that have the same meaning in a chat request.
+SAME_IN_CHAT = (
     "allowed_token_ids", "bad_words", "cache_salt", "chat_template", "chat_template_kwargs",
     "frequency_penalty", "ignore_eos", "include_stop_str_in_output", "logit_bias", "min_p",
     "min_tokens", "model", "parallel_tool_calls", "presence_penalty", "priority",
@@ -23,22 +23,22 @@ PASSED = (
     "truncation_side",
 )  # fmt: skip
 
-# Parameters that name objects which only OpenAI stores.
-KEPT_ELSEWHERE = ("conversation", "prompt")
+# Parameters that refer to objects stored at OpenAI.
+STORED_AT_OPENAI = ("conversation", "prompt")
 
-# Accepted without effect: a stream always ends with its usage, and is never obfuscated.
-HELD_ANYWAY = ("stream_options",)
+# Accepted parameters without effect: a stream always ends with its usage, and is never obfuscated.
+IGNORED = ("stream_options",)
 
 
 class Part(BaseModel):
-    """Text of an item. A part of another type has no text, and is refused for that."""
+    """A text part of an item. Parts of other types, such as images, are rejected."""
 
     type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
     text: str
 
 
 class Message(BaseModel):
-    """status: of an answer that is sent back. One that is not complete is continued."""
+    """A message. status: of an answer that is sent back; the model continues an incomplete one."""
 
     type: Literal["message"] = "message"
     status: Literal["in_progress", "completed", "incomplete"] | None = None
@@ -93,19 +93,22 @@ class TextFormat(BaseModel):
 
 
 class TextOptions(BaseModel):
-    """verbosity: as in a chat request, only the value that changes nothing."""
+    """Settings of the output text. verbosity: only medium, which has no effect."""
 
     format: TextFormat | None = None
     verbosity: Literal["medium"] | None = None
 
 
-# Entries of `include`. Codex always asks for the encrypted reasoning; items here have its text.
-Included = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
+# Values of `include`. Codex always sends the second one; it has no effect, as items have the text.
+IncludeValue = Literal["message.output_text.logprobs", "reasoning.encrypted_content"]
 
 
 class ReasoningOptions(BaseModel):
-    """summary: `auto` is accepted, as Codex always sends it, and gives no summary. generate_summary:
-    its older name."""
+    """Reasoning settings.
+
+    summary, and its older name generate_summary: only `auto`, which Codex always sends and which has
+    no effect.
+    """
 
     effort: ReasoningEffort | None = None
     summary: str | None = None
@@ -122,6 +125,8 @@ class ReasoningOptions(BaseModel):
 
 
 class ResponsesRequest(BaseModel):
+    """A request of /v1/responses."""
+
     model_config = ConfigDict(extra="allow")
 
     input: str | Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
@@ -133,7 +138,7 @@ class ResponsesRequest(BaseModel):
     parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
-    include: list[Included] = []
+    include: list[IncludeValue] = []
     top_logprobs: int = Field(default=0, ge=-1)
     truncation: Literal["disabled"] = "disabled"
     store: bool = True
@@ -146,7 +151,7 @@ class ResponsesRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, body: Any) -> Any:
-        """null asks for the default, as in a chat request."""
+        """Drops null values, which mean the default, as in a chat request."""
         if not isinstance(body, dict):
             return body
         return {name: value for name, value in body.items() if value is not None}
@@ -154,14 +159,14 @@ class ResponsesRequest(BaseModel):
     @field_validator("input", mode="before")
     @classmethod
     def _name_messages(cls, value: Any) -> Any:
-        """An item without a type is a message."""
+        """Sets the type of items that have none to message."""
         if not isinstance(value, list):
             return value
         return [{"type": "message"} | i if isinstance(i, dict) else i for i in value]
 
     @model_validator(mode="after")
     def _check_memory(self) -> "ResponsesRequest":
-        for name in KEPT_ELSEWHERE:
+        for name in STORED_AT_OPENAI:
             if (self.model_extra or {}).get(name):
                 raise ValueError(f"{name} is not supported: send its items as input")
         if self.background and not self.store:
@@ -172,16 +177,16 @@ class ResponsesRequest(BaseModel):
 
     @property
     def items(self) -> list[Json]:
-        """The input as items."""
+        """The input as a list of items."""
         if isinstance(self.input, str):
             return [{"type": "message", "role": "user", "content": self.input}]
         return [item.model_dump(exclude_none=True) for item in self.input]
 
     def as_chat(self) -> Json:
-        """The body of a chat request."""
-        given = {"parallel_tool_calls": self.parallel_tool_calls} | (self.model_extra or {})
-        given |= {"stream": self.stream, "temperature": self.temperature, "top_p": self.top_p}
-        body = {name: given[name] for name in PASSED if name in given}
+        """Returns the body of the equivalent chat request."""
+        fields = {"parallel_tool_calls": self.parallel_tool_calls} | (self.model_extra or {})
+        fields |= {"stream": self.stream, "temperature": self.temperature, "top_p": self.top_p}
+        body = {name: fields[name] for name in SAME_IN_CHAT if name in fields}
         body |= {
             "messages": list(self._messages()),
             "max_tokens": self.max_output_tokens,
@@ -192,7 +197,7 @@ class ResponsesRequest(BaseModel):
         if self.tools:
             body["tools"] = [tool.as_chat() for tool in self.tools]
             choice = self.tool_choice
-            body["tool_choice"] = choice if isinstance(choice, str) else _named(choice)
+            body["tool_choice"] = choice if isinstance(choice, str) else _named_tool(choice)
         if self.text.format is not None:
             body["response_format"] = self.text.format.as_chat()
         if self.has_logprobs:
@@ -203,7 +208,7 @@ class ResponsesRequest(BaseModel):
 
     @property
     def is_continued(self) -> bool:
-        """Whether the input ends within a message of the assistant."""
+        """Whether the input ends with an incomplete assistant message, which the answer continues."""
         last = None if isinstance(self.input, str) else self.input[-1]
         return (
             isinstance(last, Message)
@@ -216,7 +221,7 @@ class ResponsesRequest(BaseModel):
         return LOGPROBS in self.include or self.top_logprobs != 0
 
     def _messages(self) -> Iterator[Json]:
-        """What the assistant thought, said and called in a row is one message of a chat."""
+        """Yields chat messages. Adjacent items of the assistant become one message."""
         if self.instructions:
             yield {"role": "system", "content": self.instructions}
         if isinstance(self.input, str):
@@ -224,21 +229,21 @@ class ResponsesRequest(BaseModel):
             return
         turn: Json = {}
         for item in self.input:
-            is_own = not isinstance(item, CallOutput)
+            is_assistant = not isinstance(item, CallOutput)
             if isinstance(item, Message):
-                is_own = item.role == "assistant"
-            if turn and not is_own:
+                is_assistant = item.role == "assistant"
+            if turn and not is_assistant:
                 yield turn
                 turn = {}
-            if is_own:
-                _join(turn, item)
+            if is_assistant:
+                _add_to_turn(turn, item)
             else:
-                yield _said(item)
+                yield _chat_message(item)
         if turn:
             yield turn
 
 
-def _join(turn: Json, item: Item) -> None:
+def _add_to_turn(turn: Json, item: Item) -> None:
     turn.setdefault("role", "assistant")
     turn.setdefault("content", "")
     match item:
@@ -260,7 +265,7 @@ def _add_call(turn: Json, call_id: str, name: str, arguments: str) -> None:
     turn["tool_calls"] = [*turn.get("tool_calls", ()), call]
 
 
-def _said(item: Item) -> Json:
+def _chat_message(item: Item) -> Json:
     if isinstance(item, CallOutput):
         content = _text_of(item.output)
         return {"role": "tool", "tool_call_id": item.call_id, "content": content}
@@ -272,5 +277,5 @@ def _text_of(content: str | list[Part]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-def _named(tool: NamedTool) -> Json:
+def _named_tool(tool: NamedTool) -> Json:
     return {"type": "function", "function": {"name": tool.name}}

@@ -9,32 +9,33 @@ from fastapi.responses import Response
 from penstock_engine.server.answers import Answer
 from penstock_engine.server.dialects import Dialect
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.exchange import exchange, respond
+from penstock_engine.server.handler import handle_request, respond
 from penstock_engine.server.json_text import encode
 from penstock_engine.server.responses.answer import ResponsesDialect
 from penstock_engine.server.responses.store import ResponseStore
-from penstock_engine.server.served import Served
+from penstock_engine.server.state import ServerState
 
 logger = logging.getLogger(__name__)
 
 JSON = "application/json"
 
 
-def response_routes(served: Served) -> APIRouter:
+def response_routes(state: ServerState) -> APIRouter:
+    """Returns the routes. Those of stored responses exist only if responses are stored."""
     router = APIRouter()
 
     @router.post("/v1/responses")
     async def create(http: Request) -> Response:
-        dialect = ResponsesDialect(http.scope["request_id"], int(time.time()), served.responses)
+        dialect = ResponsesDialect(http.scope["request_id"], int(time.time()), state.responses)
 
         async def finish(_: Dialect, answer: Answer) -> Response:
-            if dialect.is_background and served.responses is not None:
-                return _begin(served, served.responses, dialect, answer)
+            if dialect.is_background and state.responses is not None:
+                return _start_background(state, state.responses, dialect, answer)
             return await respond(dialect, answer)
 
-        return await exchange(served, http, dialect, finish)
+        return await handle_request(state, http, dialect, finish)
 
-    store = served.responses
+    store = state.responses
     if store is not None:
 
         @router.get("/v1/responses/{response_id}")
@@ -51,17 +52,17 @@ def response_routes(served: Served) -> APIRouter:
     return router
 
 
-def _begin(
-    served: Served, store: ResponseStore, dialect: ResponsesDialect, answer: Answer
+def _start_background(
+    state: ServerState, store: ResponseStore, dialect: ResponsesDialect, answer: Answer
 ) -> Response:
-    """Answers at once and computes the response in the background, as a request in flight."""
+    """Starts a background response, which counts as in flight, and returns its initial state."""
 
     def end(_: object) -> None:
-        served.in_flight -= 1
+        state.in_flight -= 1
 
-    body = dialect.begun("queued", answer.generator.model)
+    body = dialect.initial_response("queued", answer.generator.model)
     store.put(body, dialect.items)
-    served.in_flight += 1
+    state.in_flight += 1
     store.start(body["id"], _compute(store, dialect, answer)).add_done_callback(end)
     return Response(encode(body), media_type=JSON)
 
@@ -69,11 +70,11 @@ def _begin(
 async def _compute(store: ResponseStore, dialect: ResponsesDialect, answer: Answer) -> None:
     model = answer.generator.model
     try:
-        store.put(dialect.begun("in_progress", model), dialect.items)
-        await respond(dialect, answer)  # which stores the response
+        store.put(dialect.initial_response("in_progress", model), dialect.items)
+        await respond(dialect, answer)  # the dialect stores the response
     except RequestError as error:
-        store.put(dialect.failed(model, error), dialect.items)
+        store.put(dialect.failed_response(model, error), dialect.items)
     except Exception:
         logger.exception("a background response failed")
         failure = RequestError(500, "the request failed inside the server")
-        store.put(dialect.failed(model, failure), dialect.items)
+        store.put(dialect.failed_response(model, failure), dialect.items)

@@ -12,16 +12,16 @@ from penstock_engine.server.answers import Json
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.json_text import encode
 
-# Limits of the store. Beyond either, the oldest responses that have ended are dropped.
+# Limits of the store. Beyond either, the oldest finished responses are dropped.
 MAX_RESPONSES = 1024
-MAX_BYTES = 256 * 2**20  # of answers and of the conversations that led to them, as JSON
+MAX_BYTES = 256 * 2**20  # of responses and their conversations, as JSON
 
-ID_BYTES = 24  # random, so that nobody reads the responses of others by guessing
+ID_BYTES = 24  # random bytes of an id, so that clients cannot guess the ids of others
 
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A stored response. body: as JSON. items: the conversation up to its end, as a JSON list."""
+    """A stored response. body: its JSON. items: the conversation including it, as a JSON list."""
 
     status: str
     body: bytes
@@ -39,22 +39,23 @@ class StoredResponse:
 class ResponseStore:
     """A bounded store of responses, and the tasks of background responses.
 
-    Tasks are started and cancelled on the event loop; responses are read and put on any thread.
+    Start and cancel tasks on the event loop. Responses can be read and put on any thread.
     """
 
     def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES) -> None:
         self._max_responses = max_responses
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._stored: dict[str, StoredResponse] = {}  # the oldest first
+        self._stored: dict[str, StoredResponse] = {}  # oldest first
         self._num_bytes = 0
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def new_id(self) -> str:
+        """Returns a random response id."""
         return f"resp_{secrets.token_hex(ID_BYTES)}"
 
     def get(self, response_id: str) -> StoredResponse:
-        """The stored response. Raises RequestError if it is unknown or was dropped."""
+        """Returns a stored response. Raises RequestError (404) if it is unknown or was dropped."""
         stored = self._stored.get(response_id)
         if stored is None:
             message = f"Response with id '{response_id[:128]}' not found."
@@ -62,9 +63,10 @@ class ResponseStore:
         return stored
 
     def history(self, response_id: str, max_bytes: int) -> list[Json]:
-        """The items of a conversation up to the end of a response.
+        """Returns the items of a conversation up to the end of a response.
 
-        max_bytes: of the items as JSON. Raises RequestError.
+        max_bytes: maximum size of the items as JSON. Raises RequestError if the response is unknown,
+        still running or too large.
         """
         try:
             stored = self.get(response_id)
@@ -95,7 +97,7 @@ class ResponseStore:
                 return
             self._stored[response_id] = new
             self._num_bytes += new.num_bytes - (0 if old is None else old.num_bytes)
-            self._forget()
+            self._drop_oldest()
 
     def start(self, response_id: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts the task that computes a response and puts it."""
@@ -112,19 +114,20 @@ class ResponseStore:
                 param="response_id",
             )  # fmt: skip
         self.put(json.loads(stored.body) | {"status": "cancelled"}, json.loads(stored.items))
-        await self._end([self._tasks[response_id]] if response_id in self._tasks else [])
+        await self._cancel_tasks([self._tasks[response_id]] if response_id in self._tasks else [])
         return self.get(response_id).body
 
     async def close(self) -> None:
-        await self._end(list(self._tasks.values()))
+        """Cancels all tasks and waits for their end."""
+        await self._cancel_tasks(list(self._tasks.values()))
 
-    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+    async def _cancel_tasks(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _forget(self) -> None:
-        """Drops the oldest ended responses beyond the limits. The caller holds the lock."""
+    def _drop_oldest(self) -> None:
+        """Drops the oldest finished responses beyond the limits. The caller holds the lock."""
         ended = [each for each, stored in self._stored.items() if not stored.is_running]
         for response_id in ended:
             if len(self._stored) <= self._max_responses and self._num_bytes <= self._max_bytes:

@@ -1,7 +1,7 @@
-"""Tools of the Responses API, and their translation to chat tools.
+"""Schemas of the Responses API's tools, and their translation to chat tools.
 
-A custom tool takes text. The model sees a function with one text parameter, and its calls are
-translated back to calls of a custom tool.
+A custom tool takes text. It is translated to a function with one text parameter, and the model's calls
+of the function are translated back to calls of the custom tool.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from penstock_engine.server.answers import Json
-from penstock_engine.server.deltas import Part
+from penstock_engine.server.deltas import Delta
 
 INPUT = "input"  # the parameter of a custom tool's function
 
@@ -43,7 +43,7 @@ class TextInput(BaseModel):
 
 
 class GrammarInput(BaseModel):
-    """A grammar of a custom tool's text. It is described to the model, but not enforced."""
+    """A grammar of a custom tool's text. It is described to the model but not enforced."""
 
     type: Literal["grammar"]
     syntax: Literal["lark", "regex"]
@@ -57,39 +57,40 @@ class CustomTool(BaseModel):
     format: Annotated[TextInput | GrammarInput, Field(discriminator="type")] | None = None
 
     def as_chat(self) -> Json:
-        told = [self.description] if self.description else []
+        texts = [self.description] if self.description else []
         if isinstance(self.format, GrammarInput):
-            told.append(f"The {INPUT} fits this {self.format.syntax}:\n{self.format.definition}")
+            texts.append(f"The {INPUT} fits this {self.format.syntax}:\n{self.format.definition}")
         function: Json = {"name": self.name, "parameters": INPUT_SCHEMA}
-        if told:
-            function["description"] = "\n\n".join(told)
+        if texts:
+            function["description"] = "\n\n".join(texts)
         return {"type": "function", "function": function}
 
 
-# A tool of another type would be run by OpenAI.
+# Tools of other types are run by OpenAI, and are rejected.
 Tool = Annotated[FunctionTool | CustomTool, Field(discriminator="type")]
 
 
 def custom_names(tools: Iterable[FunctionTool | CustomTool]) -> frozenset[str]:
+    """Returns the names of the custom tools."""
     return frozenset(tool.name for tool in tools if isinstance(tool, CustomTool))
 
 
-def with_custom_calls(parts: Iterable[Part], names: frozenset[str]) -> Iterator[Part]:
-    """Replaces the arguments of custom tools' calls by their text input."""
-    for part in parts:
-        if part.kind == "call" and part.name in names:
-            yield replace(part, is_custom=True, text=_input_of(part.text))
+def with_custom_calls(deltas: Iterable[Delta], names: frozenset[str]) -> Iterator[Delta]:
+    """Replaces the arguments of calls of custom tools by their text input."""
+    for delta in deltas:
+        if delta.kind == "call" and delta.name in names:
+            yield replace(delta, is_custom=True, text=_input_of(delta.text))
         else:
-            yield part
+            yield delta
 
 
 def arguments_of(text: str) -> str:
-    """The arguments of a custom tool's function for a text input."""
+    """Returns the arguments of a custom tool's function for a text input."""
     return json.dumps({INPUT: text})
 
 
 def _input_of(arguments: str) -> str:
-    """The text input in the arguments; the arguments themselves if they do not fit the schema."""
+    """Returns the text input in a call's arguments, or the arguments if they violate the schema."""
     value = json.loads(arguments)
-    given = value.get(INPUT)
-    return given if isinstance(given, str) and len(value) == 1 else arguments
+    text = value.get(INPUT)
+    return text if isinstance(text, str) and len(value) == 1 else arguments

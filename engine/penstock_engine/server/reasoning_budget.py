@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock_engine.parsers.reasoning_parser import THINK_END, THINK_START
 from penstock_engine.serve_options import ServeOptions
-from penstock_engine.server.answer_form import AnswerForm
+from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.chat_request import ChatCompletionRequest
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.generation import Choice
@@ -15,16 +15,16 @@ from penstock_engine.tokens import Tokenizer
 PARAM = "thinking_token_budget"
 
 
-def limit_thinking(
+def apply_thinking_budget(
     choices: Sequence[Choice],
     request: GenerationRequest,
-    form: AnswerForm,
+    answer_format: AnswerFormat,
     tokenizer: Tokenizer,
     options: ServeOptions,
 ) -> None:
-    """Wraps each choice's grammar constraint in its reasoning budget. Raises RequestError.
+    """Adds a reasoning budget to each choice's constraint, if the request has one.
 
-    An answer without reasoning gets no budget.
+    An answer without reasoning gets no budget. Raises RequestError without a reasoning parser.
     """
     num_tokens = request.thinking_token_budget
     if num_tokens is None:
@@ -41,7 +41,9 @@ def limit_thinking(
     closing = tuple(tokenizer.encode(THINK_END, add_special_tokens=False))
     is_chat = isinstance(request, ChatCompletionRequest)
     for choice in choices:
-        is_open = form.is_thinking if is_chat else _is_within_reasoning(choice.prompt, tokenizer)
+        is_open = (
+            answer_format.is_thinking if is_chat else _ends_in_reasoning(choice.prompt, tokenizer)
+        )
         if is_open is not None:
             choice.constraint = ThinkingBudget(
                 choice.constraint,
@@ -52,6 +54,7 @@ def limit_thinking(
             )
 
 
-def _is_within_reasoning(prompt: list[int], tokenizer: Tokenizer) -> bool:
+def _ends_in_reasoning(prompt: list[int], tokenizer: Tokenizer) -> bool:
+    """Whether a prompt ends between <think> and </think>."""
     text = tokenizer.decode(prompt, skip_special_tokens=False)
     return text.rfind(THINK_START) > text.rfind(THINK_END)

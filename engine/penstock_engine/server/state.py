@@ -1,4 +1,4 @@
-"""What the routes of one process share."""
+"""State that all routes of the server share, and the admission of requests."""
 
 import random
 import time
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from penstock_engine.config import EngineConfig
 from penstock_engine.serve_options import ServeOptions
 from penstock_engine.server.adapters import AdapterRegistry
-from penstock_engine.server.bridge import Bridge
+from penstock_engine.server.async_engine import AsyncEngine
 from penstock_engine.server.defaults import GenerationDefaults
 from penstock_engine.server.errors import RequestError
 from penstock_engine.server.metrics import EngineMetrics
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Served:
-    """in_flight: generation requests between their first and last byte. is_draining is set once.
+class ServerState:
+    """The server's configuration, engine and counters.
 
-    seeds: for requests without one of their own. grammars: None when nothing is known of how the
-    tokenizer spells. tracer: None when nobody collects traces. responses: None if they are not stored.
+    seeds: source of seeds for requests without one. grammars: None if the tokenizer does not say
+    which bytes its tokens stand for. tracer: None if traces are not exported. responses: None if they
+    are not stored. created: Unix time of the start. in_flight: generation requests between their
+    first and last byte. is_draining: whether new requests are rejected before shutdown.
     """
 
     options: ServeOptions
     config: EngineConfig
     sizing: Sizing
     tokenizer: Tokenizer
-    bridge: Bridge
+    engine: AsyncEngine
     metrics: EngineMetrics
     adapters: AdapterRegistry
     seeds: random.Random
@@ -47,55 +49,57 @@ class Served:
 
     @property
     def model_names(self) -> list[str]:
-        """What clients may call the model."""
+        """All names by which requests can address the model."""
         return self.options.served_model_names
 
     @property
     def model_name(self) -> str:
-        """What answers call it."""
+        """The name of the model in answers: the first of model_names."""
         return self.model_names[0]
 
     @property
     def is_ready(self) -> bool:
-        return self.state == "ready"
+        return self.status == "ready"
 
     @property
-    def state(self) -> str:
-        if not self.bridge.alive:
+    def status(self) -> str:
+        """The server's state: "ready", or the reason why it accepts no requests."""
+        if not self.engine.alive:
             return "engine stopped"
         if self.is_draining:
             return "draining"
-        return "asleep" if self.bridge.is_asleep else "ready"
+        return "asleep" if self.engine.is_asleep else "ready"
 
     @property
     def max_open_choices(self) -> int:
-        """Maximum number of choices that run or wait."""
+        """Maximum number of choices that run or wait in the queue."""
         return self.config.max_num_seqs + self.config.max_num_queued_reqs
 
     def admit(self) -> None:
-        """Raise RequestError if no request can be accepted now.
+        """Raises RequestError if no request can be accepted now.
 
-        Requests that are still being read or tokenised count too.
+        Requests that are still being read or tokenized count too.
         """
         if not self.is_ready:
-            told = "asleep" if self.bridge.is_asleep else "stopping"
-            raise RequestError(503, f"the engine is {told}: try again")
-        if self.bridge.is_full or self.in_flight > self.max_open_choices:
-            self._refuse("max_num_queued_reqs")
+            status = "asleep" if self.engine.is_asleep else "stopping"
+            raise RequestError(503, f"the engine is {status}: try again")
+        if self.engine.is_full or self.in_flight > self.max_open_choices:
+            self._reject("max_num_queued_reqs")
 
     def admit_tokens(self, num_tokens: int) -> None:
-        """Raises RequestError when the queue has no room for so many prompt tokens.
+        """Raises RequestError if the queue has no room for a request with this many prompt tokens.
 
-        An empty queue has room for any prompt.
+        An empty queue has room for any request.
         """
-        most, queued = self.config.max_num_queued_tokens, self.bridge.num_queued_tokens
+        most, queued = self.config.max_num_queued_tokens, self.engine.num_queued_tokens
         if most is not None and queued and queued + num_tokens > most:
-            self._refuse("max_num_queued_tokens")
+            self._reject("max_num_queued_tokens")
 
     def drain(self) -> None:
+        """Rejects new requests from now on."""
         self.is_draining = True
         self.metrics.set_draining()
 
-    def _refuse(self, reason: str) -> NoReturn:
-        self.metrics.rejected(reason)
+    def _reject(self, reason: str) -> NoReturn:
+        self.metrics.observe_rejection(reason)
         raise RequestError(503, "the engine's queue is full: try again")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from penstock_engine.parsers.tool_format import HERMES, MISTRAL
-from penstock_engine.server.answer_form import AnswerForm
-from penstock_engine.server.chat_view import ChatView
+from penstock_engine.server.answer_format import AnswerFormat
+from penstock_engine.server.chat_message import ChatMessageBuilder
 from penstock_engine.server.generation import Piece
 
 CALL = '<tool_call>\n{"name": "now", "arguments": {"zone": "UTC"}}\n</tool_call>'
@@ -20,10 +20,10 @@ PLAIN = {"role": "assistant", "reasoning": None, "finish_reason": "stop"}
 
 def view(text: str, reason: str = "stop", **form: Any) -> dict[str, Any]:
     """Returns message and finish_reason, after comparing them with a stream of single characters."""
-    whole = ChatView(AnswerForm(**form))
+    whole = ChatMessageBuilder(AnswerFormat(**form))
     piece = Piece(text, (), (), reason)
     message = whole.message(piece)
-    streamed = ChatView(AnswerForm(**form))
+    streamed = ChatMessageBuilder(AnswerFormat(**form))
     pieces = [Piece(character, (), ()) for character in text] + [Piece("", (), (), reason)]
     deltas = [streamed.delta(piece) for piece in pieces]
     for field in ("content", "reasoning"):

@@ -1,11 +1,11 @@
-"""One choice of a chat, as the fields of OpenAI's messages."""
+"""Builds OpenAI's chat messages and deltas from generated text."""
 
 import secrets
 import string
 from typing import Any
 
 from penstock_engine.parsers.parts import Call, Content, Part, Reasoning
-from penstock_engine.server.answer_form import AnswerForm
+from penstock_engine.server.answer_format import AnswerFormat
 from penstock_engine.server.generation import Piece
 
 ID_CHARS = string.ascii_letters + string.digits
@@ -13,33 +13,34 @@ ID_CHARS = string.ascii_letters + string.digits
 Json = dict[str, Any]
 
 
-class ChatView:
-    """Fed with the pieces of one choice in order: all of them, or one that has all."""
+class ChatMessageBuilder:
+    """Builds the message of one choice. Takes its pieces in order, or one piece with all of them."""
 
-    def __init__(self, form: AnswerForm) -> None:
-        self._form = form
-        self._stream = form.stream()
+    def __init__(self, answer_format: AnswerFormat) -> None:
+        self._format = answer_format
+        self._parser = answer_format.new_parser()
         self._num_calls = 0
 
     def delta(self, piece: Piece) -> Json:
-        """What this piece adds to the message; empty when nothing is certain yet."""
-        parts = self._stream.push(piece.text)
+        """Returns the fields that this piece adds to the message; empty if its text is held back."""
+        parts = self._parser.push(piece.text)
         if piece.finish_reason is not None:
-            parts += self._stream.finish()
+            parts += self._parser.finish()
         return self._fields(parts)
 
     def message(self, whole: Piece) -> Json:
+        """Returns the whole message. whole: all pieces joined."""
         fields = self.delta(whole)
         for call in fields.get("tool_calls", ()):
             del call["index"]
-        content = self._form.echoed + fields.get("content", "")
+        content = self._format.echoed + fields.get("content", "")
         is_all = not self._num_calls and "reasoning" not in fields
-        message = {"role": self._form.role, "content": content if content or is_all else None}
+        message = {"role": self._format.role, "content": content if content or is_all else None}
         return {"reasoning": None} | fields | message
 
     def finish_reason(self, piece: Piece) -> str | None:
-        """As OpenAI has it: a call that was asked for by name ends like any text."""
-        if piece.finish_reason == "stop" and self._num_calls and not self._form.is_named:
+        """Returns OpenAI's finish reason: tool_calls, except for a call that the request named."""
+        if piece.finish_reason == "stop" and self._num_calls and not self._format.is_named:
             return "tool_calls"
         return piece.finish_reason
 
@@ -50,20 +51,21 @@ class ChatView:
                 case Content(text):
                     fields["content"] = fields.get("content", "") + text
                 case Reasoning(text):
-                    if self._form.shows_reasoning:
+                    if self._format.shows_reasoning:
                         fields["reasoning"] = fields.get("reasoning", "") + text
                 case Call():
-                    if self._form.is_parallel or not self._num_calls:
+                    if self._format.is_parallel or not self._num_calls:
                         fields.setdefault("tool_calls", []).append(self._call(part))
         return fields
 
     def _call(self, call: Call) -> Json:
-        form = self._form.call_format
-        assert form is not None
+        call_format = self._format.call_format
+        assert call_format is not None
         number, self._num_calls = self._num_calls, self._num_calls + 1
+        random_part = "".join(secrets.choice(ID_CHARS) for _ in range(call_format.id_chars))
         return {
             "index": number,
-            "id": form.id_prefix + "".join(secrets.choice(ID_CHARS) for _ in range(form.id_chars)),
+            "id": call_format.id_prefix + random_part,
             "type": "function",
             "function": {"name": call.name, "arguments": call.arguments},
         }

@@ -1,4 +1,4 @@
-"""The routes in OpenAPI's words."""
+"""Builds the OpenAPI document of the engine's routes."""
 
 import json
 import re
@@ -24,15 +24,19 @@ from penstock_engine.server.tokenization import DetokenizeRequest, TokenizeReque
 
 JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
 
-# Where the schemas of all requests live, and how pydantic names those whose names are not unique.
-PLACE = "#/components/schemas/{model}"
+SCHEMA_REF = "#/components/schemas/{model}"
+# Prefix of the names that pydantic gives to schemas whose class names are not unique.
 PACKAGE = "penstock_engine__server__"
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """One route. answer: the fields that a JSON answer has; None: there is no JSON. text: what a
-    text answer is of; None: there is no text. errors: statuses beside 200 and 401."""
+class RouteSpec:
+    """The description of one route.
+
+    request: schema of the body. answer: fields of a JSON answer; None: no JSON. text: media type of a
+    text answer; None: no text. errors: statuses besides 200 and 401. query: name and schema of each
+    query parameter. is_open: whether the route needs no API key.
+    """
 
     method: Literal["get", "post"]
     path: str
@@ -53,105 +57,105 @@ MESSAGE_ANSWER = ("id", "type", "role", "model", "content", "stop_reason", "usag
 RESPONSE_ANSWER = ("id", "object", "created_at", "model", "status", "output", "usage")
 
 ROUTES = (
-    Described("get", "/health", "Whether the process should live", is_open=True, errors=(503,)),
-    Described("get", "/ping", "As /health", is_open=True, errors=(503,)),
-    Described("post", "/ping", "As /health", is_open=True, errors=(503,)),
-    Described("get", "/ready", "Whether requests are taken", text=TEXT, is_open=True, errors=(503,)),
-    Described("get", "/metrics", "Prometheus metrics", text=TEXT, is_open=True),
-    Described("get", "/version", "The engine's version", answer=("version",), is_open=True),
-    Described("get", "/v1/models", "What can be asked for", answer=("object", "data")),
-    Described("get", "/load", "Requests in flight", answer=("server_load",)),
-    Described(
-        "post", "/v1/chat/completions", "An answer in a chat", ChatCompletionRequest, CHAT_ANSWER,
+    RouteSpec("get", "/health", "Liveness", is_open=True, errors=(503,)),
+    RouteSpec("get", "/ping", "Liveness, like /health", is_open=True, errors=(503,)),
+    RouteSpec("post", "/ping", "Liveness, like /health", is_open=True, errors=(503,)),
+    RouteSpec("get", "/ready", "Readiness", text=TEXT, is_open=True, errors=(503,)),
+    RouteSpec("get", "/metrics", "Prometheus metrics", text=TEXT, is_open=True),
+    RouteSpec("get", "/version", "The engine's version", answer=("version",), is_open=True),
+    RouteSpec("get", "/v1/models", "Names of the model and its adapters", answer=("object", "data")),
+    RouteSpec("get", "/load", "Number of requests in flight", answer=("server_load",)),
+    RouteSpec(
+        "post", "/v1/chat/completions", "Answers a chat", ChatCompletionRequest, CHAT_ANSWER,
         EVENTS, GENERATION_ERRORS,
     ),
-    Described(
+    RouteSpec(
         "post", "/v1/chat/completions/batch", "Answers several chats at once", BatchRequest, CHAT_ANSWER,
         errors=GENERATION_ERRORS,
     ),
-    Described(
+    RouteSpec(
         "post", "/v1/completions", "Continues a text", CompletionRequest, CHAT_ANSWER,
         EVENTS, GENERATION_ERRORS,
     ),
-    Described(
-        "post", "/v1/responses", "An answer by the Responses API",
+    RouteSpec(
+        "post", "/v1/responses", "Creates a response of OpenAI's Responses API",
         ResponsesRequest, RESPONSE_ANSWER, EVENTS, GENERATION_ERRORS,
     ),
-    Described(
+    RouteSpec(
         "post", "/v1/embeddings", "Embeddings of texts or of a chat", EmbeddingsRequest,
         ("object", "data", "model", "usage"), errors=GENERATION_ERRORS,
     ),
-    Described(
+    RouteSpec(
         "post", "/pooling", "Embeddings, in the format of vLLM's pooling API", EmbeddingsRequest,
         ("object", "data", "model", "usage"), errors=GENERATION_ERRORS,
     ),
-    Described(
+    RouteSpec(
         "post", "/invocations", "A chat, completion or embeddings, by the body's fields", InvocationsRequest,
         ("object", "model", "usage"), EVENTS, GENERATION_ERRORS,
     ),
-    Described(
-        "post", "/v1/messages", "An answer by Anthropic's API", MessagesRequest, MESSAGE_ANSWER,
+    RouteSpec(
+        "post", "/v1/messages", "Answers in Anthropic's API", MessagesRequest, MESSAGE_ANSWER,
         EVENTS, GENERATION_ERRORS,
     ),
-    Described(
-        "post", "/v1/messages/count_tokens", "Tokens of a prompt", CountTokensRequest,
+    RouteSpec(
+        "post", "/v1/messages/count_tokens", "Counts a prompt's tokens", CountTokensRequest,
         ("input_tokens",), errors=READING_ERRORS,
     ),
-    Described(
-        "post", "/tokenize", "A text or a chat as tokens", TokenizeRequest,
+    RouteSpec(
+        "post", "/tokenize", "Tokenizes a text or a chat", TokenizeRequest,
         ("count", "max_model_len", "tokens"), errors=READING_ERRORS,
     ),
-    Described(
-        "post", "/detokenize", "Tokens as text", DetokenizeRequest, ("prompt",),
+    RouteSpec(
+        "post", "/detokenize", "Decodes tokens to text", DetokenizeRequest, ("prompt",),
         errors=READING_ERRORS,
     ),
-    Described("post", "/reset_prefix_cache", "What comes is computed anew"),
+    RouteSpec("post", "/reset_prefix_cache", "Empties the prefix cache"),
 )  # fmt: skip
 
 SLEEP_ROUTES = (
-    Described(
-        "post", "/sleep", "Gives the memory back",
+    RouteSpec(
+        "post", "/sleep", "Frees the engine's memory",
         query=(("level", {"enum": ["1", "2"]}), ("mode", {"enum": ["abort", "wait"]})),
         errors=(400,),
     ),
-    Described(
+    RouteSpec(
         "post", "/wake_up", "Wakes the engine up",
         query=(("tags", {"enum": ["weights", "kv_cache"]}),), errors=(400, 503),
     ),
-    Described("get", "/is_sleeping", "Whether the engine sleeps", answer=("is_sleeping",)),
+    RouteSpec("get", "/is_sleeping", "Whether the engine sleeps", answer=("is_sleeping",)),
 )  # fmt: skip
 
 
 RESPONSE_ROUTES = (
-    Described(
+    RouteSpec(
         "get", "/v1/responses/{response_id}", "A stored response", answer=RESPONSE_ANSWER,
         errors=(400, 404),
     ),
-    Described(
+    RouteSpec(
         "post", "/v1/responses/{response_id}/cancel", "Cancels a background response",
         answer=RESPONSE_ANSWER, errors=(400, 404),
     ),
 )  # fmt: skip
 
 TOKENIZER_ROUTES = (
-    Described("get", "/tokenizer_info", "The tokenizer's settings", answer=("tokenizer_class",)),
+    RouteSpec("get", "/tokenizer_info", "The tokenizer's settings", answer=("tokenizer_class",)),
 )
 
 ADAPTER_ROUTES = (
-    Described(
-        "post", "/v1/load_lora_adapter", "Makes an adapter known", LoadRequest, text=TEXT,
+    RouteSpec(
+        "post", "/v1/load_lora_adapter", "Loads an adapter", LoadRequest, text=TEXT,
         errors=(*READING_ERRORS, 503),
     ),
-    Described(
-        "post", "/v1/unload_lora_adapter", "Forgets an adapter", UnloadRequest, text=TEXT,
+    RouteSpec(
+        "post", "/v1/unload_lora_adapter", "Unloads an adapter", UnloadRequest, text=TEXT,
         errors=READING_ERRORS,
     ),
-    Described("get", "/v1/adapters", "Adapters, and where they are", answer=("object", "data")),
+    RouteSpec("get", "/v1/adapters", "Adapters and their tiers", answer=("object", "data")),
 )  # fmt: skip
 
 
-def description(options: ServeOptions, config: EngineConfig) -> Json:
-    """An OpenAPI 3.1 document of the routes that an engine with these flags has."""
+def openapi_document(options: ServeOptions, config: EngineConfig) -> Json:
+    """Returns the OpenAPI 3.1 document of the routes that an engine with these flags has."""
     routes = (
         *ROUTES,
         *(RESPONSE_ROUTES if options.enable_responses_store else ()),
@@ -160,7 +164,9 @@ def description(options: ServeOptions, config: EngineConfig) -> Json:
         *(ADAPTER_ROUTES if config.enable_lora else ()),
     )
     kinds = {route.request for route in routes if route.request is not None}
-    _, schemas = models_json_schema([(kind, "validation") for kind in kinds], ref_template=PLACE)
+    _, schemas = models_json_schema(
+        [(kind, "validation") for kind in kinds], ref_template=SCHEMA_REF
+    )
     paths: dict[str, Json] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method] = _operation(route, bool(options.api_keys))
@@ -173,27 +179,27 @@ def description(options: ServeOptions, config: EngineConfig) -> Json:
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
-    # Component names cannot have what pydantic puts between the parts of a module's name.
-    plain: Json = json.loads(json.dumps(document).replace(PACKAGE, "").replace("__", "."))
-    return plain
+    # pydantic joins module names with "__", which would be part of the component names.
+    renamed: Json = json.loads(json.dumps(document).replace(PACKAGE, "").replace("__", "."))
+    return renamed
 
 
-def _operation(route: Described, has_keys: bool) -> Json:
+def _operation(route: RouteSpec, has_keys: bool) -> Json:
     operation: Json = {"summary": route.summary, "responses": {"200": _answer(route)}}
     is_anthropic = route.path.startswith("/v1/messages")
-    error = _of("AnthropicError" if is_anthropic else "Error")
+    error = _ref("AnthropicError" if is_anthropic else "Error")
     statuses = list(route.errors)
     if has_keys and not route.is_open:
         operation["security"] = [{"key": []}]
-        operation["responses"]["401"] = _body(_of("Error"))
+        operation["responses"]["401"] = _body(_ref("Error"))
     for status in statuses:
-        is_silent = route.is_open  # a probe says it all with its status
+        is_probe = route.is_open  # a probe's status has no body
         operation["responses"][str(status)] = (
-            {"description": "not now"} if is_silent else _body(error)
+            {"description": "not ready"} if is_probe else _body(error)
         )
     if route.request is not None:
         operation["requestBody"] = {
-            "required": True, "content": {JSON: {"schema": _of(route.request.__name__)}},
+            "required": True, "content": {JSON: {"schema": _ref(route.request.__name__)}},
         }  # fmt: skip
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -208,21 +214,21 @@ def _operation(route: Described, has_keys: bool) -> Json:
     return operation
 
 
-def _answer(route: Described) -> Json:
+def _answer(route: RouteSpec) -> Json:
     content: Json = {}
     if route.answer is not None:
         content[JSON] = {"schema": {"type": "object", "required": list(route.answer)}}
     if route.text is not None:
         content[route.text] = {} if route.text == EVENTS else {"schema": {"type": "string"}}
-    return {"description": "done"} | ({"content": content} if content else {})
+    return {"description": "success"} | ({"content": content} if content else {})
 
 
 def _body(schema: Json) -> Json:
-    return {"description": "refused", "content": {JSON: {"schema": schema}}}
+    return {"description": "error", "content": {JSON: {"schema": schema}}}
 
 
-def _of(name: str) -> Json:
-    return {"$ref": PLACE.format(model=name)}
+def _ref(name: str) -> Json:
+    return {"$ref": SCHEMA_REF.format(model=name)}
 
 
 def _fields(**properties: Any) -> Json:

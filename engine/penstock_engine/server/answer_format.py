@@ -1,4 +1,4 @@
-"""What the answer to a request is made of: reasoning, calls, text in a given form."""
+"""Decides how the answer to a request is parsed and constrained: reasoning, tool calls, grammar."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,22 +29,27 @@ from penstock_engine.tokens import Tokenizer
 
 TOOL_FORMATS = {"hermes": HERMES, "llama3_json": LLAMA3_JSON, "mistral": MISTRAL}
 
-# Whether a model reasons whose prompt ends with neither tag and who has not begun with one.
-REASONS_UNTOLD = {"qwen3": False, "deepseek_r1": True}
+# Whether the answer begins inside reasoning if the prompt ends with neither <think> nor </think>.
+BEGINS_WITH_REASONING = {"qwen3": False, "deepseek_r1": True}
 
-PROMPT_TAIL_TOKENS = 16
+PROMPT_TAIL_TOKENS = 16  # tokens at the end of the prompt that are searched for these tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerForm:
-    """role: whose message the answer is. echoed: the text of the prompt's last message, where the
-    answer repeats it.
+class AnswerFormat:
+    """How the text of an answer is constrained, parsed and shown.
 
-    is_thinking: whether the answer begins within reasoning; None: reasoning is not looked for.
+    role: role of the answer's message. echoed: text of the prompt's last message, if the answer
+    repeats it.
 
-    call_format: how calls are written; None: calls are not looked for. is_named: whether the
-    request names the tool to call. shows_special: whether tags are special tokens. grammar: what
-    the whole text must fit, because of grammar_param.
+    is_thinking: whether the answer begins inside reasoning; None: reasoning is not parsed.
+    shows_reasoning: whether the reasoning is sent to the client.
+
+    call_format: syntax of tool calls; None: calls are not parsed. is_named: whether the request
+    names the tool to call. is_parallel: whether several calls are allowed. shows_special: whether
+    the tags are special tokens, which decoding must keep.
+
+    grammar: grammar of the whole text. grammar_param: the request's parameter that asks for it.
     """
 
     role: str = "assistant"
@@ -59,44 +64,52 @@ class AnswerForm:
     grammar: Grammar | None = None
     grammar_param: str | None = None
 
-    def stream(self) -> AnswerParser:
-        think = None if self.is_thinking is None else ReasoningParser(is_open=self.is_thinking)
+    def new_parser(self) -> AnswerParser:
+        """Returns a parser for one choice."""
+        reasoning = None if self.is_thinking is None else ReasoningParser(is_open=self.is_thinking)
         calls = (
             None if self.call_format is None else ToolCallParser(self.call_format, self.tool_names)
         )
-        return AnswerParser(think, calls)
+        return AnswerParser(reasoning, calls)
 
 
-def answer_form(
+def choose_answer_format(
     request: GenerationRequest, prompt: Sequence[int], tokenizer: Tokenizer, options: ServeOptions
-) -> AnswerForm:
-    """prompt: of the first choice. Raises RequestError."""
+) -> AnswerFormat:
+    """Returns the format of a request's answer. prompt: tokens of the first choice's prompt.
+
+    Raises RequestError if the request's tools or its output format are invalid.
+    """
     param = "structured_outputs" if request.structured_outputs else "response_format"
-    asked = request.structured_outputs or request.response_format
+    requested = request.structured_outputs or request.response_format
     try:
-        form = AnswerForm(grammar=asked.grammar() if asked else None, grammar_param=param)
+        answer_format = AnswerFormat(
+            grammar=requested.grammar() if requested else None, grammar_param=param
+        )
         if isinstance(request, ChatCompletionRequest):
             param = "tools"
-            form = replace(form, role=request.answer_role, echoed=request.echoed_text)
-            form = _with_calls(form, request, tokenizer, options)
-            form = _with_reasoning(form, request, prompt, tokenizer, options)
+            answer_format = replace(
+                answer_format, role=request.answer_role, echoed=request.echoed_text
+            )
+            answer_format = _with_calls(answer_format, request, tokenizer, options)
+            answer_format = _with_reasoning(answer_format, request, prompt, tokenizer, options)
     except GrammarError as error:
         raise RequestError(400, f"{param}: {error}", param=param) from error
-    return form
+    return answer_format
 
 
 async def constrain(
-    choices: Sequence[Choice], form: AnswerForm, compiler: GrammarCompiler | None
+    choices: Sequence[Choice], answer_format: AnswerFormat, compiler: GrammarCompiler | None
 ) -> None:
-    """Gives each choice its own place in the grammar. Raises RequestError."""
-    if form.grammar is None:
+    """Compiles the format's grammar and gives each choice its own state in it. Raises RequestError."""
+    if answer_format.grammar is None:
         return
-    param = form.grammar_param
+    param = answer_format.grammar_param
     if compiler is None:
         message = "structured output is not possible with this model's tokenizer"
         raise RequestError(400, message, param=param)
     try:
-        compiled = await compiler.compile(form.grammar)
+        compiled = await compiler.compile(answer_format.grammar)
     except GrammarError as error:
         raise RequestError(400, f"{param}: {error}", param=param) from error
     except CompilerBusy as error:
@@ -106,21 +119,24 @@ async def constrain(
 
 
 def _with_calls(
-    form: AnswerForm, request: ChatCompletionRequest, tokenizer: Tokenizer, options: ServeOptions
-) -> AnswerForm:
+    answer_format: AnswerFormat,
+    request: ChatCompletionRequest,
+    tokenizer: Tokenizer,
+    options: ServeOptions,
+) -> AnswerFormat:
     if not request.tools and request.tool_choice not in (None, "none", "auto"):
         raise RequestError(400, "tool_choice needs tools", param="tool_choice")
-    asked = request.asked_tool_choice
-    if asked == "none":
-        return form
+    tool_choice = request.effective_tool_choice
+    if tool_choice == "none":
+        return answer_format
     tools = [tool.tool() for tool in request.tools]
     call_format = _call_format(tokenizer, options)
-    is_named = isinstance(asked, NamedTool)
-    if isinstance(asked, NamedTool):
-        tools = [tool for tool in tools if tool.name == asked.function.name]
+    is_named = isinstance(tool_choice, NamedTool)
+    if isinstance(tool_choice, NamedTool):
+        tools = [tool for tool in tools if tool.name == tool_choice.function.name]
         if not tools:
             raise RequestError(400, "tool_choice names none of the tools", param="tool_choice")
-    if asked == "auto" and (call_format is None or not options.enable_auto_tool_choice):
+    if tool_choice == "auto" and (call_format is None or not options.enable_auto_tool_choice):
         raise RequestError(
             400,
             '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
@@ -128,29 +144,33 @@ def _with_calls(
         )
     call_format = call_format or PLAIN_LIST
     specials = tokenizer.special_tokens
-    form = replace(
-        form,
+    answer_format = replace(
+        answer_format,
         call_format=call_format,
         tool_names=frozenset(tool.name for tool in tools),
         is_named=is_named,
         is_parallel=request.parallel_tool_calls and not is_named,
         shows_special=call_format.opening in specials,
     )
-    is_free = asked == "auto" and form.grammar is None and not any(t.is_strict for t in tools)
+    is_free = (
+        tool_choice == "auto"
+        and answer_format.grammar is None
+        and not any(t.is_strict for t in tools)
+    )
     if is_free:
-        return form
+        return answer_format
     grammar = tool_call_grammar(
         call_format,
-        tools if asked != "auto" else [_loosened(tool) for tool in tools],
+        tools if tool_choice != "auto" else [_without_schema(tool) for tool in tools],
         specials,
-        is_many=form.is_parallel,
-        alternative=(form.grammar or "text") if asked == "auto" else None,
+        is_many=answer_format.is_parallel,
+        alternative=(answer_format.grammar or "text") if tool_choice == "auto" else None,
     )
-    return replace(form, grammar=grammar, grammar_param="tools")
+    return replace(answer_format, grammar=grammar, grammar_param="tools")
 
 
-def _loosened(tool: Tool) -> Tool:
-    """Only who asks for strictness need have a schema that can be kept to."""
+def _without_schema(tool: Tool) -> Tool:
+    """Drops the schema of a tool that is not strict: it need not be one that can be enforced."""
     return tool if tool.is_strict else replace(tool, parameters={})
 
 
@@ -161,41 +181,41 @@ def _call_format(tokenizer: Tokenizer, options: ServeOptions) -> ToolFormat | No
 
 
 def _with_reasoning(
-    form: AnswerForm,
+    answer_format: AnswerFormat,
     request: ChatCompletionRequest,
     prompt: Sequence[int],
     tokenizer: Tokenizer,
     options: ServeOptions,
-) -> AnswerForm:
+) -> AnswerFormat:
     if options.reasoning_parser is None:
-        return form
+        return answer_format
     is_thinking = _is_thinking(request, prompt, tokenizer, options.reasoning_parser)
     if is_thinking is None:
-        return form
+        return answer_format
     specials = tokenizer.special_tokens
-    if form.grammar is not None:
+    if answer_format.grammar is not None:
         opening = None if is_thinking else to_lark(THINK_START, specials)
-        grammar = after_reasoning(form.grammar, opening, to_lark(THINK_END, specials))
-        form = replace(form, grammar=grammar)
+        grammar = after_reasoning(answer_format.grammar, opening, to_lark(THINK_END, specials))
+        answer_format = replace(answer_format, grammar=grammar)
     return replace(
-        form,
+        answer_format,
         is_thinking=is_thinking,
         shows_reasoning=request.include_reasoning,
-        shows_special=form.shows_special or THINK_END in specials,
+        shows_special=answer_format.shows_special or THINK_END in specials,
     )
 
 
 def _is_thinking(
     request: ChatCompletionRequest, prompt: Sequence[int], tokenizer: Tokenizer, parser: str
 ) -> bool | None:
-    """Whether the answer begins within reasoning; None: it has no reasoning."""
-    told = template_variables(request, tokenizer)
-    if told.get("enable_thinking") is False or told.get("thinking") is False:
+    """Whether the answer begins inside reasoning; None: it has no reasoning."""
+    variables = template_variables(request, tokenizer)
+    if variables.get("enable_thinking") is False or variables.get("thinking") is False:
         return None
-    begun = request.messages[-1].text if request.continue_final_message else ""
-    if begun.strip():
-        return True if begun.rfind(THINK_START) > begun.rfind(THINK_END) else None
+    continued = request.messages[-1].text if request.continue_final_message else ""
+    if continued.strip():
+        return True if continued.rfind(THINK_START) > continued.rfind(THINK_END) else None
     tail = tokenizer.decode(prompt[-PROMPT_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
     if tail.endswith(THINK_END):
         return None
-    return tail.endswith(THINK_START) or REASONS_UNTOLD[parser]
+    return tail.endswith(THINK_START) or BEGINS_WITH_REASONING[parser]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock_engine.server.errors import RequestError
-from penstock_engine.server.served import Served
+from penstock_engine.server.state import ServerState
 from penstock_engine.wire import REQUEST_ID, REQUEST_ID_HEADER
 
 OPEN_PATHS = frozenset({"/health", "/metrics", "/ping", "/ready", "/version"})
@@ -28,18 +28,19 @@ GENERATION_PATHS = frozenset(
 HEADER = REQUEST_ID_HEADER.encode()
 
 
-class Door:
-    """Sets scope["request_id"]: the client's, if it is a plain word, or a new one.
+class RequestMiddleware:
+    """Checks API keys, sets scope["request_id"] and counts generation requests in flight.
 
-    Every path but the open ones asks for a key, whether there is a route or not.
+    The request id is the client's if it is a valid token, otherwise a new one. All paths but the open
+    ones need a key, including paths without a route.
     """
 
-    def __init__(self, app: ASGIApp, served: Served) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app
-        self._served = served
-        self._shows_id = served.options.enable_request_id_headers
-        self._root = served.options.root_path.rstrip("/")
-        self._digests = [_digest(key.encode()) for key in served.options.api_keys]
+        self._state = state
+        self._shows_id = state.options.enable_request_id_headers
+        self._root = state.options.root_path.rstrip("/")
+        self._digests = [_digest(key.encode()) for key in state.options.api_keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -56,29 +57,29 @@ class Door:
 
         if self._root and scope["path"].startswith(f"{self._root}/"):
             scope["path"] = scope["path"].removeprefix(self._root)
-        path = scope["path"]  # the one that is routed
+        path = scope["path"]  # without the root path
         if path not in OPEN_PATHS and not self._has_key(headers):
             refusal = RequestError(401, "the API key is missing or wrong").response()
             await refusal(scope, receive, send_with_id)
             return
         is_generation = path in GENERATION_PATHS
-        self._served.in_flight += is_generation
+        self._state.in_flight += is_generation
         try:
             await self._app(scope, receive, send_with_id)
         finally:
-            self._served.in_flight -= is_generation
+            self._state.in_flight -= is_generation
 
     def _has_key(self, headers: Mapping[bytes, bytes]) -> bool:
         if not self._digests:
             return True
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer":
-            key = headers.get(b"x-api-key", b"")  # where Anthropic's clients put it
+            key = headers.get(b"x-api-key", b"")  # the header of Anthropic's clients
         digest = _digest(key)
-        # All of them, so that the time tells nothing of which one it was.
+        # Compares with all keys, so that the time does not reveal which one matched.
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
 
 def _digest(key: bytes) -> bytes:
-    """Of one length, so that comparing tells nothing about the length of the key."""
+    """Returns a digest of fixed length, so that comparing does not reveal the key's length."""
     return hashlib.sha256(key).digest()

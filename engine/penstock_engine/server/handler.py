@@ -1,0 +1,122 @@
+"""Handles a generation request: admission, preprocessing, and the response."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from penstock_engine.server.answer_format import constrain
+from penstock_engine.server.answers import Answer
+from penstock_engine.server.async_engine import now_s
+from penstock_engine.server.chat_request import ChatCompletionRequest
+from penstock_engine.server.deadlines import deadline_s, tpot_s
+from penstock_engine.server.dialects import Dialect
+from penstock_engine.server.errors import RequestError
+from penstock_engine.server.generation import Choice, Generator
+from penstock_engine.server.json_text import encode
+from penstock_engine.server.preprocessing import preprocess, read_body
+from penstock_engine.server.reasoning_budget import apply_thinking_budget
+from penstock_engine.server.request_log import log_line, write_line
+from penstock_engine.server.schemas import GenerationRequest
+from penstock_engine.server.state import ServerState
+from penstock_engine.server.streaming import EventStream, cancel_on_disconnect
+
+MakeResponse = Callable[[Dialect, Answer], Awaitable[Response]]
+
+
+async def respond(dialect: Dialect, answer: Answer) -> Response:
+    """Computes the response: the whole answer, or its stream.
+
+    Raises RequestError if the request fails before the first event.
+    """
+    if not answer.generator.request.stream:
+        collected = await answer.collect()
+        text = await asyncio.to_thread(lambda: encode(dialect.whole(answer.body(collected))))
+        return Response(text, media_type="application/json")
+    events = dialect.events(answer.stream())
+    try:
+        # Waits for the first event, because an error before it can still have its own status.
+        first = await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
+    return EventStream(first, events)
+
+
+async def handle_request(
+    state: ServerState, http: Request, dialect: Dialect, finish: MakeResponse = respond
+) -> Response:
+    """Answers a request in the route's format. finish: computes the response.
+
+    Raises ClientDisconnected.
+    """
+    arrival_s = now_s()
+    try:
+        state.admit()
+        deadline = deadline_s(http.headers, arrival_s, state.options.request_timeout_s)
+        tpot = tpot_s(http.headers)
+        raw = await read_body(http)
+
+        async def work() -> Response:
+            answer = await _prepare(state, http, dialect, raw, arrival_s, deadline, tpot)
+            return await finish(dialect, answer)
+
+        return await cancel_on_disconnect(http.receive, work())
+    except RequestError as error:
+        return dialect.error_response(error)
+
+
+async def _prepare(
+    state: ServerState,
+    http: Request,
+    dialect: Dialect,
+    raw: bytes,
+    arrival_s: float,
+    deadline: float | None,
+    tpot: float | None,
+) -> Answer:
+    """Validates and admits a request, without computing its answer. Raises RequestError."""
+    request, choices, answer_format = await asyncio.to_thread(
+        preprocess, state, dialect, raw, arrival_s, deadline, tpot
+    )
+    state.admit_tokens(sum(len(choice.prompt) for choice in choices))
+    await constrain(choices, answer_format, state.grammars)
+    apply_thinking_budget(choices, request, answer_format, state.tokenizer, state.options)
+    request_id = request.request_id or http.scope["request_id"]
+    generator = Generator(
+        engine=state.engine,
+        adapters=state.adapters,
+        tokenizer=state.tokenizer,
+        request=request,
+        model=state.adapters.label(request.model) or state.model_name,
+        request_id=request_id,
+        shows_special=answer_format.shows_special,
+        on_end=list(_end_callbacks(state, http, request, request_id)),
+    )
+    return Answer(
+        "chat" if isinstance(request, ChatCompletionRequest) else "completion",
+        generator,
+        answer_format,
+        choices,
+        int(time.time()),
+        has_prompt_details=state.options.enable_prompt_tokens_details
+        or dialect.always_reports_cached_tokens,
+        has_reasoning_details=state.options.reasoning_parser is not None
+        and isinstance(request, ChatCompletionRequest),
+    )
+
+
+def _end_callbacks(
+    state: ServerState, http: Request, request: GenerationRequest, request_id: str
+) -> Iterator[Callable[[Choice, str], None]]:
+    """Yields the functions that are called at the end of each choice: request log and tracing."""
+    model = state.model_name
+    if state.options.enable_log_requests:
+        yield lambda choice, reason: write_line(log_line(model, request_id, choice, reason))
+    if state.tracer is not None:
+        tracer, context = state.tracer, state.tracer.context(http.headers)
+        yield lambda choice, reason: tracer.record_span(
+            context, request_id, model, request, choice, reason
+        )
