@@ -147,7 +147,7 @@ async def one_round(stage: Stage, load: Load, number: int, replicas: int) -> Rou
         ready_s, moved_s = await waiting
     await asyncio.sleep(SETTLE_S)
     candidate = (await stage.view(NAME)).status["candidateRevision"]
-    word = commands.write("abort", candidate, f"round-{number}")
+    word = commands.format_command("abort", candidate, f"round-{number}")
     patch = {"metadata": {"annotations": {commands.ANNOTATION: word}}}
     back_s = monotonic()
     await kube.merge(INFERENCE_SERVICES, "default", NAME, patch, manager="benchmark")

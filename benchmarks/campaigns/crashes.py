@@ -232,7 +232,7 @@ class _Life:
         if not await self._is_in(phase):
             return False
         rollout = await self._rollout()
-        text = commands.write(action, rollout["revision"], "1")
+        text = commands.format_command(action, rollout["revision"], "1")
         await self._merge({"metadata": {"annotations": {commands.ANNOTATION: text}}})
         return True
 

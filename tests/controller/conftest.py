@@ -57,7 +57,7 @@ class Stand:
         await self.kube.merge(INFERENCE_SERVICES, *self.key, {"spec": spec}, manager="test")
 
     async def order(self, action, revision):
-        text = commands.write(action, revision, "n1")
+        text = commands.format_command(action, revision, "n1")
         patch = {"metadata": {"annotations": {commands.ANNOTATION: text}}}
         await self.kube.merge(INFERENCE_SERVICES, *self.key, patch, manager="test")
 

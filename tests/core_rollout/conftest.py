@@ -16,7 +16,7 @@ from penstock.core.observed.children import (
 )
 from penstock.core.reconcile.plan import PlanInputs, plan
 from penstock.core.rollout import commands
-from penstock.core.rollout.routes import LIMIT_S
+from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S
 from penstock.core.routing.pick import Side
 from penstock.core.spec.history import Revision
 from penstock.core.spec.revision import revision_of
@@ -67,7 +67,7 @@ class World:
     gateways: the generation of the traffic that each obeys; deaf: those that do not follow; silent:
     those that do not answer. told: the shares of each generation. verdict: of the judge, shown: of
     whoever looks at copies. bodies: of Deployments, as they were applied last. repairs: those whose pods
-    were replaced by a change of their template.
+    were next_replicas by a change of their template.
     """
 
     spec: ServiceSpec = SPEC
@@ -188,7 +188,7 @@ class World:
 
     def check(self, made):
         told = {share.side for share in self.traffic}
-        is_due = f"after {LIMIT_S:.0f} s" in made.rollout.reason
+        is_due = f"after {GATEWAY_TIMEOUT_S:.0f} s" in made.rollout.reason
         if made.rollout.phase in ("Draining", "Discarding") and not is_due:
             applied = {s.side for g in self.gateways.values() for s in self.told[g]}
             # A control goes when its stable has enough pods, and the gateway tries one of those.
@@ -340,7 +340,9 @@ class World:
         state = self.rollout
         rejected = state.rejected.revision if state.rejected else ""
         revision = state.revision or rejected or "0" * 8
-        self.command = commands.read(commands.write(action, revision, f"n{self.numbers}"))
+        self.command = commands.parse_command(
+            commands.format_command(action, revision, f"n{self.numbers}")
+        )
 
     def until(self, phase, rounds=100):
         for _ in range(rounds):

@@ -99,7 +99,7 @@ def act(world, what, value):
             canary = replace(world.spec.rollout.canary, shadow=value)
             world.spec = replace(world.spec, rollout=replace(world.spec.rollout, canary=canary))
         case "switches":
-            rollout = replace(world.spec.rollout, is_switched_by_itself=value)
+            rollout = replace(world.spec.rollout, is_switched_automatically=value)
             world.spec = replace(world.spec, rollout=rollout)
         case "command" if world.rollout is not None:
             world.order(value)

@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.core.canary.evidence import Arm, Faults
-from penstock.core.rollout.blocks import Sides, block_of
+from penstock.core.rollout.blocks import ComparedPods, build_block
 
-SIDES = Sides(frozenset({"n/c1", "n/c2"}), frozenset({"n/k1"}))
+SIDES = ComparedPods(frozenset({"n/c1", "n/c2"}), frozenset({"n/k1"}))
 
 
 def arms(**requests):
@@ -28,6 +28,6 @@ def arms(**requests):
 )
 def test_requests_of_a_block(before, after, canary, control):
     faults = Faults(crash_loops=1)
-    block = block_of(10.0, before, after, SIDES, faults)
+    block = build_block(10.0, before, after, SIDES, faults)
     assert (block.canary.requests, block.control.requests) == (canary, control)
     assert (block.length_s, block.faults) == (10.0, faults)

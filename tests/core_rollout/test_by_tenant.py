@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.canary.arm_count import ArmCount
 from penstock.core.canary.tenants import OTHERS
-from penstock.core.rollout.by_tenant import by_tenant
+from penstock.core.rollout.by_tenant import compare_by_tenant
 
 
 def arm(**requests):
@@ -23,7 +23,7 @@ def arm(**requests):
 
 def test_the_largest_first_and_all_others_last():
     canary = arm(small=[0.1], large=[0.2, 0.8, None], rest=[0.1] * 9)
-    rows = list(by_tenant(canary, arm(large=[0.1, 0.4])))
+    rows = list(compare_by_tenant(canary, arm(large=[0.1, 0.4])))
     assert [row.name for row in rows] == ["large", "small", OTHERS]
     large, small, _ = rows
     assert large.ttft.effect == pytest.approx(1.0)

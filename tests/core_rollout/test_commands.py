@@ -47,14 +47,14 @@ def test_commands_are_read_once(begun):
     ],
 )
 def test_what_can_be_said_in_a_phase(strategy, phase, actions):
-    assert commands.possible(strategy, phase) == actions
+    assert commands.applicable_actions(strategy, phase) == actions
 
 
 @pytest.mark.parametrize(
     "text", [None, "", "abort", "abort@x y", "abort@12345678", "delete@12345678 1"]
 )
 def test_what_is_no_command_is_none(text):
-    assert commands.read(text) is None
+    assert commands.parse_command(text) is None
 
 
 @pytest.mark.parametrize("strategy", ["Canary", "BlueGreen", "Rolling", "Recreate"])
@@ -75,6 +75,6 @@ def test_resume_tries_nothing_where_the_spec_asks_for_what_serves(begun, strateg
 
 @pytest.mark.parametrize("action", ["promote", "abort", "pause", "resume"])
 def test_a_command_is_read_as_it_was_written(action):
-    text = commands.write(action, "0123abcd", "mark-1")
+    text = commands.format_command(action, "0123abcd", "mark-1")
     assert text == f"{action}@0123abcd mark-1"
-    assert commands.read(text) == commands.Command(action, "0123abcd", text)
+    assert commands.parse_command(text) == commands.Command(action, "0123abcd", text)

@@ -80,14 +80,14 @@ def test_one_that_fails_rolls_back_with_its_report(judged, said, told):
 
 def test_a_person_need_not_wait_for_it(judged):
     revision = revision_of(judged.spec)
-    judged.command = commands.read(commands.write("promote", revision, "n1"))
+    judged.command = commands.parse_command(commands.format_command("promote", revision, "n1"))
     assert judged.run()[-1] == "Stable"
     assert not judged.jobs
 
 
 def resume(world):
     revision = world.rollout.rejected.revision
-    world.command = commands.read(commands.write("resume", revision, "n1"))
+    world.command = commands.parse_command(commands.format_command("resume", revision, "n1"))
     world.verdict = Continue("on", 0.1)
     assert look(world, 30) == "Judging"
 

@@ -13,8 +13,8 @@ from penstock.core.rollout.events import (
     RolloutInputs,
     deadline_s,
     detect_events,
-    kept_until_s,
     lagging_gateway,
+    rollback_until_s,
 )
 from penstock.core.rollout.wake import earlier_s, wake_s
 from penstock.core.routing.pick import Side
@@ -254,7 +254,7 @@ def test_verdicts_of_the_judge_and_of_an_evaluation(jobs, rollout, verdict, even
 
 
 SHADOWED = {"canary": CanarySpec(shadow=ShadowSpec())}
-BY_HAND = {"is_switched_by_itself": False}
+BY_HAND = {"is_switched_automatically": False}
 TWO = (deployment(), pod(name="p"), pod(name="q"))
 ONE = (deployment(), pod())
 CONTROLLED = (*ONE, deployment(OLD, CONTROL))
@@ -308,7 +308,7 @@ GONE = ("PodsGone", "the pods without traffic are gone")
     [
         (state("RollingBack", "Rolling"), (deployment(OLD), pod(OLD)), []),
         (state("RollingBack", "Rolling"), (deployment(OLD), pod(OLD), pod(OLD, "q")),
-         [("PodsReady", f"the pods of revision {OLD} are back")]),
+         [("PodsReady", f"the pods of revision {OLD} are ready again")]),
         (state("Stopping"), (), [GONE]),
         (state("Stopping"), (deployment(OLD),), []),
         (state("Stopping"), (pod(OLD),), []),
@@ -370,7 +370,7 @@ def test_routes_that_have_moved(of, look, reason):
     ],
 )
 def test_how_long_the_way_back_is_kept(of, wanted, until_s):
-    assert kept_until_s(of, seen(wanted=wanted)) == SINCE_S + until_s
+    assert rollback_until_s(of, seen(wanted=wanted)) == SINCE_S + until_s
 
 
 @pytest.mark.parametrize(

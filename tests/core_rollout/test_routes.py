@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.canary.verdict import Abort, Accept
-from penstock.core.rollout.routes import LIMIT_S, LOOK_S
+from penstock.core.rollout.routes import GATEWAY_TIMEOUT_S, RECHECK_S
 
 ACCEPT = Accept("it is as good")
 ABORT = Abort("TTFT of the canary is +30 %")
@@ -21,13 +21,16 @@ def test_pods_stay_until_every_gateway_obeys_the_routes(begun):
         world.verdict = verdict
         world.deaf = {"b"}
         world.until(waiting)
-        behind = f"gateway b applies traffic generation {world.gateways['b']}"
+        describe_lagging_gateway = f"gateway b applies traffic generation {world.gateways['b']}"
         for _ in range(5):
             world.follow()
             made = world.reconcile()
             world.now_s += 2
             assert made.rollout.phase == waiting
-            assert (behind in made.lagging_gateway, made.wake_s) == (True, LOOK_S)
+            assert (describe_lagging_gateway in made.lagging_gateway, made.wake_s) == (
+                True,
+                RECHECK_S,
+            )
         world.deaf = set()
         world.follow()
         made = world.reconcile()
@@ -45,9 +48,9 @@ def test_a_gateway_that_hangs_holds_a_rollback_for_so_long_and_no_longer(begun, 
     world.until("RollingBack")
     began_s = world.now_s
     world.until("Discarding")
-    assert LIMIT_S <= world.now_s - began_s + 2 <= LIMIT_S + 4
+    assert GATEWAY_TIMEOUT_S <= world.now_s - began_s + 2 <= GATEWAY_TIMEOUT_S + 4
     assert "gateway b" in world.rollout.reason
-    assert f"after {LIMIT_S:.0f} s" in world.rollout.reason
+    assert f"after {GATEWAY_TIMEOUT_S:.0f} s" in world.rollout.reason
 
 
 def test_without_a_gateway_nobody_is_waited_for(begun):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.rollout.size import Count, pods_for, replaced
+from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import split
 
@@ -39,8 +39,8 @@ def replacing(draw):
     surge, unavailable = draw(st.integers(0, 3)), draw(st.integers(0, 3))
     return (
         draw(st.integers(0, 30)),
-        Count(new, draw(st.integers(0, new))),
-        Count(old, draw(st.integers(0, old))),
+        ReplicaCounts(new, draw(st.integers(0, new))),
+        ReplicaCounts(old, draw(st.integers(0, old))),
         {"surge": surge, "unavailable": unavailable or (not surge)},
         draw(st.booleans()),
     )
@@ -49,7 +49,7 @@ def replacing(draw):
 @given(replacing())
 def test_replacing_takes_no_pod_that_is_needed_and_makes_none_that_is_not(case):
     total, new, old, limits, is_starved = case
-    wanted_new, wanted_old = replaced(total, new, old, **limits, is_starved=is_starved)
+    wanted_new, wanted_old = next_replicas(total, new, old, **limits, is_starved=is_starved)
     assert 0 <= wanted_old <= old.replicas
     assert min(new.replicas, total) <= wanted_new <= total
     if wanted_new > new.replicas:

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.observed.children import Observed, ObservedDeployment, ObservedPod
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.size import Count, pods_for, replaced
+from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
 from penstock.core.rollout.targets import percent, targets
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share, split
@@ -350,8 +350,13 @@ def test_traffic_in_whole_percent(whole, by, weights):
 def test_the_next_numbers_of_a_replacement(
     total, new, old, surge, unavailable, is_starved, expected
 ):
-    found = replaced(
-        total, Count(*new), Count(*old), surge=surge, unavailable=unavailable, is_starved=is_starved
+    found = next_replicas(
+        total,
+        ReplicaCounts(*new),
+        ReplicaCounts(*old),
+        surge=surge,
+        unavailable=unavailable,
+        is_starved=is_starved,
     )
     assert found == expected
 

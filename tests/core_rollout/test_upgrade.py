@@ -1,4 +1,4 @@
-"""Another version of Penstock, and another image: pods are replaced by rollouts alone."""
+"""Another version of Penstock, and another image: pods are next_replicas by rollouts alone."""
 
 from copy import deepcopy
 from dataclasses import replace

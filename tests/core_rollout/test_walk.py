@@ -113,7 +113,7 @@ def test_history_is_kept_to_its_limit_and_a_revision_that_comes_back_is_the_late
 
 
 def test_blue_green_without_auto_promotion_waits_for_a_person(begun):
-    world = begun("BlueGreen", is_switched_by_itself=False, previous_kept_s=0)
+    world = begun("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
     new, old = world.change()
     world.until("Waiting")
     for _ in range(10):
@@ -128,16 +128,16 @@ def test_blue_green_without_auto_promotion_waits_for_a_person(begun):
 
 
 def test_a_spec_that_asks_for_nobody_any_more_switches(begun):
-    world = begun("BlueGreen", is_switched_by_itself=False, previous_kept_s=0)
+    world = begun("BlueGreen", is_switched_automatically=False, previous_kept_s=0)
     world.change()
     world.until("Waiting")
-    by_itself = replace(world.spec.rollout, is_switched_by_itself=True)
+    by_itself = replace(world.spec.rollout, is_switched_automatically=True)
     world.spec = replace(world.spec, rollout=by_itself)
     assert world.run() == ["Promoting", "Draining", "Stable"]
 
 
 def test_a_switch_that_nobody_wants_is_taken_back_without_traffic(begun):
-    world = begun("BlueGreen", is_switched_by_itself=False)
+    world = begun("BlueGreen", is_switched_automatically=False)
     _, old = world.change()
     world.until("Waiting")
     world.order("abort")

@@ -138,7 +138,7 @@ def _rollout(wanted: rollout.Rollout) -> RolloutSpec:
             shadow=_shadow(canary.shadow) if canary.shadow else None,
         ),
         with_control=canary.control,
-        is_switched_by_itself=wanted.blue_green.auto_promote,
+        is_switched_automatically=wanted.blue_green.auto_promote,
         previous_kept_s=parse_duration_s(wanted.blue_green.previous_kept),
         max_surge=wanted.rolling.max_surge,
         max_unavailable=wanted.rolling.max_unavailable,

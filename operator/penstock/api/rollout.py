@@ -172,7 +172,7 @@ class BlueGreen(Model):
     """When it switches, and what happens after that."""
 
     auto_promote: bool = Field(
-        default=_ROLLOUT.is_switched_by_itself,
+        default=_ROLLOUT.is_switched_automatically,
         description=(
             "Switch as soon as all pods are ready. Without it a person does: "
             "`kubectl penstock rollout promote`."

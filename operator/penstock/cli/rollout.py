@@ -140,12 +140,12 @@ async def _order(kube: Kube, namespace: str, service: str, action: Action, *, wa
     rollout = body.get("status", {}).get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
     revision = rollout.get("revision") or (rejected if action == "resume" else None)
-    can = commands.possible(rollout["strategy"], rollout["phase"]) if rollout else ()
+    can = commands.applicable_actions(rollout["strategy"], rollout["phase"]) if rollout else ()
     if revision is None or action not in can:
         phase = rollout.get("phase", "not known to an operator yet")
         rest = f"it can be told to {' or '.join(can)}" if can else "no rollout is under way"
         raise Refused(f"{service} is {phase} and cannot be told to {action}: {rest}")
-    text = commands.write(action, revision, secrets.token_hex(4))
+    text = commands.format_command(action, revision, secrets.token_hex(4))
     patch = {
         "metadata": {
             "uid": body["metadata"]["uid"],

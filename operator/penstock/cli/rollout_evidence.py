@@ -7,8 +7,8 @@ from penstock.clients.kube import Kube
 from penstock.clients.resources import CONFIG_MAPS, INFERENCE_SERVICES
 from penstock.core.canary.counts import Counts
 from penstock.core.manifests.kept import TRIAL
-from penstock.core.rollout.by_bin import Pair, by_bin
-from penstock.core.rollout.by_tenant import by_tenant
+from penstock.core.rollout.by_prompt_length import MeanPair, compare_by_prompt_length
+from penstock.core.rollout.by_tenant import compare_by_tenant
 from penstock.core.rollout.trial import Trial, from_record
 from penstock.errors import NotFound
 
@@ -25,7 +25,7 @@ async def kept_trial(kube: Kube, namespace: str, service: str) -> Trial | None:
 
 def print_by_bin(trial: Trial) -> None:
     table = Table("prompt tokens", "TTFT", "control", "", "TPOT", "control", "", "requests")
-    for each in by_bin(trial.canary, trial.control):
+    for each in compare_by_prompt_length(trial.canary, trial.control):
         upper = "" if each.high_tokens is None else f" to {each.high_tokens:,}"
         table.add_row(
             f"{each.low_tokens:,}{upper}", *_pair(each.ttft), *_pair(each.tpot),
@@ -38,7 +38,7 @@ def print_by_tenant(trial: Trial) -> None:
     table = Table(
         "tenant", "TTFT", "control", "", "TPOT", "control", "", "requests", "failed", "control"
     )
-    for each in by_tenant(trial.canary, trial.control):
+    for each in compare_by_tenant(trial.canary, trial.control):
         table.add_row(
             each.name or "all others", *_pair(each.ttft), *_pair(each.tpot),
             f"{each.canary.requests:,} / {each.control.requests:,}",
@@ -47,9 +47,12 @@ def print_by_tenant(trial: Trial) -> None:
     console.print(table)
 
 
-def _pair(pair: Pair) -> tuple[str, str, str]:
-    both = ["" if s is None else f"{1000 * s:,.1f} ms" for s in (pair.canary_s, pair.control_s)]
-    return both[0], both[1], percent(pair.effect)
+def _pair(mean_pair: MeanPair) -> tuple[str, str, str]:
+    both = [
+        "" if s is None else f"{1000 * s:,.1f} ms"
+        for s in (mean_pair.canary_s, mean_pair.control_s)
+    ]
+    return both[0], both[1], percent(mean_pair.effect)
 
 
 def _share(counts: Counts) -> str:

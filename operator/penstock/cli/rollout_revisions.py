@@ -108,7 +108,7 @@ def _require_calm(body: Object) -> None:
     rollout = status.get("rollout") or {}
     if rollout.get("revision") and status.get("stableRevision"):
         name = body["metadata"]["name"]
-        possible = commands.possible(rollout["strategy"], rollout["phase"])
+        possible = commands.applicable_actions(rollout["strategy"], rollout["phase"])
         ending = [word for word in possible if word in ("promote", "abort")]
         instead = f", or {' or '.join(ending)} it first" if ending else ""
         raise Refused(

@@ -74,7 +74,7 @@ def _has_ended(body: Object) -> bool:
     said = body.get("status", {})
     rollout = said.get("rollout") or {}
     given = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
-    is_read = commands.read(given) is None or rollout.get("command") == given
+    is_read = commands.parse_command(given) is None or rollout.get("command") == given
     is_known = said.get("observedGeneration") == body["metadata"]["generation"]
     return is_known and is_read and rollout.get("phase") in CALM
 

@@ -28,7 +28,7 @@ from penstock.core.manifests.kept import TRIAL, is_ours
 from penstock.core.observed.children import ObservedPod
 from penstock.core.observed.gateway_feed import Arms
 from penstock.core.observed.rollout_state import Phase
-from penstock.core.rollout.blocks import Sides, block_of
+from penstock.core.rollout.blocks import ComparedPods, build_block
 from penstock.core.rollout.trial import Trial, evidence, from_record, metric_gates, to_record
 from penstock.core.spec.canary import ShadowSpec
 from penstock.core.spec.service import CONTROL, SERVE, ServiceSpec
@@ -65,7 +65,7 @@ class Case:
     deployment: str
     revision: str
     stable: str
-    sides: Sides
+    sides: ComparedPods
     faults: Faults
     is_shadowed: bool = False
 
@@ -160,7 +160,7 @@ class Judge:
         if begun is None or not _is_of(begun, case):
             self._open[key] = await self._begin(case, arms, now_s)
             return
-        block = block_of(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
+        block = build_block(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
         # Half a tick of tolerance: otherwise a slightly late loop would make blocks of twelve seconds.
         has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
         if not has_ended and _fault(begun, block) is None:
@@ -285,7 +285,7 @@ def _case(
         deployment=deployment,
         revision=revision,
         stable=stable,
-        sides=Sides(_names(service, canary), _names(service, control)),
+        sides=ComparedPods(_names(service, canary), _names(service, control)),
         faults=Faults(
             crash_loops=sum(pod.is_crash_looping for pod in canary),
             out_of_memory=sum(pod.is_out_of_memory for pod in canary),

@@ -7,7 +7,7 @@ from penstock.controller.failures import Failures
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import NO_HISTORY, History
 from penstock.core.observed.rollout_state import CALM
-from penstock.core.rollout.past import Past
+from penstock.core.rollout.baseline_errors import BaselineErrors
 
 Key = tuple[str, str]
 
@@ -25,14 +25,14 @@ class Pasts:
         self._failures = failures
         self._services = services
         self._counts = counts
-        self._pasts: dict[Key, Past] = {}
+        self._pasts: dict[Key, BaselineErrors] = {}
         self._paused: set[Key] = set()
 
     def observe(self, now_s: float) -> None:
         """Add the counts of services without a rollout: a canary's errors are not stable's. now_s:
         monotonic clock."""
         services = self._services()
-        self._pasts = {key: past for key, past in self._pasts.items() if key in services}
+        self._pasts = {key: baseline for key, baseline in self._pasts.items() if key in services}
         self._paused &= services.keys()
         for key, body in services.items():
             with self._failures.contained("judge", "/".join(key)):
@@ -43,16 +43,20 @@ class Pasts:
         if (status.get("rollout") or {}).get("phase") not in CALM:
             self._paused.add(key)
         elif total is not None:
-            self._pasts[key] = self._past(key, status, total).after(now_s, total)
+            self._pasts[key] = self._past(key, status, total).with_counts(now_s, total)
             self._paused.discard(key)
 
-    def _past(self, key: Key, status: Object, total: Counts) -> Past:
+    def _past(self, key: Key, status: Object, total: Counts) -> BaselineErrors:
         stable = status.get("stableRevision") or ""
-        past = self._pasts.get(key)
-        if past is None or past.revision != stable:
-            return Past(stable)
-        return past.without_what_came_since(total) if key in self._paused else past
+        baseline = self._pasts.get(key)
+        if baseline is None or baseline.revision != stable:
+            return BaselineErrors(stable)
+        return baseline.without_gap(total) if key in self._paused else baseline
 
     def history(self, key: Key, stable: str) -> History:
-        past = self._pasts.get(key)
-        return past.history() if past is not None and past.revision == stable else NO_HISTORY
+        baseline = self._pasts.get(key)
+        return (
+            baseline.history()
+            if baseline is not None and baseline.revision == stable
+            else NO_HISTORY
+        )

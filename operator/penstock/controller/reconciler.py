@@ -163,7 +163,7 @@ class Reconciler:
         return PlanInputs(
             desired=scaling.desired if scaling else None,
             verdict=said.verdict if said else None,
-            command=commands.read(annotations.get(commands.ANNOTATION)),
+            command=commands.parse_command(annotations.get(commands.ANNOTATION)),
             applied_generations=self._obeyed(key),
             by_variant=scaling.by_variant if scaling else {},
         )

@@ -1,4 +1,4 @@
-"""Moves a service from one revision to the next: phases, events, target replicas and shares of traffic.
+"""Moves a service from one revision to the next: phases, events, target replicas, traffic shares.
 
 Imports observed and what is below it.
 """

@@ -1,4 +1,4 @@
-"""What gateways count of each engine -> one block of evidence for the judge."""
+"""Builds one block of canary evidence from the gateways' counts per engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,24 +8,24 @@ from penstock.core.canary.evidence import NO_REQUESTS, Arm, Block, Faults
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """Engine pods, "namespace/name"."""
+class ComparedPods:
+    """Engine pods of the canary and of its control, as "namespace/name"."""
 
     canary: frozenset[str]
     control: frozenset[str]
 
 
-def block_of(
+def build_block(
     length_s: float,
     before: Mapping[str, Arm],
     after: Mapping[str, Arm],
-    sides: Sides,
+    sides: ComparedPods,
     faults: Faults,
 ) -> Block:
-    """before, after: `Gateways.arms` of the service at two looks, `length_s` apart.
+    """The block between two readings of a service's counts by engine pod, `length_s` apart.
 
-    A pod that was not there before did all of its work in between. What one that has gone did since
-    the first look is not known, and counts for neither side.
+    A pod that is missing in `before` did all of its work within the block. A pod that is missing in
+    `after` counts for neither side, because its work since `before` is unknown.
     """
 
     def side(pods: frozenset[str]) -> Arm:

@@ -1,4 +1,4 @@
-"""A canary's latencies and errors beside its control's, for each tenant."""
+"""Compares the latencies and errors of a canary with its control's by tenant, for reports."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Arm
 from penstock.core.canary.tenants import NOBODY, OTHERS
-from penstock.core.rollout.by_bin import Pair, pair
+from penstock.core.rollout.by_prompt_length import MeanPair, mean_pair
 
 
 @dataclass(frozen=True, slots=True)
-class OfTenant:
-    """name: empty of all others together."""
+class TenantComparison:
+    """Latencies and errors of one tenant on both sides. name: empty for all remaining tenants."""
 
     name: str
-    ttft: Pair
-    tpot: Pair
+    ttft: MeanPair
+    tpot: MeanPair
     canary: Counts
     control: Counts
 
 
-def by_tenant(canary: Arm, control: Arm) -> Iterator[OfTenant]:
-    """The one with the most requests on the canary first, all others last."""
+def compare_by_tenant(canary: Arm, control: Arm) -> Iterator[TenantComparison]:
+    """Yield tenants by descending number of requests on the canary; the remaining tenants come last."""
     names = canary.tenants.keys() | control.tenants
     requests = {name: canary.tenants.get(name, NOBODY).requests for name in names}
     for name in sorted(names, key=lambda name: (name == OTHERS, -requests[name], name)):
         ours, theirs = canary.tenants.get(name, NOBODY), control.tenants.get(name, NOBODY)
-        yield OfTenant(
+        yield TenantComparison(
             name,
-            pair(ours.ttft, theirs.ttft),
-            pair(ours.tpot, theirs.tpot),
+            mean_pair(ours.ttft, theirs.ttft),
+            mean_pair(ours.tpot, theirs.tpot),
             Counts(ours.requests, ours.errors),
             Counts(theirs.requests, theirs.errors),
         )

@@ -1,4 +1,4 @@
-"""What a person says about a rollout: an annotation that the planner reads exactly once."""
+"""Rollout commands of a user: an annotation that the planner applies exactly once."""
 
 import re
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _PATTERN = re.compile(rf"({'|'.join(get_args(Action))})@([0-9a-f]{{8}}) \S+")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """text: the annotation; it ends with a mark of its own, so that the same can be said twice."""
+    """A user's command. text: the whole annotation; its unique suffix allows the same command twice."""
 
     action: Action
     revision: str
@@ -35,19 +35,19 @@ class Command:
         return EVENTS[self.action]
 
 
-def possible(strategy: Strategy, phase: Phase) -> tuple[Action, ...]:
-    """What means something just now."""
+def applicable_actions(strategy: Strategy, phase: Phase) -> tuple[Action, ...]:
+    """The commands that have an effect in this phase."""
     listed = TRANSITIONS[strategy]
     return tuple(action for action, event in EVENTS.items() if (phase, event) in listed)
 
 
-def write(action: Action, revision: str, mark: str) -> str:
-    """mark: anything without spaces that no earlier command had."""
+def format_command(action: Action, revision: str, mark: str) -> str:
+    """Format the annotation's value. mark: a unique suffix without spaces."""
     return f"{action}@{revision} {mark}"
 
 
-def read(annotation: str | None) -> Command | None:
-    """None when there is none, or none that makes sense."""
+def parse_command(annotation: str | None) -> Command | None:
+    """Parse the annotation's value; None if it is absent or malformed."""
     match = _PATTERN.fullmatch(annotation or "")
     for action in get_args(Action):
         if match is not None and match[1] == action:

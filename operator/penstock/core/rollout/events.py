@@ -1,9 +1,8 @@
-"""What is read off the cluster, as events of a rollout: the most urgent first.
+"""Detects rollout events from the observed state, the most urgent first.
 
-    what a person says -> another revision is wanted -> the new pods fail -> the judge's verdict
-      -> what the phase waits for
+    user commands -> spec changes -> failures of new pods -> the judge's verdict -> progress of the phase
 
-Some of them mean nothing in a phase: the table of phases says which, and they are read again later.
+An event that the phase table does not list for the current phase is ignored, and detected again later.
 """
 
 from collections.abc import Iterator
@@ -23,10 +22,10 @@ from penstock.core.spec.service import CONTROL, SERVE
 
 EventWithReason = tuple[Event, str]
 
-# One crash may be bad luck.
+# Container restarts of a new pod that are tolerated: a single crash may have a cause outside the revision.
 MAX_RESTARTS = 1
-# Phases whose new pods have to become ready in time.
-HASTY: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
+# Phases whose new pods must become ready within progressDeadlineSeconds.
+PHASES_WITH_DEADLINE: tuple[Phase, ...] = ("Starting", "Growing", "Replacing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,8 @@ class RolloutInputs:
 
 
 def detect_events(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
-    yield from _by_hand(state, inputs)
-    yield from _of_the_spec(state, inputs)
+    yield from _user_commands(state, inputs)
+    yield from _spec_changes(state, inputs)
     if reason := _failure(state, inputs):
         yield "PodsFailed", reason
     evaluation = inputs.observed.evaluation(state.revision)
@@ -66,18 +65,18 @@ def detect_events(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventW
     yield from _progress(state, inputs)
 
 
-def _by_hand(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
+def _user_commands(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
     command = inputs.command
     if command is None or command.text == state.command:
         return
     if state.phase == "Rejected" and inputs.wanted == state.stable:
-        return  # the spec asks for what serves: nothing is to be tried again
+        return  # the spec asks for the serving revision, so there is nothing to retry
     rejected = state.rejected.revision if state.rejected else None
     if command.revision == (rejected if state.phase == "Rejected" else state.revision):
         yield command.event, f"{command.action} by hand"
 
 
-def _of_the_spec(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
+def _spec_changes(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
     rejected = state.rejected.revision if state.rejected else None
     known = rejected if state.phase == "Rejected" else state.revision
     # The spec asks for the stable revision, although an earlier rollout to it was rejected.
@@ -91,7 +90,7 @@ def _of_the_spec(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWi
 
 
 def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
-    """Why the new pods will not do."""
+    """Why the new revision's pods failed; None if they did not."""
     observed, revision = inputs.observed, state.revision
     if revision is None:
         return None
@@ -104,24 +103,22 @@ def _failure(state: RolloutState, inputs: RolloutInputs) -> str | None:
         return ": ".join(refusal)
     for pod in observed.serving(revision):
         if pod.is_crash_looping and pod.restarts > MAX_RESTARTS:
-            return f"{pod.name} crashed {pod.restarts} times: {_said(pod)}"
-    is_waited_for = state.phase in HASTY or not _is_told(state, inputs)
+            return f"{pod.name} crashed {pod.restarts} times: {_termination_message(pod)}"
+    is_waited_for = state.phase in PHASES_WITH_DEADLINE or not _is_traffic_moved(state, inputs)
     if is_waited_for and inputs.now_s >= deadline_s(state, inputs):
-        return (
-            f"no progress within {inputs.spec.progress_deadline_s:.0f} s: {_waiting(state, inputs)}"
-        )
+        return f"no progress within {inputs.spec.progress_deadline_s:.0f} s: {_waiting_reason(state, inputs)}"
     return None
 
 
 def deadline_s(state: RolloutState, inputs: RolloutInputs) -> float:
-    """When the next pod has to be ready: pods that became ready move it."""
+    """Unix time by which the next pod must be ready; each pod that becomes ready extends it."""
     pods = inputs.observed.serving(state.revision)
     ready_s = [parse_timestamp(pod.ready_at) for pod in pods if pod.ready_at]
     return max([state.since_s, *ready_s]) + inputs.spec.progress_deadline_s
 
 
-def _waiting(state: RolloutState, inputs: RolloutInputs) -> str:
-    """Why the new pods are not ready yet."""
+def _waiting_reason(state: RolloutState, inputs: RolloutInputs) -> str:
+    """Why the new revision's pods are not ready yet, in words."""
     observed = inputs.observed
     if refusal := observed.refusals.get(state.revision or ""):
         return ": ".join(refusal)
@@ -136,24 +133,24 @@ def _waiting(state: RolloutState, inputs: RolloutInputs) -> str:
     return f"{observed.ready(state.revision)} pods of revision {state.revision} are ready"
 
 
-def _said(pod: ObservedPod) -> str:
+def _termination_message(pod: ObservedPod) -> str:
     return (pod.trouble[1] if pod.trouble else "")[-300:] or "it has no termination message"
 
 
 def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithReason]:
-    """What the phase itself waits for."""
+    """Yield the event that the current phase waits for, if it happened."""
     match state.phase:
-        case "Waiting" if not inputs.spec.is_switched_by_itself:
+        case "Waiting" if not inputs.spec.is_switched_automatically:
             pass
         case "Starting" | "Waiting" | "Growing" | "Replacing":
             if _are_ready(state, inputs):
                 yield _readiness(state, inputs), f"the pods of revision {state.revision} are ready"
         case "RollingBack" if state.strategy == "Rolling":
             if _has(inputs, state.stable, inputs.total):
-                yield "PodsReady", f"the pods of revision {state.stable} are back"
+                yield "PodsReady", f"the pods of revision {state.stable} are ready again"
         case "Stopping" | "Draining" | "Discarding":
             kept = None if state.phase == "Stopping" else state.stable
-            if not _is_left(inputs.observed, kept):
+            if not _has_others(inputs.observed, kept):
                 yield "PodsGone", "the pods without traffic are gone"
         case "Promoting" | "RollingBack":
             if reason := _routes_moved(state, inputs):
@@ -163,61 +160,63 @@ def _progress(state: RolloutState, inputs: RolloutInputs) -> Iterator[EventWithR
 
 
 def _readiness(state: RolloutState, inputs: RolloutInputs) -> Event:
-    """What comes of pods that are ready."""
+    """The event for ready pods, by phase and strategy."""
     if state.phase == "Starting":
         if state.strategy == "Canary" and inputs.spec.canary.shadow is not None:
             return "ReadyForCopies"
-        if state.strategy == "BlueGreen" and not inputs.spec.is_switched_by_itself:
+        if state.strategy == "BlueGreen" and not inputs.spec.is_switched_automatically:
             return "ReadyToSwitch"
     return "PodsReady"
 
 
 def _routes_moved(state: RolloutState, inputs: RolloutInputs) -> str | None:
-    """Why the pods without traffic may go; None while they may not."""
-    is_way_back = inputs.now_s < kept_until_s(state, inputs) or _is_needed(state, inputs)
-    if is_way_back or not _is_told(state, inputs):
+    """Why pods without traffic may be deleted, in words; None while they must stay."""
+    is_rollback_kept = inputs.now_s < rollback_until_s(state, inputs)
+    if is_rollback_kept or _is_last_serving(state, inputs) or not _is_traffic_moved(state, inputs):
         return None
     generation = inputs.observed.traffic_generation
-    lag = routes.behind(inputs.applied_generations, generation)
+    lag = routes.describe_lagging_gateway(inputs.applied_generations, generation)
     if not lag:
         number = len(inputs.applied_generations or ())
         return f"{number} of {number} gateways apply traffic generation {generation}"
-    if inputs.now_s >= state.since_s + routes.LIMIT_S:
-        return f"{lag}, after {routes.LIMIT_S:.0f} s"
+    if inputs.now_s >= state.since_s + routes.GATEWAY_TIMEOUT_S:
+        return f"{lag}, after {routes.GATEWAY_TIMEOUT_S:.0f} s"
     return None
 
 
 def lagging_gateway(state: RolloutState, inputs: RolloutInputs) -> str:
-    """Which gateway a phase waits for, in words; empty where it is none that is known."""
+    """A sentence on the gateway that the phase waits for; empty if there is none."""
     is_routing = state.phase in ("Promoting", "RollingBack") and state.strategy != "Rolling"
     return (
-        routes.behind(inputs.applied_generations or {}, inputs.observed.traffic_generation)
+        routes.describe_lagging_gateway(
+            inputs.applied_generations or {}, inputs.observed.traffic_generation
+        )
         if is_routing
         else ""
     )
 
 
-def _is_told(state: RolloutState, inputs: RolloutInputs) -> bool:
-    """Whether gateways were told to leave what the phase takes all traffic from."""
-    told, new = {share.side for share in inputs.observed.traffic}, Side(state.revision or "")
+def _is_traffic_moved(state: RolloutState, inputs: RolloutInputs) -> bool:
+    """Whether the stored traffic shares already exclude the side that the phase takes traffic from."""
+    routed, new = {share.side for share in inputs.observed.traffic}, Side(state.revision or "")
     match state.phase:
         case "Promoting":
-            return told <= {new}
+            return routed <= {new}
         case "RollingBack":
-            return new not in told
+            return new not in routed
         case _:
             return True
 
 
-def _is_needed(state: RolloutState, inputs: RolloutInputs) -> bool:
-    """Whether the new revision is rolled back, and is all that serves."""
+def _is_last_serving(state: RolloutState, inputs: RolloutInputs) -> bool:
+    """Whether the new revision is being rolled back but is the only one with ready pods."""
     observed = inputs.observed
     is_back = observed.ready(state.stable) > 0 or not observed.ready(state.revision)
     return state.phase == "RollingBack" and not is_back
 
 
-def kept_until_s(state: RolloutState, inputs: RolloutInputs) -> float:
-    """Until when the pods without traffic are the way back."""
+def rollback_until_s(state: RolloutState, inputs: RolloutInputs) -> float:
+    """Unix time until which pods without traffic are kept for a rollback (BlueGreen)."""
     is_kept = state.phase == "Promoting" and state.strategy == "BlueGreen"
     if is_kept and inputs.wanted == state.revision:
         return state.since_s + inputs.spec.previous_kept_s
@@ -241,8 +240,8 @@ def _has(inputs: RolloutInputs, revision: str | None, pods: int) -> bool:
     return is_there and observed.ready(revision, "") >= pods
 
 
-def _is_left(observed: Observed, kept: str | None) -> bool:
-    """Whether there are Deployments or engine pods of anything but the kept revision."""
+def _has_others(observed: Observed, kept: str | None) -> bool:
+    """Whether Deployments or engine pods other than the kept revision's exist."""
     sides = {deployment.side for deployment in observed.deployments}
     sides |= {pod.side for pod in observed.pods if pod.role == SERVE}
     return bool(sides - {Side(kept or "")})

@@ -1,11 +1,11 @@
-"""Every phase of a rollout, and every way from one to the next. What is not listed raises.
+"""Transition table of rollout phases, by strategy. Transitions that are not listed raise an error.
 
-Routes move before pods go: each way out of a phase with traffic on two revisions leads through
+Routes move before pods are deleted: each path out of a phase with traffic on two revisions leads through
 Promoting or RollingBack (routes), then Draining or Discarding (pods). A rejected revision stays
 rejected until the spec changes.
 
-Events are read off the cluster, not sent: one that a phase does not list (a new spec while the old
-canary's pods go) is still there to be inputs in the phase after it.
+Events are level-triggered: one that a phase does not list (a new spec while the old canary's pods
+terminate) is detected again in the next phase.
 """
 
 from collections.abc import Mapping
@@ -17,32 +17,32 @@ from penstock.core.spec.rollout import Strategy
 Event = Literal[
     "RevisionChanged",  # the spec asks for a revision that is neither stable nor being rolled out
     "RevisionRestored",  # the spec asks for the stable revision again
-    "PodsReady",  # all that the phase starts are ready
-    "ReadyForCopies",  # the same, and it is shown copies before it gets traffic
-    "ReadyToSwitch",  # the same, and a person is asked
-    "PodsGone",  # all that the phase drains are gone
+    "PodsReady",  # all pods that the phase starts are ready
+    "ReadyForCopies",  # the same, and the canary gets shadow copies before traffic
+    "ReadyToSwitch",  # the same, and a user decides when to switch
+    "PodsGone",  # all pods that the phase drains are gone
     "PodsFailed",  # pods of the new revision cannot start, or crash
-    "Shown",  # copies have shown no fault for as long as was asked for
+    "Shown",  # shadow copies revealed no fault for the configured duration
     "Accepted",  # the judge, or onTimeout: Promote
     "Aborted",  # the judge, a gate, or onTimeout: Rollback
     "PromotedByHand",
     "AbortedByHand",
     "PausedByHand",
     "ResumedByHand",
-    "RoutesMoved",  # every gateway obeys the new weights
+    "RoutesMoved",  # every gateway applies the new weights
 ]
 
 Table = Mapping[tuple[Phase, Event], Phase]
 
 
 class UnlistedTransition(ValueError):
-    """The event cannot happen in the phase: whoever reports it has the order wrong."""
+    """The phase does not list the event; a caller must check the table first."""
 
     def __init__(self, strategy: Strategy, phase: Phase, event: Event) -> None:
         super().__init__(f"{strategy}: {event} has no meaning while {phase}")
 
 
-# A change while another is under way first takes the unfinished one back: never three revisions.
+# A spec change during a rollout first rolls the unfinished one back: never three revisions at once.
 _BACK: Table = {
     ("RollingBack", "RoutesMoved"): "Discarding",
     ("Discarding", "PodsGone"): "Rejected",
@@ -64,7 +64,7 @@ _STARTING: Table = {
     ("Starting", "AbortedByHand"): "Discarding",
 }
 
-# The old pods are there still: their routes can be had back at once.
+# The old pods still exist, so routes can return to them at once.
 _PROMOTING: Table = {
     ("Promoting", "PodsFailed"): "RollingBack",
     ("Promoting", "AbortedByHand"): "RollingBack",
@@ -130,7 +130,7 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         ("Replacing", "RevisionRestored"): "Replacing",
         ("Replacing", "AbortedByHand"): "RollingBack",
         ("Replacing", "PodsFailed"): "RollingBack",
-        # The routes follow the pods here, so there is one thing to wait for.
+        # Routes follow ready pods in this strategy, so RollingBack waits for pods only.
         ("RollingBack", "PodsReady"): "Rejected",
         ("Rejected", "RevisionChanged"): "Replacing",
         ("Rejected", "ResumedByHand"): "Replacing",
@@ -141,11 +141,11 @@ TRANSITIONS: Mapping[Strategy, Table] = {
         ("Stopping", "RevisionChanged"): "Stopping",
         ("Stopping", "RevisionRestored"): "Stopping",
         ("Stopping", "PodsGone"): "Starting",
-        # There is nothing to go back to: pods that cannot start wait for another revision.
+        # The old pods are gone, so there is no rollback: failed pods wait for another revision.
         ("Starting", "RevisionChanged"): "Stopping",
         ("Starting", "RevisionRestored"): "Stopping",
         ("Starting", "PodsReady"): "Stable",
-        # Rejected by another strategy, which was the service's until now.
+        # Rejected under another strategy, before the spec changed to Recreate.
         ("Rejected", "RevisionChanged"): "Stopping",
         ("Rejected", "ResumedByHand"): "Stopping",
         ("Rejected", "RevisionRestored"): "Stable",
@@ -154,7 +154,7 @@ TRANSITIONS: Mapping[Strategy, Table] = {
 
 
 def next_phase(strategy: Strategy, phase: Phase, event: Event) -> Phase:
-    """Raises UnlistedTransition."""
+    """The phase after an event. Raises UnlistedTransition."""
     try:
         return TRANSITIONS[strategy][phase, event]
     except KeyError:
@@ -162,7 +162,7 @@ def next_phase(strategy: Strategy, phase: Phase, event: Event) -> Phase:
 
 
 def diagram(strategy: Strategy) -> str:
-    """The table as a Mermaid state diagram; events that lead the same way share an arrow."""
+    """The table as a Mermaid state diagram; events of the same transition share an arrow."""
     ways: dict[tuple[Phase, Phase], list[str]] = {}
     for (phase, event), after in TRANSITIONS[strategy].items():
         ways.setdefault((phase, after), []).append(event)
@@ -173,7 +173,7 @@ def diagram(strategy: Strategy) -> str:
 
 
 def page() -> str:
-    """The reference page of all strategies."""
+    """The Markdown reference page with the diagrams of all strategies."""
     parts = [
         "# Rollout phases",
         "",

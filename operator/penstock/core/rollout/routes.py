@@ -1,27 +1,27 @@
-"""Whether gateways obey the traffic that they were told: each says which generation of it it has."""
+"""Tells whether every gateway applies the current traffic generation."""
 
 from collections.abc import Mapping
 
-# A gateway follows within a second and is asked every two. One that has not followed by then hangs, or
-# has lost the API server: it must not keep a rollback from ending.
-LIMIT_S = 30.0
-# How often it is looked whether all have followed.
-LOOK_S = 1.0
+# How long a rollout waits for a lagging gateway. Gateways apply a change within 1 s and are read every
+# 2 s; one that still lags hangs or has lost the API server, and must not block a rollback.
+GATEWAY_TIMEOUT_S = 30.0
+# Interval of checks for lagging gateways.
+RECHECK_S = 1.0
 
-# By gateway: the generation that it obeys, None of one that should answer and does not.
+# By gateway: the traffic generation that it applies; None if it should answer and does not.
 AppliedGenerations = Mapping[str, int | None]
 
 
-def behind(applied_generations: AppliedGenerations | None, generation: int) -> str:
-    """Who does not obey this generation or a later one, in words; empty when all do.
+def describe_lagging_gateway(applied: AppliedGenerations | None, generation: int) -> str:
+    """A sentence on the first gateway that applies an older generation; empty if there is none.
 
-    applied_generations: None while the gateways are not known.
+    applied: None while the gateways are unknown.
     """
-    if applied_generations is None:
+    if applied is None:
         return "the gateways are not known yet"
-    for name, said in sorted(applied_generations.items()):
-        if said is None:
+    for name, current in sorted(applied.items()):
+        if current is None:
             return f"gateway {name} does not report the traffic generation that it applies"
-        if said < generation:
-            return f"gateway {name} applies traffic generation {said}, not {generation} yet"
+        if current < generation:
+            return f"gateway {name} applies traffic generation {current}, not {generation} yet"
     return ""

@@ -1,33 +1,39 @@
-"""How many pods each side of a rollout gets."""
+"""Computes the number of pods on each side of a rollout."""
 
 import math
 from dataclasses import dataclass
 
 
 def pods_for(weight: float, total: int) -> int:
-    """Of a side with this share of the traffic, when all of it needs `total`: at least one."""
-    # Of 0.05 * 20 and the like no rounding may make a pod more.
+    """Pods for a share of the traffic (0 to 1) when all of it needs `total` pods; at least one."""
+    # 1e-9: rounding of products such as 0.05 * 20 must not add a pod.
     return max(1, math.ceil(weight * total - 1e-9))
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """Of one revision. replicas: asked for. ready: of those."""
+class ReplicaCounts:
+    """Replica counts of one revision. replicas: requested. ready: of the requested ones."""
 
     replicas: int
     ready: int
 
 
-def replaced(
-    total: int, new: Count, old: Count, *, surge: int, unavailable: int, is_starved: bool
+def next_replicas(
+    total: int,
+    new: ReplicaCounts,
+    old: ReplicaCounts,
+    *,
+    surge: int,
+    unavailable: int,
+    is_starved: bool,
 ) -> tuple[int, int]:
-    """Replicas to ask for next, (of the new, of the old), on the way to `total` and 0.
+    """Next replicas of a rolling update, as (new, old), on the way to `total` and 0.
 
-    As a Deployment does it, but that fewer than `total` may be ready only where new pods find no
-    room otherwise: is_starved says that some wait for it.
+    surge, unavailable: like maxSurge and maxUnavailable of a Deployment, with one difference: fewer than
+    `total` ready pods are allowed only if is_starved (some new pods are unschedulable) or surge is 0.
     """
     allowed = unavailable if is_starved or not surge else 0
-    # Old pods that are not ready carry nothing, and are the first that a Deployment removes.
+    # Old pods that are not ready serve nothing; the Deployment controller deletes those first.
     spare = old.replicas + new.ready - (total - allowed)
     wanted_old = old.replicas - max(0, min(old.replicas, spare))
     room = total + surge - old.replicas

@@ -1,4 +1,4 @@
-"""One step of a rollout: the first thing that happened which means something in its phase."""
+"""Advances a rollout by at most one phase: the first detected event that its phase lists."""
 
 from dataclasses import replace
 
@@ -10,13 +10,13 @@ from penstock.core.rollout.phases import TRANSITIONS, Event, next_phase
 from penstock.core.rollout.targets import percent
 from penstock.core.spec.rollout import Strategy
 
-# Events that begin a rollout, where they lead forward.
+# Events that start a rollout if they lead to one of _FORWARD.
 _BEGINNINGS: tuple[Event, ...] = ("RevisionChanged", "RevisionRestored", "ResumedByHand")
 _FORWARD: tuple[Phase, ...] = ("Stopping", "Starting", "Replacing")
 
 
 def begin(inputs: RolloutInputs) -> RolloutState:
-    """Of a service that never served: there is nothing to be compared with, and nothing to stop."""
+    """The first rollout of a service: Recreate, as there is no revision to compare with or to stop."""
     reason = f"revision {inputs.wanted} is the first"
     return RolloutState(
         "Recreate", "Starting", inputs.now_s, reason, None, inputs.wanted, replicas=inputs.total
@@ -24,12 +24,12 @@ def begin(inputs: RolloutInputs) -> RolloutState:
 
 
 def step(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
-    """At most one transition; the same state where nothing happened that means something."""
+    """The state after at most one transition; unchanged if no event applies."""
     after = _moved(state, inputs)
     if inputs.command is not None and inputs.command.text != after.command:
         after = replace(
             after, command=inputs.command.text
-        )  # read, whether it meant something or not
+        )  # consumed, whether it had an effect or not
     if after.phase == "Judging" and isinstance(inputs.verdict, Continue):
         weight = percent(inputs.verdict.weight, with_control=inputs.spec.with_control)
         after = replace(after, weight=max(after.weight, weight))
@@ -55,14 +55,14 @@ def _moved(state: RolloutState, inputs: RolloutInputs) -> RolloutState:
 
 
 def _is_rejection(before: RolloutState, event: Event, moved: RolloutState) -> bool:
-    """Whether this transition rejects the revision. One that the spec merely left is not rejected."""
+    """Whether the transition rejects the revision; one that the spec no longer asks for is not rejected."""
     is_left = event in ("RevisionChanged", "RevisionRestored")
     is_first = before.phase != "RollingBack" and moved.rejected is None
     return is_first and not is_left and moved.revision is not None
 
 
 def _strategy(state: RolloutState, inputs: RolloutInputs) -> Strategy:
-    """The strategy to use: BlueGreen for a canary without a stable revision that serves."""
+    """The strategy to use: BlueGreen instead of Canary while no stable pod is ready to compare with."""
     wanted = inputs.spec.strategy
     serves = inputs.observed.ready(state.stable) > 0
     return "BlueGreen" if wanted == "Canary" and not serves else wanted
@@ -71,7 +71,7 @@ def _strategy(state: RolloutState, inputs: RolloutInputs) -> Strategy:
 def _entered(
     moved: RolloutState, before: RolloutState, event: Event, inputs: RolloutInputs
 ) -> RolloutState:
-    """The state on entering a phase, with the fields that the phase sets."""
+    """The state on entry to a phase, with the fields that the phase sets."""
     match moved.phase:
         case "Judging" if before.phase in ("Starting", "Shadowing"):
             weight = percent(inputs.spec.canary.min_weight, with_control=inputs.spec.with_control)

@@ -1,29 +1,32 @@
-"""What is to be there in each phase: pods of each side, and who gets the traffic.
+"""Computes the target pods and traffic shares of each rollout phase.
 
-Stable and its control together are at least as many as all of the traffic needs, so the way back needs
-no new pod; the canary's come on top. Stable keeps the pods that its own share needs: a control that has
-a pod of four and a twentieth of the traffic relieves it of nothing. No side that is judged loses a pod
-while it is.
+Stable and its control together keep enough pods for all of the traffic, so a rollback needs no new pod;
+the canary's pods are extra. Stable also keeps the pods that its own share needs: a control with one pod
+of four but 5 % of the traffic takes no load off it. A side loses no pod while it is judged.
 """
 
 from dataclasses import dataclass
 
 from penstock.core.observed.children import Observed, verdict_of
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.size import Count, pods_for, replaced
+from penstock.core.rollout.size import ReplicaCounts, next_replicas, pods_for
 from penstock.core.routing.pick import Side
 from penstock.core.routing.traffic_split import Copies, Share, split
 from penstock.core.spec.rollout import RolloutSpec
 from penstock.core.spec.service import CONTROL
 
-# Stable keeps a share even beside a canary and a control of half each: what is left when both fail.
+# Largest share of a canary, in percent, without and with a control of the same share. 49 leaves stable
+# 2 %, so that it still serves when canary and control fail.
 MAX_WEIGHT, MAX_WEIGHT_WITH_CONTROL = 50, 49
 
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """pods: of each side that is to be there; None leaves the number as it is. shares: what gateways
-    are to be told; copies: likewise."""
+    """Target state of a phase.
+
+    pods: replicas of each side that stays; None keeps the current number. shares, copies: traffic shares
+    and shadow copies for the gateways.
+    """
 
     pods: dict[Side, int | None]
     shares: tuple[Share, ...]
@@ -31,6 +34,7 @@ class Targets:
 
 
 def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: int) -> Targets:
+    """Target pods and traffic of the current phase. total: pods that all of the traffic needs."""
     view = _View(spec, state, observed, total)
     match state.phase:
         case "Stable" | "Rejected" | "Draining" | "Discarding":
@@ -56,23 +60,25 @@ def targets(spec: RolloutSpec, state: RolloutState, observed: Observed, total: i
 
 
 def percent(weight: float, *, with_control: bool) -> int:
-    """A canary's share as gateways are told it."""
+    """A canary's share in whole percent, at least 1, for the gateways. weight: 0 to 1."""
     most = MAX_WEIGHT_WITH_CONTROL if with_control else MAX_WEIGHT
     return max(1, min(most, round(100 * weight)))
 
 
 class _View:
+    """Target computation for one service: its spec, state and observed pods."""
+
     def __init__(
         self, spec: RolloutSpec, state: RolloutState, observed: Observed, total: int
     ) -> None:
         self.spec, self.state, self.observed, self.total = spec, state, observed, total
-        # Nothing has an empty revision: no pods, and no share.
+        # No object has an empty revision, so a missing side has no pods and no share.
         self.stable = Side(state.stable or "")
         self.control = Side(state.stable or "", CONTROL)
         self.new = Side(state.revision or "")
 
     def settled(self) -> Targets:
-        """Stable alone; its control helps until stable has the pods for it."""
+        """All traffic to stable; its control helps until stable has enough ready pods."""
         return Targets(self._stable_pods(), self._stable_shares(100))
 
     def starting(self) -> Targets:
@@ -87,16 +93,19 @@ class _View:
         return Targets(pods, self._stable_shares(100))
 
     def shadowing(self) -> Targets:
-        """Copies for the control as well: both have the same cache when they are compared later."""
+        """Shadow copies for the canary and its control, so that both start judging with warm caches."""
         started, shadow = self.starting(), self.spec.canary.shadow
-        if shadow is None:  # the spec has lost it meanwhile; nothing more is shown
+        if shadow is None:  # removed from the spec during this phase
             return started
         sides = tuple(side for side in (self.new, self.control) if self._ready(side))
         copies = Copies(sides, shadow.share) if sides else None
         return Targets(started.pods, started.shares, copies)
 
     def judged(self) -> Targets:
-        """The canary's share is what its pods and its control's can carry of what it has earned."""
+        """Traffic split between stable, canary and control.
+
+        The canary's share is the earned weight, limited by the ready pods of the canary and its control.
+        """
         earned = pods_for(self.state.weight / 100, self.total)
         sides = [self.new, self.control] if self._has_control else [self.new]
         pods: dict[Side, int | None] = {side: max(earned, self._replicas(side)) for side in sides}
@@ -115,7 +124,10 @@ class _View:
         return Targets(pods, (Share(self.stable, left), *shares))
 
     def growing(self) -> Targets:
-        """Weights follow pods. Where there is no room for both, stable makes it pod by pod."""
+        """Scale the new revision up to `total`; its share follows its ready pods.
+
+        If its pods are unschedulable, stable is scaled down pod by pod to make room.
+        """
         ready, control = self._ready(self.new), self._ready(self.control)
         left: int | None = None
         if self.observed.is_starved(self.new.revision):
@@ -136,26 +148,26 @@ class _View:
         for side in (self.stable, self.control):
             if self._replicas(side):
                 pods[side] = None
-        if self.state.strategy == "BlueGreen":  # an instant way back is one to enough pods
+        if self.state.strategy == "BlueGreen":  # an instant rollback needs all of the old pods
             pods[self.stable] = self.total
         return Targets(pods, self._whole(self.new) or self._stable_shares(100))
 
     def rolling_back(self) -> Targets:
-        """All of the traffic to stable, as soon as it can take any."""
+        """All traffic back to stable as soon as it has a ready pod."""
         pods = {**self._stable_pods(), self.new: None}
         if not self.observed.ready(self.state.stable):
             return Targets(pods, self._whole(self.new) or self._stable_shares(100))
         return Targets(pods, self._stable_shares(100))
 
     def replacing(self, new: Side) -> Targets:
-        """Pods of one revision for those of all others; weights follow."""
+        """Replace the pods of all other revisions by the new one's; shares follow ready pods."""
         observed = self.observed
         others = {d.side: d.name for d in observed.deployments if d.side != new and not d.is_ending}
-        # What is neither coming nor to be gone back to goes first.
+        # Revisions that are neither new nor stable are scaled down first.
         sides = sorted(others, key=lambda side: (side == self.stable, others[side]), reverse=True)
-        old = Count(sum(map(self._replicas, sides)), sum(map(self._ready, sides)))
-        current = Count(self._replicas(new), self._ready(new))
-        wanted, left = replaced(
+        old = ReplicaCounts(sum(map(self._replicas, sides)), sum(map(self._ready, sides)))
+        current = ReplicaCounts(self._replicas(new), self._ready(new))
+        wanted, left = next_replicas(
             self.total,
             current,
             old,
@@ -181,7 +193,7 @@ class _View:
         return self.spec.with_control and is_known and not is_refused
 
     def _is_admitted(self, revision: str) -> bool:
-        """Whether pods of the revision may be started: its preflight passed, or it has pods."""
+        """Whether the revision may have pods: its preflight passed, or it already has a Deployment."""
         if self.observed.deployment(revision) is not None:
             return True
         preflight = self.observed.preflight(revision)
@@ -195,7 +207,7 @@ class _View:
         return self.observed.ready(side.revision, side.cohort)
 
     def _stable_pods(self) -> dict[Side, int | None]:
-        """All of them, with the control's until stable has as many as are needed, or no room."""
+        """Pods of stable, and of its control while stable is short of ready pods and can be scheduled."""
         if self.state.stable is None:
             return {}
         pods: dict[Side, int | None] = {self.stable: self.total}
@@ -206,7 +218,7 @@ class _View:
         return pods
 
     def _stable_shares(self, whole: int) -> tuple[Share, ...]:
-        """`whole` percent for stable, and for its control where that helps."""
+        """`whole` percent for stable, shared with its control while the control is needed."""
         if self.state.stable is None:
             return ()
         ready = {self.stable: self._ready(self.stable)}
@@ -217,5 +229,5 @@ class _View:
         return (Share(self.stable, whole),)
 
     def _whole(self, side: Side) -> tuple[Share, ...]:
-        """All of the traffic, once somebody can take it."""
+        """All traffic to one side; no shares while it has no ready pod."""
         return (Share(side, 100),) if self._ready(side) else ()

@@ -1,4 +1,4 @@
-"""A canary before its judge, small enough to be kept: a new operator goes on from it."""
+"""The stored state of a canary's trial, from which a restarted operator continues the judgement."""
 
 import math
 from collections.abc import Mapping
@@ -17,15 +17,18 @@ from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import Object
 
 VERSION: Literal[6] = 6
-# More is no news, and no number for JSON.
+# Upper bound of reported e-values: larger ones carry no information, and infinity is not valid JSON.
 MAX_E_VALUE = 1e12
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """deployment: the uid of the canary's. A revision that is tried again is another trial. shadow: of
-    copies, before it had traffic. metrics: the user's own, by name. canary, control: all that came
-    since it had some, warm-up included."""
+    """One canary's trial. Field names are the stored format.
+
+    deployment: uid of the canary's Deployment, so that a retried revision is another trial. shadow:
+    evidence from shadow copies, before the canary had traffic. metrics: the user's metric gates, by name.
+    canary, control: all requests since the canary had traffic, warm-up included, for reports.
+    """
 
     version: Literal[6]
     deployment: str
@@ -37,18 +40,21 @@ class Trial:
 
     @classmethod
     def begin(cls, spec: CanarySpec, deployment: str, history: History) -> "Trial":
-        """history: of stable, before the canary had traffic."""
+        """A new trial. history: baseline error counts of stable before the canary had traffic."""
         return cls(VERSION, deployment, judges.begin(spec, history))
 
 
 def to_record(trial: Trial) -> dict[str, Any]:
+    """The trial in JSON types."""
     record: dict[str, Any] = to_plain(trial)
     return record
 
 
 def from_record(record: object, deployment: str | None = None) -> Trial | None:
-    """None when it is of another trial, of another version, or no such record. deployment None: of
-    any."""
+    """Read a stored trial; None if it is malformed, of another version or of another Deployment.
+
+    deployment: the expected uid; None accepts any.
+    """
     try:
         trial = from_plain(Trial, record)
     except Unreadable:
@@ -57,12 +63,12 @@ def from_record(record: object, deployment: str | None = None) -> Trial | None:
 
 
 def evidence(spec: CanarySpec, state: JudgeState) -> tuple[Object, ...]:
-    """What each test holds, for the status."""
+    """The state of each test, in the status's format."""
     return tuple(_evidence(spec, state, finding) for finding in judges.find(spec, state))
 
 
 def metric_gates(metrics: Mapping[str, Measured]) -> tuple[Object, ...]:
-    """How the user's metrics stand, for the status."""
+    """The state of each metric gate, in the status's format."""
     return tuple(
         {"name": name, "kind": "Metric", "state": each.state, "message": each.said}
         for name, each in metrics.items()
@@ -72,17 +78,17 @@ def metric_gates(metrics: Mapping[str, Measured]) -> tuple[Object, ...]:
 def _evidence(spec: CanarySpec, state: JudgeState, finding: Finding) -> Object:
     match finding.metric:
         case "TTFT":
-            effect = _of_shift(spec, state.ttft.estimate())
+            effect = _shift_effect(spec, state.ttft.estimate())
         case "TTFT with queues":
-            effect = _of_shift(spec, state.overall.estimate())
+            effect = _shift_effect(spec, state.overall.estimate())
         case "TPOT":
-            effect = _of_shift(spec, state.tpot.estimate())
+            effect = _shift_effect(spec, state.tpot.estimate())
         case "Output length":
-            effect = _of_shift(spec, state.output.estimate())
+            effect = _shift_effect(spec, state.output.estimate())
         case "Errors":
-            effect = _of_tally(state.errors.reading(spec.alpha))
+            effect = _tally_effect(state.errors.reading(spec.alpha))
         case "Objective violations":
-            effect = _of_tally(state.violations.reading(spec.alpha))
+            effect = _tally_effect(state.violations.reading(spec.alpha))
     return {
         "metric": finding.metric,
         **effect,
@@ -91,22 +97,22 @@ def _evidence(spec: CanarySpec, state: JudgeState, finding: Finding) -> Object:
     }
 
 
-def _of_shift(spec: CanarySpec, estimate: Estimate) -> Object:
-    """Relative to the control; without bounds while too little was inputs."""
-    said: Object = {
+def _shift_effect(spec: CanarySpec, estimate: Estimate) -> Object:
+    """Latency effect relative to the control; without bounds while there are too few samples."""
+    effect: Object = {
         "effect": _rounded(math.expm1(min(estimate.difference, 9.0))),
         "canarySamples": estimate.canary_n,
         "controlSamples": estimate.control_n,
     }
     radius = estimate.radius(spec.log_tolerance, spec.alpha)
     if math.isfinite(radius):
-        said["low"] = _rounded(math.expm1(min(estimate.difference - radius, 9.0)))
-        said["high"] = _rounded(math.expm1(min(estimate.difference + radius, 9.0)))
-    return said
+        effect["low"] = _rounded(math.expm1(min(estimate.difference - radius, 9.0)))
+        effect["high"] = _rounded(math.expm1(min(estimate.difference + radius, 9.0)))
+    return effect
 
 
-def _of_tally(reading: TallyReading) -> Object:
-    """In shares of requests."""
+def _tally_effect(reading: TallyReading) -> Object:
+    """Difference of the shares of requests with an event (error, late), and its upper bound."""
     return {
         "effect": _rounded(reading.difference),
         "high": _rounded(reading.high),
@@ -116,5 +122,5 @@ def _of_tally(reading: TallyReading) -> Object:
 
 
 def _rounded(value: float) -> float:
-    """Four digits: more would be written to the status and mean nothing."""
+    """Round to four significant digits, so that noise does not change the status."""
     return float(f"{value:.4g}")

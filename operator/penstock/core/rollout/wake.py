@@ -1,15 +1,20 @@
-"""When to look again though nothing changed."""
+"""Computes when a rollout has to be evaluated again without an external change."""
 
 from penstock.core.observed.rollout_state import RolloutState
-from penstock.core.rollout.events import HASTY, RolloutInputs, deadline_s, kept_until_s
-from penstock.core.rollout.routes import LOOK_S
+from penstock.core.rollout.events import (
+    PHASES_WITH_DEADLINE,
+    RolloutInputs,
+    deadline_s,
+    rollback_until_s,
+)
+from penstock.core.rollout.routes import RECHECK_S
 
 
 def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
-    """Seconds from now until time itself makes something happen; None where it does not."""
+    """Seconds until the passing of time alone may cause an event; None if it cannot."""
     if state.phase in ("Promoting", "RollingBack"):
-        due_s = max(kept_until_s(state, inputs), inputs.now_s + LOOK_S)
-    elif state.phase in HASTY:
+        due_s = max(rollback_until_s(state, inputs), inputs.now_s + RECHECK_S)
+    elif state.phase in PHASES_WITH_DEADLINE:
         due_s = deadline_s(state, inputs)
     else:
         return None
@@ -17,5 +22,5 @@ def wake_s(state: RolloutState, inputs: RolloutInputs) -> float | None:
 
 
 def earlier_s(one_s: float | None, other_s: float | None) -> float | None:
-    """The earlier of two times. None: never."""
+    """The earlier of two times in seconds. None: never."""
     return min((each for each in (one_s, other_s) if each is not None), default=None)

@@ -34,7 +34,7 @@ class EvaluationSpec:
 class RolloutSpec:
     """with_control: fresh pods of the stable revision are what the canary is compared with.
 
-    is_switched_by_itself: whether a BlueGreen rollout switches as soon as its pods are ready.
+    is_switched_automatically: whether a BlueGreen rollout switches as soon as its pods are ready.
     previous_kept_s: how long a BlueGreen rollout keeps the way back. max_surge, max_unavailable: of a
     Rolling one, in replicas. progress_deadline_s: for pods that start. history: revisions that are
     remembered besides those in use. evaluation: of a canary, where the user wants one.
@@ -43,7 +43,7 @@ class RolloutSpec:
     strategy: Strategy = "Rolling"
     canary: CanarySpec = field(default_factory=CanarySpec)
     with_control: bool = True
-    is_switched_by_itself: bool = True
+    is_switched_automatically: bool = True
     previous_kept_s: float = 300.0
     max_surge: int = 1
     max_unavailable: int = 0

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.canary.evidence import EMPTY_TPOT_BINS, NUM_BINS, Arm, bin_of
 from penstock.core.canary.moments import NOTHING, Moments
-from penstock.core.rollout.by_bin import by_bin
+from penstock.core.rollout.by_prompt_length import compare_by_prompt_length
 
 
 def arm(tokens, *seconds, ahead=0):
@@ -19,7 +19,7 @@ def arm(tokens, *seconds, ahead=0):
     ("tokens", "bounds"), [(128, (0, 128)), (129, (128, 256)), (9000, (8192, None))]
 )
 def test_geometric_means_of_both_sides(tokens, bounds):
-    (row,) = by_bin(arm(tokens, 0.2, 0.8, ahead=5), arm(tokens, 0.1, 0.4, 0.2))
+    (row,) = compare_by_prompt_length(arm(tokens, 0.2, 0.8, ahead=5), arm(tokens, 0.1, 0.4, 0.2))
     assert (row.low_tokens, row.high_tokens) == bounds
     assert (row.ttft.canary_n, row.ttft.control_n) == (2, 3)
     assert row.ttft.effect == pytest.approx(1.0)
@@ -27,10 +27,10 @@ def test_geometric_means_of_both_sides(tokens, bounds):
 
 
 def test_bins_of_one_side_are_told_too():
-    first, second = by_bin(arm(100, 1.0), arm(500, 2.0))
+    first, second = compare_by_prompt_length(arm(100, 1.0), arm(500, 2.0))
     assert (first.ttft.effect, first.ttft.canary_s, first.ttft.control_s) == (None, 1.0, None)
     assert (second.low_tokens, second.ttft.control_n) == (256, 1)
-    assert list(by_bin(Arm(), Arm())) == []
+    assert list(compare_by_prompt_length(Arm(), Arm())) == []
 
 
 def test_both_latencies_are_told_of_both_sides():
@@ -40,8 +40,8 @@ def test_both_latencies_are_told_of_both_sides():
         tpot = (Moments.of([math.log(tpot_s)]), *EMPTY_TPOT_BINS[1:])
         return Arm(requests=1, ttft=tuple(bins), tpot=tpot)
 
-    [row] = by_bin(timed(0.4, 0.03), timed(0.2, 0.02))
+    [row] = compare_by_prompt_length(timed(0.4, 0.03), timed(0.2, 0.02))
     assert (row.ttft.effect, row.tpot.effect) == (pytest.approx(1.0), pytest.approx(0.5))
     assert row.tpot.canary_s == pytest.approx(0.03)
-    [alone] = by_bin(Arm(), timed(0.2, 0.02))
+    [alone] = compare_by_prompt_length(Arm(), timed(0.2, 0.02))
     assert (alone.ttft.effect, alone.tpot.effect, alone.tpot.control_n) == (None, None, 1)
