@@ -1,4 +1,4 @@
-# Five words: demo, test, lint, generate, verify. Each one works from a fresh clone with Python >= 3.11.
+# Targets: demo, check, test, lint, generate, verify. Each works from a fresh clone with Python >= 3.11.
 PYTHON ?= python3
 BIN := .venv/bin
 CACHE := $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)
@@ -11,11 +11,23 @@ export PYTEST_DEBUG_TEMPROOT ?= $(CACHE)/tests
 # Where it is set, each of some hundred processes would compile what it imports: 2 s for torch alone.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test unit lint generate verify install requirements clean
+# Folders of tests that start no cluster and no engine: what `make check` runs, less the markers below.
+CHECKED := tests/api tests/architecture tests/calibration tests/controller tests/core* tests/engine_core \
+  tests/gateway tests/sim_baselines
+NOT_CHECKED := cluster or slow
+
+.PHONY: demo check quick test unit lint generate verify install requirements clean
 .DEFAULT_GOAL := test
 
 demo: install           ## cluster up, service applied, scaled, killed, removed; told in the terminal
 	$(BIN)/penstock demo
+
+check: install          ## the inner loop, about a minute: lint, types, generated files, CHECKED tests
+	@$(MAKE) --no-print-directory --jobs 3 lint verify quick
+
+quick: install
+	@mkdir -p $(PYTEST_DEBUG_TEMPROOT)
+	$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal -m "not ($(NOT_CHECKED))" $(CHECKED)
 
 test: install           ## everything CI runs without a GPU; what waits leaves room for what computes
 	@$(MAKE) --no-print-directory --jobs 3 lint verify unit

@@ -57,8 +57,9 @@ class ByRoom(LoadScopeScheduling):  # type: ignore[misc]
         return room(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByRoom:
-    return ByRoom(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByRoom | None:
+    """One folder per worker, as --dist loadscope; other modes stay as xdist has them (None)."""
+    return ByRoom(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.hookimpl(trylast=True)

@@ -24,6 +24,7 @@ def counts(scenario, runs, judge="penstock", seed=0):
     return {name: outcomes.count(name) for name in ("aborted", "promoted", "undecided")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scenario",
     [
@@ -39,6 +40,7 @@ def test_healthy_canaries_are_promoted(scenario):
     assert seen["promoted"] >= 90
 
 
+@pytest.mark.slow
 def test_queues_abort_no_healthy_canary():
     scenario = Scenario(canary_rate=0.5, control_rate=4.5, latency="queue", hours=0.5)
     assert counts(scenario, 60)["aborted"] <= 4
@@ -52,6 +54,7 @@ def test_worse_canaries_are_found(label):
     assert told["median_minutes"] <= 1.6 * BARS_MINUTES[label]
 
 
+@pytest.mark.slow
 def test_threshold_gates_abort_what_is_healthy():
     assert counts(BESIDE, 20, "argo")["aborted"] >= 10
     assert counts(BESIDE, 20, "flagger")["aborted"] >= 5
@@ -69,6 +72,7 @@ def test_run_i_is_the_same_for_every_judge_and_every_time():
     assert one.blocks == two.blocks
 
 
+@pytest.mark.slow
 def test_queues_keep_no_healthy_canary_waiting():
     """Pods 60 % busy, and all that the judge knows of it is how many requests were ahead."""
     scenario = Scenario(

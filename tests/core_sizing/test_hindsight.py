@@ -122,6 +122,7 @@ def test_what_is_hardly_late_in_truth_is_worth_less() -> None:
     assert seen(work, 1.0, outcomes=Outcomes(1.0, 0.45)).rate(0.01, 0.01) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("late", "restraint"), [(0.0, 1), (1.9, 1), (4.0, 0.5), (5.0, 0.4), (50.0, MOST_CAREFUL)]
 )

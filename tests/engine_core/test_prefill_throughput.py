@@ -96,6 +96,7 @@ def loaded(tpot_s: float | None) -> Device:
     return device
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tpot_s", [0.05, 0.1, 0.3])
 def test_who_decodes_has_its_tokens_in_time_while_prompts_are_computed(tpot_s: float) -> None:
     device = loaded(tpot_s)
