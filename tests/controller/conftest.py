@@ -1,4 +1,4 @@
-"""A service at a real API server, whose pods become ready when the test has them so."""
+"""Fixtures: a service at a real API server without nodes, and admission policies that refuse objects."""
 
 import asyncio
 
@@ -20,7 +20,10 @@ NAME = "chat"
 
 
 class Stand:
-    """services: as the operator's watch has them. gone: what the reconciler found to be there no more."""
+    """A service and its reconciler. Pod statuses are written by `until`, as there are no nodes.
+
+    services: as the operator's watch reports them. gone: keys that the reconciler reported as deleted.
+    """
 
     def __init__(self, kube, namespace):
         self.kube, self.namespace, self.key = kube, namespace, (namespace, NAME)
@@ -31,7 +34,7 @@ class Stand:
     def make_reconciler(self, kube, image="penstock"):
         return Reconciler(
             kube, image, services=lambda: self.services, scaling=lambda *_: None,
-            judgement=lambda *_: None, obeyed=lambda _: {}, gone=self.gone.append,
+            judgement=lambda *_: None, applied_generations=lambda _: {}, gone=self.gone.append,
         )  # fmt: skip
 
     async def create(self, **spec):
@@ -69,7 +72,7 @@ class Stand:
         return {each["metadata"]["uid"] for each in found}
 
     async def step(self):
-        """Reconciles once. Keeps what it raises."""
+        """Reconcile once. A KubeError is stored in `error`."""
         self.error = None
         try:
             return await self.reconciler.reconcile(self.key)
@@ -78,7 +81,7 @@ class Stand:
             return None
 
     async def until(self, holds):
-        """Reconciles while pods come up, until it holds."""
+        """Reconcile and make pods ready until `holds` returns true."""
         for _ in range(150):
             await self.step()
             for pod in await self.pods():
@@ -117,7 +120,7 @@ def stand(kube, namespace):
 
 
 class Policy:
-    """Admission refuses objects for which a CEL expression does not hold. probe: one of those."""
+    """Admission policy that refuses objects unless a CEL expression holds. probe: an object it refuses."""
 
     def __init__(self, kube, name, probe):
         self._kube, self._name, self._probe = kube, name, probe
@@ -149,7 +152,7 @@ class Policy:
         await self._kube.delete(POLICIES, None, self._name)
 
     async def _until(self, *, refused):
-        """Policies count, and cease to, some moments after they were written."""
+        """Wait until the probe is refused, or admitted: policies take effect with a delay."""
         for _ in range(300):
             try:
                 await self._kube.apply(self._probe, manager="probe", dry_run=True)
@@ -164,7 +167,7 @@ class Policy:
 
 @pytest.fixture
 async def refuse(kube, namespace):
-    """`await refuse(plural, expression, probe, reason)` -> a Policy that acts."""
+    """Function that creates a Policy and waits until it takes effect."""
     made = []
 
     async def begin(plural, expression, probe, reason="Invalid"):

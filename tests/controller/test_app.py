@@ -11,13 +11,13 @@ from penstock.errors import NotFound
 
 
 class Kube:
-    """An API server without objects."""
+    """API server without objects."""
 
     async def get(self, resource, namespace, name):
         raise NotFound(name)
 
 
-async def test_a_service_that_went_while_no_watch_looked_holds_its_name_no_longer():
+async def test_a_service_deleted_while_no_watch_ran_frees_its_served_name():
     namespace = "n"
     settings = Settings("me", "penstock", namespace, "127.0.0.1", 0)
     leader = Leader(
@@ -25,9 +25,9 @@ async def test_a_service_that_went_while_no_watch_looked_holds_its_name_no_longe
     )  # fmt: skip
     ghost, waiting, elsewhere = (namespace, "ghost"), (namespace, "waiting"), ("other", "x")
     leader._services = {key: {"metadata": {}} for key in (ghost, waiting, elsewhere)}
-    asked = []
-    leader._queue.add = asked.append
+    queued = []
+    leader._queue.add = queued.append
     await leader._reconcile(ghost)
     assert leader._services.keys() == {waiting, elsewhere}
-    assert asked == [waiting]  # it may have the name now
+    assert queued == [waiting]  # it may take the name now
     await leader._scraper.close()

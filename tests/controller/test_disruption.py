@@ -1,4 +1,4 @@
-"""Node drains against a real API server: engines of a service go one at a time."""
+"""Node drains against a real API server: engines of a service are evicted one at a time."""
 
 import pytest
 
@@ -34,7 +34,7 @@ async def evict(stand, pod):
     await stand.kube.create(PODS, stand.namespace, body, name=name, sub="eviction")
 
 
-async def test_a_drain_takes_one_of_two_engines(stand):
+async def test_a_drain_evicts_one_of_two_engines_at_a_time(stand):
     await begin(stand, 2)
     assert await budgets(stand) == ["chat-engines"]
 
@@ -43,17 +43,17 @@ async def test_a_drain_takes_one_of_two_engines(stand):
         return found.get("status", {}).get("disruptionsAllowed") == 1
 
     await stand.until(is_counted)
-    one, two = [p for p in await stand.pods() if p["metadata"]["labels"][ROLE_LABEL] == SERVE]
-    await evict(stand, one)
+    first, second = [p for p in await stand.pods() if p["metadata"]["labels"][ROLE_LABEL] == SERVE]
+    await evict(stand, first)
     with pytest.raises(Transient, match="disruption budget"):
-        await evict(stand, two)
+        await evict(stand, second)
 
     await stand.change(replicas=1)
     await until_ready(stand, 1)
     assert await budgets(stand) == []
 
 
-async def test_one_that_was_changed_or_deleted_by_hand_is_as_it_was(stand):
+async def test_a_budget_changed_or_deleted_by_hand_is_restored(stand):
     await begin(stand, 2)
     patch = {"spec": {"maxUnavailable": "100%"}}
     await stand.kube.merge(
@@ -67,8 +67,8 @@ async def test_one_that_was_changed_or_deleted_by_hand_is_as_it_was(stand):
     assert await budgets(stand) == ["chat-engines"]
 
 
-async def test_a_budget_of_the_users_own_is_the_only_one(stand):
-    """Pods of two budgets cannot be evicted at all."""
+async def test_a_users_own_budget_replaces_the_operators(stand):
+    """A pod that two budgets select cannot be evicted at all."""
     await begin(stand, 2)
     theirs = budget("mine", stand.namespace, {}, {SERVICE_LABEL: "chat"})
     await stand.kube.create(DISRUPTION_BUDGETS, stand.namespace, theirs)

@@ -1,4 +1,4 @@
-"""The judge's loop: blocks from what gateways counted, verdicts, and a memory that outlives it."""
+"""The judge's loop: blocks of the gateways' counts, verdicts, and trials that survive a restart."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller import judge as judges
+from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
-from penstock.controller.judge import Judge, cases_of
-from penstock.controller.meter import Meter
-from penstock.controller.pasts import Pasts
+from penstock.controller.judge import Judge, canary_cases
+from penstock.controller.metric_queries import MetricQueries
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
 from penstock.core.canary.metric_gate import Unreadable
@@ -64,7 +64,7 @@ def child(name, revision, cohort="", **status):
 
 
 class World:
-    """Requests come to a canary and to its control; what they take is told."""
+    """A canary and its control, whose request counts and latencies the test sets."""
 
     def __init__(self):
         self.kube, self.changed, self.now_s = Kube(), [], 0.0
@@ -73,18 +73,20 @@ class World:
         self.pods = [child("new", NEW), child("old", OLD), child("control", OLD, "control")]
         self.arms_of = {f"default/{name}": Arm() for name in ("new", "old", "control")}
         self.counted, self.corrupted_of = Counts(), {}
-        self.metrics, self.answer, self.asked = [], 1.0, []
+        self.metrics, self.answer, self.queries = [], 1.0, []
         self.registry = CollectorRegistry()
         self.failures = Failures(self.registry)
-        self.begin_anew()
+        self.restart_operator()
 
-    def begin_anew(self):
+    def restart_operator(self):
         self.judge = Judge(
             self.kube,
             self,
-            Meter(self),
+            MetricQueries(self),
             services=lambda: {KEY: self.body()},
-            cases=lambda: cases_of({KEY: self.body()}, self.deployments, self.pods, self.failures),
+            cases=lambda: canary_cases(
+                {KEY: self.body()}, self.deployments, self.pods, self.failures
+            ),
             changed=self.changed.append,
             failures=self.failures,
         )
@@ -99,7 +101,7 @@ class World:
         return sum(self.corrupted_of.get(pod, 0) for pod in pods)
 
     async def ask(self, server, query):
-        self.asked.append((server, query))
+        self.queries.append((server, query))
         return self.answer
 
     def body(self):
@@ -120,7 +122,7 @@ class World:
         }  # fmt: skip
 
     async def block(self, *, new=0.0, old=0.0, requests=20, length_s=10.0):
-        """new, old: log seconds to the first token, give or take."""
+        """Add requests to both arms and run a tick. new, old: mean log of the TTFT in seconds."""
         self.now_s += length_s
         for pod, level in (("new", new), ("control", old), ("old", 9.0)):
             logs = [level + 0.1 * (i % 5 - 2) for i in range(requests)]
@@ -136,7 +138,7 @@ class World:
         name = "penstock_operator_unexpected_errors_total"
         return self.registry.get_sample_value(name, {"loop": "judge"})
 
-    def said(self):
+    def judgement(self):
         return self.judge.judgement(KEY, "uid-chat-b")
 
 
@@ -145,66 +147,66 @@ def world():
     return World()
 
 
-async def test_the_first_look_says_nothing_and_the_next_a_block(world):
+async def test_the_first_tick_gives_no_verdict_and_the_next_a_block(world):
     await world.block()
-    assert (world.said(), world.changed) == (None, [])
+    assert (world.judgement(), world.changed) == (None, [])
     await world.block()
-    assert isinstance(world.said().verdict, Continue)
+    assert isinstance(world.judgement().verdict, Continue)
     assert world.changed == [KEY]
     assert world.judge.judgement(KEY, "uid-chat-a") is None
 
 
-async def test_a_slow_canary_is_aborted_beside_its_control_and_an_equal_one_is_not(world):
+async def test_a_canary_slower_than_its_control_is_aborted_and_an_equal_one_is_not(world):
     for _ in range(15):
         await world.block(new=0.0)
-    assert isinstance(world.said().verdict, Continue)
+    assert isinstance(world.judgement().verdict, Continue)
     slow = World()
     for _ in range(15):
         await slow.block(new=1.0)
-    assert isinstance(slow.said().verdict, Abort)
-    (ttft,) = [each for each in slow.said().evidence if each["metric"] == "TTFT"]
+    assert isinstance(slow.judgement().verdict, Abort)
+    (ttft,) = [each for each in slow.judgement().evidence if each["metric"] == "TTFT"]
     assert 1.5 < ttft["effect"] < 2
     assert ttft["low"] > 0
 
 
-async def test_no_requests_say_nothing(world):
+async def test_without_requests_the_trial_is_extended(world):
     for _ in range(5):
         await world.block(requests=0)
-    assert isinstance(world.said().verdict, Extend)
+    assert isinstance(world.judgement().verdict, Extend)
 
 
-async def test_the_next_operator_goes_on_where_this_one_died(world):
+async def test_a_restarted_operator_resumes_the_trial(world):
     for _ in range(8):
         await world.block(new=0.2)
-    before = world.judge._open[KEY].trial
-    world.begin_anew()
-    await world.block(new=0.2)  # what came meanwhile is not known to be whole
-    assert world.judge._open[KEY].trial == before
-    assert world.said() is None
+    before = world.judge._trials[KEY].trial
+    world.restart_operator()
+    await world.block(new=0.2)  # counts across the restart may be incomplete, so they are skipped
+    assert world.judge._trials[KEY].trial == before
+    assert world.judgement() is None
     await world.block(new=0.2)
-    assert world.judge._open[KEY].trial.state.judged_s == before.state.judged_s + 10
+    assert world.judge._trials[KEY].trial.state.judged_s == before.state.judged_s + 10
 
 
-async def test_a_revision_that_is_tried_again_is_another_trial(world):
+async def test_a_retried_revision_starts_a_new_trial(world):
     for _ in range(4):
         await world.block()
     world.deployments[0] = child("chat-b2", NEW)
     assert world.judge.judgement(KEY, "uid-chat-b2") is None
     await world.block()
     assert world.judge.judgement(KEY, "uid-chat-b2") is None
-    assert world.judge._open[KEY].trial.state.judged_s == 0
+    assert world.judge._trials[KEY].trial.state.judged_s == 0
 
 
-async def test_a_block_that_could_not_be_kept_counts_once(world):
+async def test_a_block_that_could_not_be_stored_counts_once(world):
     for _ in range(3):
         await world.block()
-    judged_s = world.judge._open[KEY].trial.state.judged_s
+    judged_s = world.judge._trials[KEY].trial.state.judged_s
     world.kube.is_down = True
     await world.block()
-    assert world.judge._open[KEY].trial.state.judged_s == judged_s
+    assert world.judge._trials[KEY].trial.state.judged_s == judged_s
     world.kube.is_down = False
     await world.block()
-    assert world.judge._open[KEY].trial.state.judged_s == judged_s + 20
+    assert world.judge._trials[KEY].trial.state.judged_s == judged_s + 20
 
 
 async def test_somebody_elses_config_map_is_left_alone(world):
@@ -212,53 +214,53 @@ async def test_somebody_elses_config_map_is_left_alone(world):
     world.kube.config_maps["chat-rollout"] = theirs
     for _ in range(3):
         await world.block()
-    assert isinstance(world.said().verdict, Continue)
+    assert isinstance(world.judgement().verdict, Continue)
     assert world.kube.config_maps == {"chat-rollout": theirs}
 
 
-async def test_faults_of_its_pods_end_it_without_statistics(world):
+async def test_pod_faults_abort_the_canary_without_statistics(world):
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "boom"}}
     await world.block()
     world.pods[0] = child("new", NEW, containerStatuses=[{"name": "engine", "state": waiting}])
     await world.block()
-    assert world.said().verdict.cause == "Gate"
+    assert world.judgement().verdict.cause == "Gate"
     ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     world.pods[0] = child("new", NEW, containerStatuses=[{"name": "engine", "lastState": ended}])
     await world.block()
-    assert "memory" in world.said().verdict.reason
+    assert "memory" in world.judgement().verdict.reason
     world.pods[0] = child("new", NEW)
     world.corrupted_of = {"default/control": 5, "default/new": 4}
     await world.block()
-    assert isinstance(world.said().verdict, Continue)
+    assert isinstance(world.judgement().verdict, Continue)
     world.corrupted_of = {"default/new": 1}
-    await world.block(length_s=2)  # and without the end of a block
-    assert "not numbers" in world.said().verdict.reason
+    await world.block(length_s=2)  # before the block ends
+    assert "not numbers" in world.judgement().verdict.reason
 
 
-async def test_blocks_end_after_ten_seconds_however_often_it_is_looked(world):
+async def test_blocks_end_after_ten_seconds_at_any_tick_rate(world):
     for _ in range(16):
         await world.block(length_s=2)
     assert len(world.changed) == 3
-    assert world.judge._open[KEY].trial.state.judged_s == 30
+    assert world.judge._trials[KEY].trial.state.judged_s == 30
 
 
-async def test_stables_errors_before_the_rollout_are_known_and_only_those(world):
-    """Of one that was rejected before, the same stable revision knows nothing."""
+async def test_the_baseline_counts_only_errors_of_stable_outside_rollouts(world):
+    """The errors of an earlier, rejected canary are not in the baseline of the same stable revision."""
     for phase, requests, errors in [
         ("Stable", 1000, 0), ("Stable", 3000, 2), ("Judging", 4000, 300), ("Rejected", 4000, 300),
         ("Rejected", 6000, 303), ("Starting", 6500, 303), ("Judging", 7000, 310),
     ]:  # fmt: skip
         world.phase, world.counted = phase, Counts(requests, errors)
         await world.block()
-    assert world.judge._open[KEY].trial.state.errors.history == History(4000, 5)
+    assert world.judge._trials[KEY].trial.state.errors.history == History(4000, 5)
 
 
-async def test_only_what_is_judged_is_remembered(world):
+async def test_a_judgement_is_dropped_when_the_phase_ends(world):
     for _ in range(2):
         await world.block()
     world.phase = "RollingBack"
     await world.block()
-    assert world.said() is None
+    assert world.judgement() is None
     assert {MANAGED_LABEL} <= world.kube.config_maps["chat-rollout"]["metadata"]["labels"].keys()
 
 
@@ -268,69 +270,69 @@ METRIC = {
 }  # fmt: skip
 
 
-async def test_a_users_metric_is_asked_at_its_interval_and_fails_the_canary(world):
+async def test_a_metric_is_queried_at_its_interval_and_fails_the_canary(world):
     world.metrics, world.answer = [METRIC], 0.3
     for _ in range(3):
         await world.block()
-    asked = ("http://p:9090", f'x{{r="{NEW}",s="{OLD}"}}')
-    assert world.asked == [asked]
-    (gate,) = world.said().metrics
+    query = ("http://p:9090", f'x{{r="{NEW}",s="{OLD}"}}')
+    assert world.queries == [query]
+    (gate,) = world.judgement().metrics
     assert (gate["state"], gate["message"]) == ("Failing", "0.3, above its maximum 0.1")
-    world.begin_anew()  # and another operator goes on counting
+    world.restart_operator()  # another operator continues the count
     await world.block()
     await world.block()
-    assert world.asked == [asked] * 2
-    assert world.said().verdict == Abort(
+    assert world.queries == [query] * 2
+    assert world.judgement().verdict == Abort(
         "metric refusals: 0.3, above its maximum 0.1; 2 of 2 measurements failed, "
         "failureLimit is 1",
         "Gate",
     )
 
 
-async def test_a_metric_that_cannot_be_read_is_told(world):
+async def test_an_unreadable_metric_is_reported(world):
     world.metrics, world.answer = [METRIC], Unreadable("the query is wrong")
     for _ in range(3):
         await world.block()
-    assert isinstance(world.said().verdict, Continue)
-    assert world.said().metrics[0]["state"] == "Unreadable"
-    assert world.said().metrics[0]["message"] == "the query is wrong"
+    assert isinstance(world.judgement().verdict, Continue)
+    assert world.judgement().metrics[0]["state"] == "Unreadable"
+    assert world.judgement().metrics[0]["message"] == "the query is wrong"
 
 
-async def test_copies_are_looked_at_for_faults_and_are_no_evidence(world):
+async def test_copies_are_judged_for_faults_only(world):
     world.phase = "Shadowing"
     await world.block()
     for _ in range(2):
         await world.block(new=2.0)
-        assert isinstance(world.said().verdict, Continue)
+        assert isinstance(world.judgement().verdict, Continue)
     await world.block(new=2.0)
-    assert isinstance(world.said().verdict, Shown)
-    assert world.said().evidence == ()
+    assert isinstance(world.judgement().verdict, Shown)
+    assert world.judgement().evidence == ()
     world.phase = "Judging"
     await world.block()
     await world.block()
-    assert world.judge._open[KEY].trial.canary.requests == 20
+    assert world.judge._trials[KEY].trial.canary.requests == 20
 
 
-async def test_a_new_operator_goes_on_counting_copies(world):
+async def test_a_restarted_operator_continues_the_shadow_phase(world):
     world.phase = "Shadowing"
     for _ in range(3):
         await world.block(new=2.0)
-    world.begin_anew()
+    world.restart_operator()
     await world.block(new=2.0)
     await world.block(new=2.0)
-    assert isinstance(world.said().verdict, Shown)
+    assert isinstance(world.judgement().verdict, Shown)
 
 
-async def test_a_fault_of_a_copy_is_told_within_its_block(world):
+async def test_a_fault_of_a_copy_aborts_before_the_block_ends(world):
     world.phase = "Shadowing"
     await world.block()
     world.corrupted_of["default/new"] = 1
     await world.block(length_s=2.0)
-    assert isinstance(world.said().verdict, Abort)
+    assert isinstance(world.judgement().verdict, Abort)
 
 
-async def test_a_canary_that_cannot_be_judged_stops_no_other(world):
-    """Its status says no times, its pods no labels, its record no numbers."""
+async def test_a_canary_that_cannot_be_judged_does_not_stop_the_others(world):
+    """One service lacks fields in its status, Deployment and pod."""
     other = ("default", "other")
     body = world.body() | {"status": {"rollout": {"phase": "Judging"}, "candidateRevision": NEW}}
     body["metadata"] = body["metadata"] | {"name": "other"}
@@ -338,29 +340,29 @@ async def test_a_canary_that_cannot_be_judged_stops_no_other(world):
 
     def cases():
         services = {other: body, KEY: world.body()}
-        return cases_of(
+        return canary_cases(
             services, [odd, *world.deployments], [odd, *world.pods], world.failures
         )  # fmt: skip
 
     world.judge._cases = cases
     for _ in range(2):
         await world.block()
-    assert isinstance(world.said().verdict, Continue)
+    assert isinstance(world.judgement().verdict, Continue)
     assert world.errors() == 2
 
 
-async def test_an_error_in_one_canarys_judgement_is_counted_and_it_is_judged_again(world):
+async def test_an_unexpected_error_is_counted_and_the_canary_is_judged_again(world):
     await world.block()
     world.kube.is_odd = True
     await world.block()
-    assert (world.said(), world.errors()) == (None, 1)
+    assert (world.judgement(), world.errors()) == (None, 1)
     world.kube.is_odd = False
     await world.block()
-    assert isinstance(world.said().verdict, Continue)
+    assert isinstance(world.judgement().verdict, Continue)
 
 
 async def test_a_tick_that_fails_is_followed_by_the_next(world, monkeypatch):
-    monkeypatch.setattr(judges, "LOOK_S", 0.0)
+    monkeypatch.setattr(judges, "TICK_S", 0.0)
     ticks, done = 0, asyncio.Event()
 
     def cases():
@@ -379,11 +381,11 @@ async def test_a_tick_that_fails_is_followed_by_the_next(world, monkeypatch):
     assert world.errors() >= 2
 
 
-async def test_a_past_that_cannot_be_kept_is_of_one_service_alone(world):
+async def test_a_baseline_that_fails_does_not_stop_the_others(world):
     world.phase = "Stable"
     bodies = {("default", "odd"): {"status": []}, KEY: world.body()}
-    pasts = Pasts(lambda: bodies, world.counts, world.failures)
+    baselines = ErrorBaselines(lambda: bodies, world.counts, world.failures)
     for now_s in (0.0, 60.0):
-        pasts.observe(now_s)
-    assert pasts._pasts.keys() == {KEY}
+        baselines.observe(now_s)
+    assert baselines._baselines.keys() == {KEY}
     assert world.errors() == 2

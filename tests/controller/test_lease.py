@@ -1,4 +1,4 @@
-"""For how long the leader may write: never longer than nobody else can have the Lease."""
+"""The Lease: a leader's writes end before another replica can take it."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ AT = "2026-01-01 00:00:00.000001"
 
 
 class ApiServer:
-    """Answers over a real socket. targets: what it was asked for. answer: the body; None: never."""
+    """HTTP server. targets: requested paths. answer: body of each answer; None: it never answers."""
 
     def __init__(self):
         self.targets, self.answer = [], b"{}"
@@ -50,7 +50,7 @@ async def server():
 
 @pytest.fixture
 def now(monkeypatch):
-    """The clock of the Lease."""
+    """The Lease's clock, as a list of one time that tests change."""
     at = [1000.0]
     monkeypatch.setattr(leases, "monotonic", lambda: at[0])
     return at
@@ -63,7 +63,7 @@ def a_lease(server, registry=None):
 RECORD = LeaderElectionRecord("me", str(LEASE_S), AT, AT)
 
 
-async def test_time_to_write_runs_from_the_moment_that_a_renewal_was_sent(server, now):
+async def test_remaining_time_counts_from_when_the_renewal_was_sent(server, now):
     lease = a_lease(server)
     assert lease.remaining_s() < 0
     assert await lease.create("l", "n", RECORD)
@@ -74,13 +74,13 @@ async def test_time_to_write_runs_from_the_moment_that_a_renewal_was_sent(server
     assert lease.remaining_s() < 0
 
 
-async def test_a_write_has_the_time_of_the_lease_and_no_more(server):
+async def test_a_write_times_out_before_the_lease_expires(server):
     left_s = 3.0
     kube = Kube(server.api, write_time_s=lambda: left_s)
     body = {"metadata": {"name": "x"}}
     await kube.create(CONFIG_MAPS, "n", body)
     assert server.targets == ["/api/v1/namespaces/n/configmaps?timeout=3.000s"]
-    await kube.get(CONFIG_MAPS, "n", "x")  # reads harm nobody
+    await kube.get(CONFIG_MAPS, "n", "x")  # reads have no such limit
     assert server.targets[1:] == ["/api/v1/namespaces/n/configmaps/x"]
     left_s = MIN_WRITE_S - 0.001
     with pytest.raises(Transient, match="another replica may lead"):
@@ -88,7 +88,7 @@ async def test_a_write_has_the_time_of_the_lease_and_no_more(server):
     assert len(server.targets) == 2
 
 
-async def test_a_write_that_is_not_answered_ends_with_its_time(server):
+async def test_an_unanswered_write_ends_at_its_time_out(server):
     server.answer = None
     kube = Kube(server.api, write_time_s=lambda: MIN_WRITE_S)
     with pytest.raises(Transient, match="cannot be reached"):
@@ -111,7 +111,7 @@ async def test_an_invalid_lease_does_not_end_the_process(server, answer):
     assert await lease.create("l", "n", RECORD) in (True, False)
 
 
-async def test_an_error_that_nobody_expected_is_no_renewal_and_is_counted(server, now):
+async def test_an_unexpected_error_is_counted_and_does_not_renew_the_lease(server, now):
     registry = CollectorRegistry()
     lease = a_lease(server, registry)
     lease.lease_reference = None  # the client library asserts that it is there

@@ -1,4 +1,4 @@
-"""What gateways say of the traffic that they obey, over real sockets."""
+"""The traffic generations that gateways report, over real sockets."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ KEY = ("default", "chat")
 
 @asynccontextmanager
 async def gateway(name, obeys, *, ready="True"):
-    """Its pod, which answers with this feed; with none where `obeys` is None."""
+    """Serve this feed and yield the gateway's pod; with `obeys` None the answer is not a feed."""
     body = b"down" if obeys is None else feeds.write(Feed(VERSION, 1.0, {}, obeys=obeys))
 
     async def connected(reader, writer):
@@ -41,8 +41,8 @@ async def gateway(name, obeys, *, ready="True"):
         }
 
 
-async def test_who_obeys_what():
-    """One that is not ready counts if it answers; one that does not have the service does not."""
+async def test_traffic_generations_by_gateway():
+    """An unready gateway counts if it answers; one that does not know the service does not count."""
     async with (
         gateway("ahead", {"default/chat": 4}) as ahead,
         gateway("ending", {"default/chat": 3}, ready="False") as ending,
@@ -54,11 +54,11 @@ async def test_who_obeys_what():
         scraper = Scraper(steady)
         observer = Observer(scraper, lambda: pods, Failures(CollectorRegistry()))
         await observer.scrape([])
-        assert observer.obeyed(KEY) is None
+        assert observer.applied_generations(KEY) is None
         pods = [ahead, ending, elsewhere, silent, dead]
         await observer.scrape([])
-        assert observer.obeyed(KEY) == {"ahead": 4, "ending": 3, "silent": None}
+        assert observer.applied_generations(KEY) == {"ahead": 4, "ending": 3, "silent": None}
         pods = []
         await observer.scrape([])
-        assert observer.obeyed(KEY) == {}
+        assert observer.applied_generations(KEY) == {}
         await scraper.close()

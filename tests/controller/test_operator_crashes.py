@@ -1,4 +1,4 @@
-"""The operator dies at writes and the end is the same: a part of `benchmarks/operator_crashes.py`."""
+"""Kills the operator at chosen writes: the end state is the same. A sample of the crash campaign."""
 
 import random
 from pathlib import Path
@@ -12,8 +12,7 @@ from penstock.local.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 SEED = 2
-# It has the most phases.
-STRATEGY = "Canary"
+STRATEGY = "Canary"  # it has the most phases
 
 CONDITIONS = {
     "SpecValid": ("True", "Valid"),
@@ -29,7 +28,9 @@ CONDITIONS = {
 pytestmark = pytest.mark.cluster
 
 
-async def test_the_end_state_does_not_depend_on_when_it_died(cluster: Cluster, kube: Kube) -> None:
+async def test_the_end_state_does_not_depend_on_when_the_operator_died(
+    cluster: Cluster, kube: Kube
+) -> None:
     model_uri = f"file://{ensure_model(ROOT / 'docs', seconds=60)}/penstock-tiny"
     chosen = random.Random(SEED).sample(moments(STRATEGY), 4)
     life = await survive(cluster, kube, chosen, model_uri, STRATEGY)

@@ -1,4 +1,4 @@
-"""The work queue: one run of a key at a time, another when it changed, and pauses that a change ends."""
+"""The work queue: one run of a key at a time, one more if it changed, and back-off that a change ends."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from penstock.errors import Forbidden, Transient
 KEY = ("default", "chat")
 
 
-async def test_a_key_runs_once_at_a_time_and_once_more_when_it_changed() -> None:
+async def test_a_key_runs_once_at_a_time_and_once_more_if_it_changed() -> None:
     gate, again = asyncio.Event(), asyncio.Event()
     running = runs = 0
 
@@ -38,7 +38,7 @@ async def test_a_key_runs_once_at_a_time_and_once_more_when_it_changed() -> None
     assert runs == 2
 
 
-async def test_a_change_ends_the_pause_after_an_error() -> None:
+async def test_a_change_ends_the_back_off() -> None:
     failed, done = asyncio.Event(), asyncio.Event()
 
     async def handle(_: Key) -> None:
@@ -55,7 +55,7 @@ async def test_a_change_ends_the_pause_after_an_error() -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_an_error_is_tried_again_without_a_change() -> None:
+async def test_an_error_is_retried_without_a_change() -> None:
     done, tries = asyncio.Event(), 0
 
     async def handle(_: Key) -> None:
@@ -70,7 +70,7 @@ async def test_an_error_is_tried_again_without_a_change() -> None:
     assert tries == 3
 
 
-async def test_an_error_that_nobody_expected_is_tried_again_and_counted() -> None:
+async def test_an_unexpected_error_is_retried_and_counted() -> None:
     registry, done, tries = CollectorRegistry(), asyncio.Event(), 0
 
     async def handle(_: Key) -> None:
@@ -86,10 +86,10 @@ async def test_an_error_that_nobody_expected_is_tried_again_and_counted() -> Non
     assert registry.get_sample_value(name, {"loop": "reconcile"}) == 1
 
 
-async def test_a_change_that_each_error_makes_does_not_end_the_pause_at_once(
+async def test_errors_that_change_the_key_still_back_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A refusal that is worded anew each time is written to the status, and that is a change."""
+    """A message that differs each time, as with a request id, changes the status and so the key."""
     slept: list[float] = []
     sleep = asyncio.sleep
 
@@ -112,7 +112,7 @@ async def test_a_change_that_each_error_makes_does_not_end_the_pause_at_once(
     assert slept[:8] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
-async def test_a_key_that_asks_for_it_is_called_again_and_only_its_last_wish_counts() -> None:
+async def test_a_key_is_requeued_after_the_returned_delay_and_only_the_last_one_counts() -> None:
     waits = iter([60.0, 0.01, None])
     calls = 0
 

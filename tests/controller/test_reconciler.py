@@ -1,4 +1,4 @@
-"""One service against a real API server: what is left of another of its name is waited for."""
+"""The reconciler against a real API server: recreated services, delayed writes and conflicts."""
 
 import asyncio
 from typing import Any
@@ -37,26 +37,26 @@ async def make(kube: Kube, namespace: str, name: str) -> Object:
     return await kube.create(INFERENCE_SERVICES, namespace, body)
 
 
-async def test_a_service_made_again_waits_for_what_is_left_of_the_first(
+async def test_a_recreated_service_waits_for_leftovers_of_the_first(
     kube: Kube, namespace: str
 ) -> None:
     spec = to_core(await make(kube, namespace, NAME))
-    owner = await make(kube, namespace, "other")  # one that is there: nobody collects what it owns
-    left = controller_revision(spec, Revision("", "", revision_of(spec), 1, spec.shape))
-    left["metadata"]["ownerReferences"][0] |= {
+    owner = await make(kube, namespace, "other")  # it exists, so its objects are not garbage
+    leftover = controller_revision(spec, Revision("", "", revision_of(spec), 1, spec.shape))
+    leftover["metadata"]["ownerReferences"][0] |= {
         "name": "other", "uid": owner["metadata"]["uid"],
     }  # fmt: skip
-    await kube.create(CONTROLLER_REVISIONS, namespace, left)
+    await kube.create(CONTROLLER_REVISIONS, namespace, leftover)
     reconciler = Reconciler(
         kube, "penstock", services=dict, scaling=lambda *_: None, judgement=lambda *_: None,
-        obeyed=lambda _: None, gone=lambda _: None,
+        applied_generations=lambda _: None, gone=lambda _: None,
     )  # fmt: skip
-    await reconciler.reconcile((namespace, NAME))  # the first phase is written down
+    await reconciler.reconcile((namespace, NAME))  # writes the first phase to the status
     with pytest.raises(Transient, match="of a deleted service"):
         await reconciler.reconcile((namespace, NAME))
     assert (await kube.list(PODS, namespace))[0] == []
 
-    await kube.delete(CONTROLLER_REVISIONS, namespace, left["metadata"]["name"])
+    await kube.delete(CONTROLLER_REVISIONS, namespace, leftover["metadata"]["name"])
     await reconciler.reconcile((namespace, NAME))
 
     (entry,), _ = await kube.list(CONTROLLER_REVISIONS, namespace)
@@ -75,7 +75,7 @@ async def test_a_recreated_service_does_not_adopt_old_children(stand: Any, kube:
     name = first["metadata"]["name"]
     held = [(kind, stand.namespace, name) for kind in (CONTROLLER_REVISIONS, DEPLOYMENTS)]
     served = {pod["metadata"]["uid"] for pod in await stand.pods()}
-    # Held, or the garbage collector may be faster than the first step.
+    # A finalizer holds the children: the garbage collector may be faster than the first step.
     hold = {"op": "add", "path": "/metadata/finalizers", "value": ["penstock.dev/test"]}
     for child in held:
         await kube.patch(*child, [hold], manager="test")
@@ -130,7 +130,7 @@ async def test_an_orphan_is_adopted(stand: Any, kube: Kube) -> None:
     await stand.step()
     (first,), _ = await kube.list(DEPLOYMENTS, stand.namespace)
     await kube.delete(INFERENCE_SERVICES, *stand.key, propagation="Orphan")
-    # The garbage collector takes the owner off its children first, and looks every half minute.
+    # The garbage collector first removes the owner references; it runs every half minute.
     async with asyncio.timeout(90):
         while await _is_there(kube, stand.key):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
@@ -155,17 +155,17 @@ async def test_a_delayed_status_write_does_not_undo_a_newer_one(stand: Any, kube
     await held.wait()
     await stand.until_phase("Stable")
     go.set()
-    assert await call == 0.0  # it is to be looked at again at once
+    assert await call == 0.0  # reconciled again at once
     assert (await stand.status())["rollout"]["phase"] == "Stable"
 
 
-async def test_a_service_that_no_watch_said_is_gone_is_told_to_be(stand: Any) -> None:
+async def test_a_service_whose_deletion_no_watch_reported_is_reported_gone(stand: Any) -> None:
     stand.services[stand.key] = {"metadata": {}}
     assert await stand.step() is None
     assert stand.gone == [stand.key]
 
 
-async def test_one_that_came_meanwhile_is_not(stand: Any, kube: Kube) -> None:
+async def test_a_service_recreated_meanwhile_is_not_reported_gone(stand: Any, kube: Kube) -> None:
     class Slow(Kube):
         async def get(self, *args: Any, **kwargs: Any) -> Object:
             try:
@@ -179,7 +179,7 @@ async def test_one_that_came_meanwhile_is_not(stand: Any, kube: Kube) -> None:
 
 
 async def test_already_exists_is_distinguished_from_a_conflict(kube: Kube, namespace: str) -> None:
-    """AlreadyExists means that the object is there; Conflict, as by quota contention, that it is not."""
+    """After AlreadyExists the object exists; after a Conflict, as from a contended quota, it does not."""
     body: Object = {"metadata": {"name": "x"}, "data": {}}
     made = await kube.create(CONFIG_MAPS, namespace, body)
     with pytest.raises(AlreadyExists):
@@ -191,7 +191,7 @@ async def test_already_exists_is_distinguished_from_a_conflict(kube: Kube, names
     assert not isinstance(conflict.value, AlreadyExists)
 
 
-async def test_a_conflict_on_a_pod_is_tried_again(stand: Any, kube: Kube) -> None:
+async def test_a_conflict_on_a_pod_is_raised_for_a_retry(stand: Any, kube: Kube) -> None:
     class Contended(Kube):
         async def create(self, *args: Any, **kwargs: Any) -> Object:
             raise Conflict("the quota has been modified")

@@ -1,4 +1,4 @@
-"""Decisions on the way to whoever records them: directly, and relayed by the API server."""
+"""Streams of decisions: directly from the operator, and relayed by the API server."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ KEY = ("default", "chat")
 
 
 def ticks(count: int) -> list[Tick]:
-    """Of a service without engines: its decisions only need to differ."""
+    """Make ticks of a service without engines, with random queue lengths so that decisions differ."""
     draw, made = random.Random(1), []
     settings = Settings(Sizing(prior(None)), Objectives(2.0, 0.1), Bounds(1, 9), 512)
     state = settings.rule.initial()
@@ -39,7 +39,7 @@ def ticks(count: int) -> list[Tick]:
 
 
 class Operator:
-    """The operator's own endpoint, with a recorder that is told what to tell."""
+    """The operator's HTTP endpoint with a recorder."""
 
     def __init__(self) -> None:
         self.recorder = Recorder()
@@ -57,13 +57,13 @@ class Operator:
     def listeners(self) -> int:
         return sum(map(len, self.recorder._listeners.values()))
 
-    async def tell(self, made: list[Tick]) -> None:
-        """As soon as somebody listens."""
+    async def publish(self, made: list[Tick]) -> None:
+        """Publish the ticks as soon as there is a listener."""
         async with asyncio.timeout(10):
             while not self.listeners:  # noqa: ASYNC110 - it has no events
                 await asyncio.sleep(0.01)
         for tick in made:
-            self.recorder.tell(KEY, tick)
+            self.recorder.publish(KEY, tick)
             await asyncio.sleep(0)
 
 
@@ -86,20 +86,20 @@ async def read(lines: Any, count: int) -> Recording:
 
 async def test_a_stream_replays(operator: Operator) -> None:
     made = ticks(10)
-    telling = asyncio.create_task(operator.tell(made))
+    publishing = asyncio.create_task(operator.publish(made))
     url = f"http://127.0.0.1:{operator.port}/recording/default/chat"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         found = await read(answer.content, 11)
-    await telling
+    await publishing
     assert found.header.service == "default/chat"
     assert [decision for _, decision in found.ticks()] == [tick.decision for tick in made]
-    async with asyncio.timeout(5):  # who has left is forgotten with the next decision at the latest
+    async with asyncio.timeout(5):  # a closed stream is dropped with the next decision
         while operator.listeners:
-            operator.recorder.tell(KEY, made[0])
+            operator.recorder.publish(KEY, made[0])
             await asyncio.sleep(0.01)
 
 
-async def test_a_service_on_which_nothing_is_decided(
+async def test_a_service_without_decisions_is_not_found(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.controller.recorder.FIRST_TICK_S", 0.01)
@@ -109,17 +109,17 @@ async def test_a_service_on_which_nothing_is_decided(
         assert "spec.objectives" in await answer.text()
 
 
-async def test_a_listener_that_is_too_slow_is_cut_not_left_with_a_gap(operator: Operator) -> None:
+async def test_a_slow_listener_is_disconnected_without_a_gap(operator: Operator) -> None:
     made = ticks(MAX_BEHIND + 5)
     with operator.recorder._listen(KEY) as queue:
         for tick in made:
-            operator.recorder.tell(KEY, tick)
+            operator.recorder.publish(KEY, tick)
         got = [queue.get_nowait() for _ in range(queue.qsize())]
     assert got == [*made[:MAX_BEHIND], None]
     assert operator.listeners == 0
 
 
-async def test_only_so_many_listen_at_once(operator: Operator) -> None:
+async def test_too_many_listeners_are_refused(operator: Operator) -> None:
     url = f"http://127.0.0.1:{operator.port}/recording/default/chat"
     async with aiohttp.ClientSession() as session:
         asked = [asyncio.create_task(session.get(url)) for _ in range(MAX_LISTENERS)]
@@ -133,7 +133,7 @@ async def test_only_so_many_listen_at_once(operator: Operator) -> None:
 
 
 def outer_address() -> str | None:
-    """One of this machine's that is no loopback; nothing is sent to find it."""
+    """Return this machine's address that is not a loopback one, if any. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -144,7 +144,7 @@ def outer_address() -> str | None:
 
 
 async def lead(kube: Kube, namespace: str, address: str, port: int) -> None:
-    """A pod object with this address, which no node runs, that holds the Lease."""
+    """Create a pod object with this address and a Lease that it holds."""
     container = {"name": "c", "image": "x", "ports": [{"name": "http", "containerPort": port}]}
     pod = {
         "metadata": {"name": "op"},
@@ -168,18 +168,18 @@ async def test_a_command_finds_the_leader(kube: Kube, namespace: str, is_relayed
     try:
         await lead(kube, namespace, address, operator.port)
         made = ticks(5)
-        telling = asyncio.create_task(operator.tell(made))
+        publishing = asyncio.create_task(operator.publish(made))
         lines = recording(kube, namespace, "lease", "default/chat", timeout_s=20)
         found = await read(lines, 6)
         await lines.aclose()
-        await telling
+        await publishing
         assert [line.decision for line in found.lines] == [tick.decision for tick in made]
     finally:
         await operator.runner.cleanup()
 
 
 @pytest.mark.cluster
-async def test_without_a_leader(kube: Kube, namespace: str) -> None:
+async def test_a_stream_without_a_reachable_leader_fails(kube: Kube, namespace: str) -> None:
     lines = recording(kube, namespace, "lease", "default/chat", timeout_s=5)
     with pytest.raises(KubeError, match="no operator leads"):
         await anext(lines)

@@ -1,4 +1,4 @@
-"""Revisions at a real API server, over an upgrade of the operator and by a person's word."""
+"""Revisions at a real API server: across an upgrade of the operator, and by restart and undo."""
 
 import pytest
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def upgrade(stand, monkeypatch):
-    """`upgrade()`: from now on an operator whose default image and whose manifests are others."""
+    """Function that replaces the operator by one with another default image and other manifests."""
 
     def make():
         monkeypatch.setattr(manifests, "PRE_STOP_S", 7)
@@ -27,8 +27,8 @@ def upgrade(stand, monkeypatch):
     return make
 
 
-async def forget(stand):
-    """Leaves what a version of Penstock has left that recorded no pods and no hashes."""
+async def remove_annotations(stand):
+    """Restore the state of a Penstock version that recorded neither pod templates nor hashes."""
     for resource, names in (
         (CONTROLLER_REVISIONS, (PODS_ANNOTATION, STABLE_ANNOTATION)),
         (DEPLOYMENTS, (TEMPLATE_HASH,)),
@@ -40,7 +40,7 @@ async def forget(stand):
 
 
 async def engines(stand):
-    """uid -> image of the engine pods, and the number of templates that each Deployment had."""
+    """Return the image of each engine pod by uid, and the names of all ReplicaSets."""
     pods = {
         pod["metadata"]["uid"]: pod["spec"]["containers"][0]["image"]
         for pod in await stand.pods()
@@ -63,14 +63,14 @@ async def settle(stand, steps=8):
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-async def test_an_upgrade_in_the_middle_of_a_canary_replaces_no_pod(stand, upgrade, is_recorded):
+async def test_an_upgrade_during_a_canary_replaces_no_pod(stand, upgrade, is_recorded):
     await stand.create(rollout={"strategy": "Canary"})
     await stand.until_phase("Stable")
     await stand.change(engine={"seed": 1})
     await stand.until_phase("Judging")
     await settle(stand)
     if not is_recorded:
-        await forget(stand)
+        await remove_annotations(stand)
     before = await engines(stand)
     assert len(before[1]) == 3  # stable, its control, the canary
 
@@ -94,7 +94,9 @@ async def test_an_upgrade_in_the_middle_of_a_canary_replaces_no_pod(stand, upgra
 
 
 @pytest.mark.parametrize("strategy", ["Canary", "BlueGreen", "Rolling", "Recreate"])
-async def test_a_restart_takes_the_image_and_undo_gives_it_back(stand, upgrade, strategy, capsys):
+async def test_a_restart_uses_the_new_image_and_undo_restores_the_old_one(
+    stand, upgrade, strategy, capsys
+):
     kept = {"blueGreen": {"previousKept": "0s"}} if strategy == "BlueGreen" else {}
     await stand.create(rollout={"strategy": strategy, **kept})
     await stand.until_phase("Stable")
@@ -132,7 +134,7 @@ async def _serves(stand, image):
     return phase == "Stable" and set(pods.values()) == {image}
 
 
-async def test_undo_passes_over_the_rejected_and_refuses_a_spec_that_changed(stand, monkeypatch):
+async def test_undo_skips_rejected_revisions_and_refuses_an_unread_spec(stand, monkeypatch):
     await stand.create()
     await stand.until_phase("Stable")
     first = (await stand.status())["stableRevision"]
@@ -146,13 +148,13 @@ async def test_undo_passes_over_the_rejected_and_refuses_a_spec_that_changed(sta
     await settle(stand)
     assert (await stand.status())["stableRevision"] != first
 
-    await stand.change(engine={"seed": 3})  # nobody has read it yet
+    await stand.change(engine={"seed": 3})  # the operator has not read it yet
     with pytest.raises(rollout_revisions.Refused, match="not read the last change"):
         await rollout_revisions.undo(stand.kube, stand.namespace, "chat", None, watch=False)
     await stand.change(engine={"seed": 2})
     await settle(stand)
 
-    # Another write comes between reading and patching, once.
+    # Another client writes once between the read and the patch.
     read, writes = stand.kube.get, []
 
     async def get(*args):

@@ -1,4 +1,4 @@
-"""Two operators, one writer: the second takes over from a leader that dies or is asked to stop."""
+"""Two operators, one writer: the standby takes over from a leader that dies, stops or hangs."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
 class Replica:
-    """An operator process with a ServiceAccount of its own, by which the audit log knows it."""
+    """An operator process with its own ServiceAccount, which identifies it in the audit log."""
 
     def __init__(self, name: str, namespace: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Replica:
 
 
 def service(namespace: str) -> dict[str, Any]:
-    """One that no model will ever make Ready: its status is all that is written."""
+    """Return a service that never becomes ready, so the operator writes only its status."""
     return {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "InferenceService",
@@ -96,7 +96,7 @@ async def holder(kube: Kube, namespace: str) -> str:
 
 
 async def reconciled(kube: Kube, namespace: str) -> bool:
-    """Whether an operator has said how the service stands as its spec is now."""
+    """Whether an operator has written the status for the service's current generation."""
     service = await kube.get(INFERENCE_SERVICES, namespace, "s")
     generation: int = service["metadata"]["generation"]
     return bool(service.get("status", {}).get("observedGeneration") == generation)
@@ -106,34 +106,34 @@ async def reconciled(kube: Kube, namespace: str) -> bool:
 async def test_the_standby_takes_over(
     cluster: Cluster, kube: Kube, namespace: str, end: signal.Signals
 ) -> None:
-    """Also from a leader that stands still, and comes back to find that it leads no more."""
+    """With SIGSTOP the leader hangs, and ends when it continues and finds that the Lease is lost."""
     log = AuditLog(cluster)
-    since = log.position()
+    start_at = log.position()
     quota = {"metadata": {"name": "odd"}, "spec": {"hard": {"requests.nvidia.com/gpu": "1e3"}}}
-    await kube.create(RESOURCE_QUOTAS, namespace, quota)  # in a form that is rarely seen
+    await kube.create(RESOURCE_QUOTAS, namespace, quota)  # a rare but valid form of a quantity
     async with (
         replica(cluster, kube, namespace, "one") as one,
         replica(cluster, kube, namespace, "two") as two,
     ):
         await kube.create(INFERENCE_SERVICES, namespace, service(namespace))
-        await eventually(lambda: reconciled(kube, namespace), within_s=30, what="the first word")
+        await eventually(lambda: reconciled(kube, namespace), within_s=30, what="the first status")
         is_one = (await holder(kube, namespace)).startswith("one-")
         leader, standby = (one, two) if is_one else (two, one)
-        # What it had under way is done: a request that is being sent cannot be taken back.
+        # Let requests in progress end: one that is already sent cannot be cancelled.
         await asyncio.sleep(2)
         leader.process.send_signal(end)
         change = {"spec": {"engine": {"seed": 1}}}
         await kube.merge(INFERENCE_SERVICES, namespace, "s", change, manager="test")
-        took_s = await eventually(
-            lambda: reconciled(kube, namespace), within_s=30, what="the standby's word"
+        elapsed_s = await eventually(
+            lambda: reconciled(kube, namespace), within_s=30, what="the standby's status"
         )
-        print(f"{end.name}: the change is reconciled by the standby {took_s:.1f} s later")
+        print(f"{end.name}: the change is reconciled by the standby {elapsed_s:.1f} s later")
         assert (await holder(kube, namespace)).startswith(f"{standby.name}-")
         if end == signal.SIGSTOP:
             leader.process.send_signal(signal.SIGCONT)
         ended = await asyncio.wait_for(leader.process.wait(), 20)
         assert ended == {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 0, signal.SIGSTOP: 1}[end]
-        entries = log.entries(since)
+        entries = log.entries(start_at)
         led, followed = (writes_by([r.user], entries) for r in (leader, standby))
         assert led
         assert followed

@@ -1,4 +1,4 @@
-"""A service with two variants against a real API server: its Deployments, their numbers, and an end."""
+"""A service with two variants against a real API server: one Deployment each, until it is removed."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from penstock.core.spec.service import ROLE_LABEL, SERVE, VARIANT_LABEL
 
 pytestmark = pytest.mark.cluster
 
-# No claim of that name: pods stay unscheduled, and are what the test says they are.
+# There is no claim of this name: pods stay unscheduled, and the test writes their status.
 SPOT = {
     "name": "spot", "pricePerHour": 1, "nodeSelector": {"pool": "spot"},
     "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
@@ -32,14 +32,14 @@ SPEC = {
 
 
 class Stage:
-    """One service, whose pods become ready when the test has them so."""
+    """One service; `until` writes its pods' status, as there are no nodes."""
 
     def __init__(self, kube: Kube, namespace: str) -> None:
         self.kube, self.namespace = kube, namespace
         self.report: ScalingReport | None = None
         self.reconciler = Reconciler(
             kube, "penstock", services=dict, scaling=lambda *_: self.report,
-            judgement=lambda *_: None, obeyed=lambda _: {}, gone=lambda _: None,
+            judgement=lambda *_: None, applied_generations=lambda _: {}, gone=lambda _: None,
         )  # fmt: skip
 
     def decide(self, **by_variant: int) -> None:
@@ -54,7 +54,7 @@ class Stage:
         )
 
     async def until(self, holds: Callable[[], Any], *, get_ready: bool = True) -> None:
-        """Reconciles while pods come up, until it holds."""
+        """Reconcile and make pods ready until `holds` returns true."""
         for _ in range(150):
             await self.reconciler.reconcile((self.namespace, "chat"))
             for pod in (await self.kube.list(PODS, self.namespace))[0]:
@@ -68,13 +68,13 @@ class Stage:
             if await holds():
                 return
             await asyncio.sleep(0.1)
-        raise AssertionError(await self.asked())
+        raise AssertionError(await self.replicas())
 
     async def deployments(self) -> dict[str, Any]:
         found, _ = await self.kube.list(DEPLOYMENTS, self.namespace)
         return {d["metadata"]["labels"].get(VARIANT_LABEL, ""): d for d in found}
 
-    async def asked(self) -> dict[str, int]:
+    async def replicas(self) -> dict[str, int]:
         return {name: d["spec"]["replicas"] for name, d in (await self.deployments()).items()}
 
     async def status(self) -> dict[str, dict[str, int]]:
@@ -104,10 +104,12 @@ async def stage(kube: Kube, namespace: str) -> Stage:
     return Stage(kube, namespace)
 
 
-async def test_each_variant_has_a_deployment_as_long_as_it_is_wanted(stage: Stage) -> None:
+async def test_each_variant_has_a_deployment_until_it_is_removed_from_the_spec(
+    stage: Stage,
+) -> None:
     async def are_ready(**counts: int) -> bool:
         found = await stage.status()
-        return await stage.asked() == counts and all(
+        return await stage.replicas() == counts and all(
             found[name]["readyReplicas"] == count for name, count in counts.items()
         )
 
@@ -131,17 +133,17 @@ async def test_each_variant_has_a_deployment_as_long_as_it_is_wanted(stage: Stag
     stage.decide(spot=0, strong=1)
     await stage.until(lambda: are_ready(spot=0, strong=1))
 
-    # A variant that is removed stays until the others serve, and is no new revision.
+    # A removed variant serves until the others are ready. The revision stays the same.
     stage.decide(spot=1, strong=1)
     await stage.until(lambda: are_ready(spot=1, strong=1))
     await stage.change({"variants": [SPOT]})
     stage.decide(spot=2)
 
-    async def is_asked_for() -> bool:
-        return (await stage.asked()).get("spot") == 2
+    async def is_scaled() -> bool:
+        return (await stage.replicas()).get("spot") == 2
 
-    await stage.until(is_asked_for, get_ready=False)
-    assert await stage.asked() == {"spot": 2, "strong": 1}
+    await stage.until(is_scaled, get_ready=False)
+    assert await stage.replicas() == {"spot": 2, "strong": 1}
 
     async def is_alone() -> bool:
         return await are_ready(spot=2) and set(await stage.status()) == {"spot"}

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 from penstock.clients import feed as feeds
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import ScaleTarget
-from penstock.controller.memory import Memory
+from penstock.controller.learned_state import LearnedStateStore
+from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
 from penstock.controller.recorder import Recorder
+from penstock.controller.scale_targets import ScaleTarget
 from penstock.controller.scaler import TICK_S, Scaler
-from penstock.controller.sizer import Sizer
 from penstock.core.observed.gateway_feed import VERSION, Feed
 from penstock.core.scaling.signals import GatewayReading, Histogram, PodView
 from penstock.core.spec.objectives import Objectives
@@ -154,7 +154,7 @@ class World:
     def __init__(self, engine_port):
         self.engine_address = f"127.0.0.1:{engine_port}"
         self.scraper = Scraper(lambda: self.now_s)
-        self.waiting = {}
+        self.unschedulable = {}
         self.engine, self.gateway, self.kube = Engine(), Gateway(), Kube()
         self.gateways, self.changed, self.quotas = [], [], []
         self.begin_anew()
@@ -170,7 +170,7 @@ class World:
         failures = Failures(self.registry)
         self.scaler = Scaler(
             Observer(self.scraper, lambda: self.gateways, failures),
-            Sizer(Memory(self.kube), self.recorder, failures),
+            ObjectiveScaler(LearnedStateStore(self.kube), self.recorder, failures),
             targets=self.targets,
             quotas=lambda: self.quotas,
             changed=self.changed.append,
@@ -192,7 +192,7 @@ class World:
         return [
             ScaleTarget(
                 service, self.provisioned, pods, self.reported, by_variant=asked,
-                waiting=self.waiting,
+                unschedulable=self.unschedulable,
             ),
             *self.others,
         ]  # fmt: skip
@@ -216,7 +216,7 @@ class World:
         return self.scaler.report(KEY, self.uid)
 
     def state(self):
-        return self.scaler._sizer._states[KEY][1]
+        return self.scaler._by_objectives._states[KEY][1]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.controller import scaler as scalers
-from penstock.controller.fleet import ScaleTarget
+from penstock.controller.scale_targets import ScaleTarget
 from penstock.core.spec.objectives import Objectives
 
 
@@ -107,7 +107,7 @@ async def test_a_tick_that_fails_is_followed_by_the_next(world, monkeypatch):
 async def test_a_decision_counts_though_nobody_can_be_told_of_it(world, monkeypatch):
     monkeypatch.setattr(scalers, "logger", scalers.logger)
     world.objectives = Objectives(2.0, 0.1, 0.99)
-    world.recorder.tell = None
+    world.recorder.publish = None
     await world.tick()
     assert world.errors("recorder") == 1
     assert world.report() is not None

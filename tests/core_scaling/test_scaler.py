@@ -1,6 +1,6 @@
 """One tick after the other: what is decided, and when it is told."""
 
-from penstock.controller.scaler import NEWS_AFTER_TICKS
+from penstock.controller.scaler import BLIND_TICKS_TO_REPORT
 
 
 async def test_load_becomes_a_scale_and_a_report(world):
@@ -58,7 +58,7 @@ async def test_lost_metrics_hold_and_are_news_only_when_they_last(world):
     world.changed.clear()
     world.has_engine = False
 
-    await world.tick(NEWS_AFTER_TICKS - 1)
+    await world.tick(BLIND_TICKS_TO_REPORT - 1)
     assert world.changed == []
     await world.tick()
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.controller.memory import BETWEEN_WRITES_S
-from penstock.controller.scaler import NEWS_AFTER_TICKS, TICK_S
+from penstock.controller.learned_state import MIN_WRITE_INTERVAL_S
+from penstock.controller.scaler import BLIND_TICKS_TO_REPORT, TICK_S
 from penstock.core.scaling import quotas
 from penstock.core.scaling.shortage import AVOIDED_S, PATIENCE_S, Shortages, Waiting
 from penstock.core.spec.service import VariantSpec
@@ -30,7 +30,7 @@ async def test_a_silent_gateway_holds_the_number(sized):
     await sized.serve(3, arrivals=1)
     held = sized.report().desired
     sized.gateway.arrivals = None
-    await sized.tick(NEWS_AFTER_TICKS)
+    await sized.tick(BLIND_TICKS_TO_REPORT)
     report = sized.report()
     assert (report.desired, report.valid) == (held, False)
     assert "no numbers of the gateway (unreadable feed)" in report.reason
@@ -38,7 +38,7 @@ async def test_a_silent_gateway_holds_the_number(sized):
 
 async def test_of_two_gateways_both_must_answer(sized):
     sized.add_gateway(1, "gateway-b")
-    await sized.tick(NEWS_AFTER_TICKS)
+    await sized.tick(BLIND_TICKS_TO_REPORT)
     assert "no numbers of the gateway (ConnectError)" in sized.report().reason
 
 
@@ -48,9 +48,9 @@ async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(
     body = sized.kube.config_maps["chat-sizing"]
     assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
 
-    memory = sized.scaler._sizer._memory
-    kept = memory._kept[sized.key]
-    memory._kept[sized.key] = replace(kept, may_write_s=sized.now_s)
+    store = sized.scaler._by_objectives._learned
+    stored = store._stored[sized.key]
+    store._stored[sized.key] = replace(stored, next_write_s=sized.now_s)
     await sized.serve(1, arrivals=1)
     assert sized.kube.writes == 2
     before = sized.state()
@@ -68,7 +68,7 @@ async def test_what_is_learned_is_kept_once_and_the_next_leader_goes_on_from_it(
 
 async def test_an_idle_service_is_not_written_to(sized):
     await sized.serve(10, arrivals=1)
-    ticks = int(BETWEEN_WRITES_S / TICK_S)
+    ticks = int(MIN_WRITE_INTERVAL_S / TICK_S)
     await sized.tick(ticks)
     writes = sized.kube.writes
     await sized.tick(2 * ticks)
@@ -151,7 +151,7 @@ async def test_what_no_node_has_room_for_is_another_variants(sized):
         (sized.now_s - PATIENCE_S, {"spot": 2, "sure": 3}),
         (None, {"spot": 2, "sure": 3}),  # not at once again
     ):
-        sized.waiting = {"spot": Waiting(since_s, 2)} if since_s else {}
+        sized.unschedulable = {"spot": Waiting(since_s, 2)} if since_s else {}
         await sized.serve(PATIENT, arrivals=FAR_TOO_MANY)
         assert sized.report().by_variant == expected
     assert "spot, at most 2, each 1 an hour" in sized.report().trail[0][2]

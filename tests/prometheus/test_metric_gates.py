@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.clients.prometheus import Prometheus
-from penstock.controller.meter import Meter
+from penstock.controller.metric_queries import MetricQueries
 from penstock.core.spec.metric_gate import MetricGate
 
 NAMES = {"namespace": "default", "service": "chat", "revision": "b", "stable": "a"}
@@ -19,10 +19,10 @@ def gate(server, query, **settings):
 
 
 async def measured(server, gate, times=1):
-    meter, kept = Meter(Prometheus([server.host])), {}
+    queries, states = MetricQueries(Prometheus([server.host])), {}
     for _ in range(times):
-        kept = await meter.look((gate,), kept, NAMES, 10.0)
-    return kept["queue"]
+        states = await queries.evaluate((gate,), states, NAMES, 10.0)
+    return states["queue"]
 
 
 async def test_a_number_of_the_canarys_own_pods(prometheus, waiting):

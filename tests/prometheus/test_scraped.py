@@ -13,8 +13,8 @@ from penstock.clients.promql import Server
 from penstock.clients.scrape import Scraper
 from penstock.clients.scraped import PODS_PER_QUERY, Scraped, readings
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import ScaleTarget
 from penstock.controller.observer import Observer
+from penstock.controller.scale_targets import ScaleTarget
 from penstock.core.scaling.signals import STALE_S, EngineReading, Missing, PodView
 from penstock.demo.stage import eventually
 

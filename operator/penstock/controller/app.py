@@ -1,4 +1,4 @@
-"""The operator process: elect a leader, let Kopf pump events, reconcile, scale, judge."""
+"""The operator process: leader election, Kopf watches, reconciliation, scaling and canary judging."""
 
 import asyncio
 import logging
@@ -20,34 +20,35 @@ from penstock.clients.resources import PODS, RESOURCE_QUOTAS
 from penstock.clients.scrape import Scraper
 from penstock.clients.scraped import Scraped
 from penstock.clients.watch import Mirror
-from penstock.controller.children import Children
-from penstock.controller.fleet import ScaleTarget, scale_targets
+from penstock.controller.child_mirror import ChildMirror
 from penstock.controller.health import Health
-from penstock.controller.judge import Case, Judge, cases_of
+from penstock.controller.judge import CanaryCase, Judge, canary_cases
+from penstock.controller.learned_state import LearnedStateStore
 from penstock.controller.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
-from penstock.controller.memory import Memory
-from penstock.controller.meter import Meter
+from penstock.controller.metric_queries import MetricQueries
+from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
 from penstock.controller.queue import Key, WorkQueue
 from penstock.controller.reconciler import Reconciler
 from penstock.controller.recorder import Recorder
+from penstock.controller.scale_targets import ScaleTarget, scale_targets
 from penstock.controller.scaler import Scaler
-from penstock.controller.sizer import Sizer
 from penstock.core.manifests.system import GATEWAY
 
 logger = logging.getLogger(__name__)
 
 LEASE_NAME = "penstock-operator"
-RESYNC_S = 300.0
+RESYNC_S = 300.0  # all services are reconciled this often, even without an event
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of the operator process.
 
-    identity: this replica's name in the Lease. engine_image: of engine pods. namespace: of the Lease
-    and the gateways. metrics_hosts: servers that canaries' metrics may be queried from. prometheus:
-    fallback for engines that cannot be scraped.
+    identity: this replica's name in the Lease. engine_image: image of engine pods. namespace: where
+    the Lease and the gateways are. host, port: where health and metrics are served. metrics_hosts:
+    servers that canaries' metrics may be queried from. prometheus: fallback for engines that cannot
+    be scraped.
     """
 
     identity: str
@@ -60,11 +61,11 @@ class Settings:
 
 
 class LeadershipLost(Exception):
-    """This replica may not act any more; the process ends and restarts as a standby."""
+    """Another replica may lead now. The process ends, and is restarted as a standby."""
 
 
 async def run(settings: Settings) -> None:
-    """Run the operator until SIGTERM or SIGINT. Raises LeadershipLost, or the error of a watch."""
+    """Run the operator until SIGTERM or SIGINT. Raises LeadershipLost, or the error that ended a watch."""
     stop = asyncio.Event()
     stop_on_signals(stop)
     configuration = await load_configuration()
@@ -89,8 +90,8 @@ async def run(settings: Settings) -> None:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(health.beat()),
-                    group.create_task(_hold(election)),
-                    group.create_task(leader.watch_over()),
+                    group.create_task(_campaign(election)),
+                    group.create_task(leader.raise_errors()),
                 ]
                 await stop.wait()
                 for task in tasks:
@@ -102,18 +103,20 @@ async def run(settings: Settings) -> None:
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
+    """Set `stop` on SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
 
-async def _hold(election: LeaderElection) -> None:
+async def _campaign(election: LeaderElection) -> None:
+    """Wait for the Lease and renew it. Raises LeadershipLost if a renewal fails."""
     await election.run()
     raise LeadershipLost("the Lease could not be renewed")
 
 
 async def _stop_leading() -> None:
-    """Nothing to tidy: `_hold` ends the process."""
+    """Do nothing: `_campaign` raises LeadershipLost, which ends the process."""
 
 
 class Leader:
@@ -135,7 +138,7 @@ class Leader:
         self._scraper = Scraper(steady)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._services: dict[Key, Object] = {}
-        self._children = Children(kube, self._child_changed)
+        self._children = ChildMirror(kube, self._child_changed)
         self._gateways = Mirror(
             kube,
             PODS,
@@ -152,7 +155,7 @@ class Leader:
         )
         self._scaler = Scaler(
             observer,
-            Sizer(Memory(kube), recorder, health.failures),
+            ObjectiveScaler(LearnedStateStore(kube), recorder, health.failures),
             targets=self._targets,
             quotas=lambda: self._quotas,
             changed=lambda key: self._queue.add(key),
@@ -161,7 +164,7 @@ class Leader:
         self._judge = Judge(
             kube,
             observer,
-            Meter(Prometheus(settings.metrics_hosts)),
+            MetricQueries(Prometheus(settings.metrics_hosts)),
             services=lambda: self._services,
             cases=self._cases,
             changed=lambda key: self._queue.add(key),
@@ -173,13 +176,13 @@ class Leader:
             services=lambda: self._services,
             scaling=self._scaler.report,
             judgement=self._judge.judgement,
-            obeyed=observer.obeyed,
+            applied_generations=observer.applied_generations,
             gone=lambda key: self._service_changed(key, {}, is_gone=True),
         )
         self._queue = WorkQueue(self._reconcile, health.failures)
 
-    async def watch_over(self) -> None:
-        """Raise the error that ended `lead`, as the election does not check its own task."""
+    async def raise_errors(self) -> None:
+        """Wait for an error in `lead` and raise it: the election does not check its own task."""
         await self._ended
 
     async def lead(self) -> None:
@@ -200,19 +203,19 @@ class Leader:
                     registry=self._registry(), settings=_kopf_settings(), clusterwide=True,
                     standalone=True,
                 )  # fmt: skip
-                stop_on_signals(self._stop)  # Kopf has taken the signals for itself
+                stop_on_signals(self._stop)  # Kopf installs its own handlers: replace them
                 await kopf.run_tasks(watches, ignored=ours)
                 raise LeadershipLost("the watches have ended")
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - handed to `watch_over`, which ends the process
+        except BaseException as error:  # noqa: BLE001 - handed to `raise_errors`, which ends the process
             if not self._ended.done():
                 self._ended.set_exception(error)
         finally:
             await self._scraper.close()
 
     async def end(self) -> None:
-        """Stop leading: when this returns, nothing is written any more."""
+        """Stop leading. Nothing is written after this returns."""
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.wait({self._leading})
@@ -228,10 +231,10 @@ class Leader:
                 self._queue.add(key)
 
     def _targets(self) -> list[ScaleTarget]:
-        return scale_targets(self._services, *self._children.known(), self._health.failures)
+        return scale_targets(self._services, *self._children.snapshot(), self._health.failures)
 
-    def _cases(self) -> list[Case]:
-        return cases_of(self._services, *self._children.known(), self._health.failures)
+    def _cases(self) -> list[CanaryCase]:
+        return canary_cases(self._services, *self._children.snapshot(), self._health.failures)
 
     def _child_changed(self, service: Key) -> None:
         self._health.events.inc()
@@ -255,18 +258,18 @@ class Leader:
 
     def _service_changed(self, key: Key, body: Object, is_gone: bool) -> None:
         self._health.events.inc()
-        before = self._services.pop(key, None)
+        known = self._services.pop(key, None)
         if not is_gone:
             self._services[key] = body
             self._queue.add(key)
-        if before is None or is_gone:  # a name may have become taken, or free
+        if known is None or is_gone:  # its served name may now be taken, or free
             for other in self._services:
                 if other[0] == key[0] and other != key:
                     self._queue.add(other)
 
 
 async def connection(configuration: client.Configuration) -> kopf.ConnectionInfo:
-    """The operator's credentials in Kopf's format. Kopf calls this again when they are refused."""
+    """Return the operator's credentials for Kopf, which asks again when the API server refuses them."""
     await configuration.auth_settings()  # reads a rotated token
     scheme, _, token = configuration.api_key.get("BearerToken", "").partition(" ")
     return kopf.ConnectionInfo(

@@ -1,4 +1,4 @@
-"""Unexpected errors in the operator's loops: logged and counted, and the loop goes on."""
+"""Logs and counts unexpected errors in the operator's loops, so that one service stops no other."""
 
 import logging
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Failures:
-    """Keeps an error in the work on one service from ending the process or stopping the others."""
+    """Contains errors in the work on one service: the process and the other services go on."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._count = Counter(
@@ -22,10 +22,10 @@ class Failures:
 
     @contextmanager
     def contained(self, loop: str, subject: str = "") -> Iterator[None]:
-        """Log and count an error of the block instead of raising it. subject: service or namespace."""
+        """Log and count an error that the block raises, and suppress it. subject: service or namespace."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other services go on
+        except Exception as error:  # noqa: BLE001 - the loop goes on with the other services
             self.report(loop, subject, error)
 
     def report(self, loop: str, subject: str, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""The operator's own HTTP endpoints: liveness, readiness, metrics, recordings."""
+"""HTTP endpoints of the operator: liveness, readiness, metrics and recordings."""
 
 import asyncio
 
@@ -10,12 +10,11 @@ from penstock.clients.clock import monotonic
 from penstock.controller import recorder as recordings
 from penstock.controller.failures import Failures
 
-# A process whose event loop has not run for this long is reported as stuck.
-MAX_LAG_S = 20.0
+MAX_LAG_S = 20.0  # an event loop that has not run for this long is reported as stuck
 
 
 class Health:
-    """Health, readiness and metrics endpoints. Standbys are ready too: they can take over."""
+    """Serves health, readiness and metrics. Standbys are ready too, as they can take over."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -32,12 +31,13 @@ class Health:
         self._beat_s = monotonic()
 
     async def beat(self) -> None:
-        """Record until cancelled that the event loop runs."""
+        """Record once a second that the event loop runs, until cancelled."""
         while True:
             self._beat_s = monotonic()
             await asyncio.sleep(1)
 
     async def serve(self, host: str, port: int, recorder: recordings.Recorder) -> web.AppRunner:
+        """Start the HTTP server. The caller ends it with `cleanup`."""
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._healthz)

@@ -1,6 +1,6 @@
 """Judges canaries: adds a block of evidence every ten seconds and derives the verdict.
 
-Faults that need no statistics are checked in between, as often as engines and gateways are scraped.
+Faults that need no statistics, such as crash loops, are checked every two seconds.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from penstock.api.convert import InvalidService, to_core
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import Kube, Object
 from penstock.clients.resources import CONFIG_MAPS
+from penstock.controller.error_baselines import ErrorBaselines
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import by_service, children_of
-from penstock.controller.meter import Meter
-from penstock.controller.pasts import Pasts
+from penstock.controller.metric_queries import MetricQueries
+from penstock.controller.scale_targets import by_service, children_of
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Block, Faults
 from penstock.core.canary.gated import gated
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 BLOCK_S = 10.0
-LOOK_S = 2.0
+TICK_S = 2.0
 MANAGER = "penstock-judge"
-JUDGED: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
-SHADOWED: Phase = "Shadowing"
+JUDGED_PHASES: tuple[Phase, ...] = ("Judging", "Paused", "Growing")
+SHADOW_PHASE: Phase = "Shadowing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,13 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A service whose canary is judged, in its current state. deployment: uid of the canary's
-    Deployment. revision: the canary's. stable: the revision that it is compared with. is_shadowed:
-    whether the canary gets only copies of requests."""
+class CanaryCase:
+    """One canary to judge, as observed in this tick.
+
+    deployment: uid of the canary's Deployment. revision: the canary's. stable: the revision that it is
+    compared with. sides: engines of the canary and of the control. faults: counted on the canary's
+    pods. is_shadowed: whether the canary gets only copies of requests.
+    """
 
     service: ServiceSpec
     deployment: str
@@ -70,7 +73,7 @@ class Case:
     is_shadowed: bool = False
 
     @property
-    def names(self) -> dict[str, str]:
+    def placeholders(self) -> dict[str, str]:
         """Values of the placeholders in metric queries."""
         return {
             "namespace": self.service.namespace,
@@ -81,20 +84,23 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """A trial under way. of_copies: whether the canary gets only copies of requests. before: the
-    gateways' counts at the last evaluation, at_s. is_kept: False if the name of its ConfigMap belongs
-    to somebody else."""
+class _OpenTrial:
+    """A trial in progress.
+
+    is_shadowed: whether the canary gets only copies of requests. last_arms: the gateways' counts at
+    the last evaluation, at last_s on the monotonic clock. is_stored: False if a ConfigMap of its name
+    has another owner.
+    """
 
     trial: Trial
-    of_copies: bool
-    before: Arms
-    at_s: float
-    is_kept: bool = True
+    is_shadowed: bool
+    last_arms: Arms
+    last_s: float
+    is_stored: bool = True
 
 
-class Sight(Protocol):
-    """The Observer's results that the judge reads."""
+class CanaryMetrics(Protocol):
+    """The part of the Observer that the judge reads."""
 
     def arms(self, key: Key) -> Arms: ...
 
@@ -104,90 +110,99 @@ class Sight(Protocol):
 
 
 class Judge:
-    """Judges every canary until its rollout ends. services: all services. cases: canaries to judge.
-    changed: called when a verdict or its evidence changed."""
+    """Judges every canary until its rollout ends.
+
+    services: all services. cases: canaries to judge now. changed: called with a service's key when
+    the verdict on its canary, or the evidence, changed.
+    """
 
     def __init__(
         self,
         kube: Kube,
-        sight: Sight,
-        meter: Meter,
+        observed: CanaryMetrics,
+        metric_queries: MetricQueries,
         *,
         services: Callable[[], Mapping[Key, Object]],
-        cases: Callable[[], list[Case]],
+        cases: Callable[[], list[CanaryCase]],
         changed: Callable[[Key], None],
         failures: Failures,
     ) -> None:
         self._kube = kube
         self._failures = failures
-        self._sight = sight
-        self._meter = meter
-        self._pasts = Pasts(services, sight.counts, failures)
+        self._observed = observed
+        self._metric_queries = metric_queries
+        self._baselines = ErrorBaselines(services, observed.counts, failures)
         self._cases = cases
         self._changed = changed
-        self._open: dict[Key, _Open] = {}
-        self._said: dict[Key, Judgement] = {}
+        self._trials: dict[Key, _OpenTrial] = {}
+        self._judgements: dict[Key, Judgement] = {}
 
     def judgement(self, key: Key, deployment: str) -> Judgement | None:
         """The last judgement of the canary whose Deployment has this uid."""
-        said = self._said.get(key)
-        return said if said is not None and said.deployment == deployment else None
+        last = self._judgements.get(key)
+        return last if last is not None and last.deployment == deployment else None
 
     async def run(self) -> None:
-        """Tick until cancelled."""
+        """Run `tick` every two seconds until cancelled."""
         while True:
             with self._failures.contained("judge"):
                 await self.tick(monotonic())
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(TICK_S)
 
     async def tick(self, now_s: float) -> None:
-        self._pasts.observe(now_s)
+        """Update the baselines and evaluate all canaries concurrently. now_s: monotonic clock."""
+        self._baselines.observe(now_s)
         cases = {case.service.key: case for case in self._cases()}
-        self._open = {key: each for key, each in self._open.items() if key in cases}
-        self._said = {key: each for key, each in self._said.items() if key in cases}
+        self._trials = {key: each for key, each in self._trials.items() if key in cases}
+        self._judgements = {key: each for key, each in self._judgements.items() if key in cases}
         await asyncio.gather(*(self._evaluate_logged(*each, now_s) for each in cases.items()))
 
-    async def _evaluate_logged(self, key: Key, case: Case, now_s: float) -> None:
+    async def _evaluate_logged(self, key: Key, case: CanaryCase, now_s: float) -> None:
         with self._failures.contained("judge", "/".join(key)):
             try:
                 await self._evaluate(key, case, now_s)
             except KubeError as error:
                 logger.warning("%s/%s: not judged: %s", *key, error)
 
-    async def _evaluate(self, key: Key, case: Case, now_s: float) -> None:
-        arms = self._sight.arms(key)
-        begun = self._open.get(key)
-        if begun is None or not _is_of(begun, case):
-            self._open[key] = await self._begin(case, arms, now_s)
+    async def _evaluate(self, key: Key, case: CanaryCase, now_s: float) -> None:
+        arms = self._observed.arms(key)
+        open_trial = self._trials.get(key)
+        if open_trial is None or not _matches(open_trial, case):
+            self._trials[key] = await self._start_trial(case, arms, now_s)
             return
-        block = build_block(now_s - begun.at_s, begun.before, arms, case.sides, self._faults(case))
-        # Half a tick of tolerance: otherwise a slightly late loop would make blocks of twelve seconds.
-        has_ended = block.length_s >= BLOCK_S - LOOK_S / 2
-        if not has_ended and _fault(begun, block) is None:
+        length_s = now_s - open_trial.last_s
+        faults = self._faults(case)
+        block = build_block(length_s, open_trial.last_arms, arms, case.sides, faults)
+        # Half a tick of tolerance: otherwise jitter of the loop would make some blocks 12 s long.
+        has_ended = block.length_s >= BLOCK_S - TICK_S / 2
+        if not has_ended and _fault(open_trial, block) is None:
             return
         if case.is_shadowed:
-            trial, judgement = _of_copies(case, begun.trial, block)
+            trial, judgement = _judge_copies(case, open_trial.trial, block)
         else:
-            trial, judgement = await self._of_requests(case, begun.trial, block)
+            trial, judgement = await self._judge_requests(case, open_trial.trial, block)
         # Stored before the judgement is used, so that a restarted operator has all of its evidence.
-        if begun.is_kept:
+        if open_trial.is_stored:
             record = TRIAL.config_map(case.service, to_record(trial))
             await self._kube.apply(record, manager=MANAGER)
-        self._open[key] = replace(begun, trial=trial, before=arms, at_s=now_s)
-        self._say(key, judgement)
+        self._trials[key] = replace(open_trial, trial=trial, last_arms=arms, last_s=now_s)
+        self._publish(key, judgement)
 
-    def _say(self, key: Key, judgement: Judgement) -> None:
-        self._said[key] = judgement
+    def _publish(self, key: Key, judgement: Judgement) -> None:
+        self._judgements[key] = judgement
         verdict = judgement.verdict
         logger.info("%s/%s: %s: %s", *key, type(verdict).__name__, verdict.reason)
         self._changed(key)
 
-    async def _of_requests(
-        self, case: Case, before: Trial, block: Block
+    async def _judge_requests(
+        self, case: CanaryCase, before: Trial, block: Block
     ) -> tuple[Trial, Judgement]:
+        """Add a block of real requests to the trial, evaluate metric gates, and derive the verdict."""
         spec = case.service.rollout.canary
         verdict, state = judge(spec, before.state, block)
-        metrics = await self._meter.look(spec.metrics, before.metrics, case.names, block.length_s)
+        metrics = await self._metric_queries.evaluate(
+            spec.metrics, before.metrics, case.placeholders, block.length_s
+        )
         verdict = gated(spec, state, verdict, metrics)
         trial = replace(
             before,
@@ -196,67 +211,76 @@ class Judge:
             canary=before.canary.plus(block.canary).of_most_tenants(),
             control=before.control.plus(block.control).of_most_tenants(),
         )
-        said = Judgement(case.deployment, verdict, evidence(spec, state), metric_gates(metrics))
-        return trial, said
+        judgement = Judgement(
+            case.deployment, verdict, evidence(spec, state), metric_gates(metrics)
+        )
+        return trial, judgement
 
-    def _faults(self, case: Case) -> Faults:
-        """The canary's faults. If stable has NaN logits too, a prompt may cause them: none count."""
-        is_shared = self._sight.corrupted(case.sides.control) > 0
-        corrupted = 0 if is_shared else self._sight.corrupted(case.sides.canary)
+    def _faults(self, case: CanaryCase) -> Faults:
+        """Count the canary's faults. NaN logits count only if stable has none: a prompt may cause them."""
+        is_shared = self._observed.corrupted(case.sides.control) > 0
+        corrupted = 0 if is_shared else self._observed.corrupted(case.sides.canary)
         return replace(case.faults, nan_outputs=corrupted)
 
-    async def _begin(self, case: Case, arms: Arms, now_s: float) -> _Open:
-        """Continue the trial stored in its ConfigMap, or begin a new one."""
+    async def _start_trial(self, case: CanaryCase, arms: Arms, now_s: float) -> _OpenTrial:
+        """Resume the trial stored in the canary's ConfigMap, or start a new one."""
         service = case.service
-        history = self._pasts.history(service.key, case.stable)
+        history = self._baselines.history(service.key, case.stable)
         fresh = Trial.begin(service.rollout.canary, case.deployment, history)
         try:
             body = await self._kube.get(CONFIG_MAPS, service.namespace, TRIAL.name(service.name))
         except NotFound:
-            return _Open(fresh, case.is_shadowed, arms, now_s)
+            return _OpenTrial(fresh, case.is_shadowed, arms, now_s)
         if not is_ours(body):
-            logger.warning("%s/%s: its record is somebody else's, and not kept", *service.key)
-            return _Open(fresh, case.is_shadowed, arms, now_s, is_kept=False)
-        kept = from_record(TRIAL.record_of(body, service.uid), case.deployment)
-        return _Open(kept or fresh, case.is_shadowed, arms, now_s)
+            logger.warning(
+                "%s/%s: the ConfigMap of the trial has another owner: the trial is not stored",
+                *service.key,
+            )
+            return _OpenTrial(fresh, case.is_shadowed, arms, now_s, is_stored=False)
+        stored = from_record(TRIAL.record_of(body, service.uid), case.deployment)
+        return _OpenTrial(stored or fresh, case.is_shadowed, arms, now_s)
 
 
-def _is_of(begun: _Open, case: Case) -> bool:
-    """Whether the open trial is this canary's, with the same kind of traffic: copies or requests."""
-    return begun.trial.deployment == case.deployment and begun.of_copies == case.is_shadowed
+def _matches(open_trial: _OpenTrial, case: CanaryCase) -> bool:
+    """Whether the trial is this canary's, with the same kind of traffic: copies or requests."""
+    is_same = open_trial.trial.deployment == case.deployment
+    return is_same and open_trial.is_shadowed == case.is_shadowed
 
 
-def _fault(begun: _Open, block: Block) -> str | None:
-    """Why the canary must be aborted at once, even within a block; None: it need not."""
-    trial = begun.trial
-    return shadow_fault(trial.shadow, block) if begun.of_copies else fault(trial.state, block)
+def _fault(open_trial: _OpenTrial, block: Block) -> str | None:
+    """The reason to abort the canary at once, before the block ends; None without one."""
+    trial = open_trial.trial
+    if open_trial.is_shadowed:
+        return shadow_fault(trial.shadow, block)
+    return fault(trial.state, block)
 
 
-def _of_copies(case: Case, before: Trial, block: Block) -> tuple[Trial, Judgement]:
+def _judge_copies(case: CanaryCase, before: Trial, block: Block) -> tuple[Trial, Judgement]:
+    """Add a block of copied requests to the trial and derive the verdict."""
     # If `shadow` was removed from the spec meanwhile, no more copies are needed.
     spec = case.service.rollout.canary.shadow or ShadowSpec(duration_s=0.0)
     verdict, shadow = look(spec, before.shadow, block)
     return replace(before, shadow=shadow), Judgement(case.deployment, verdict, ())
 
 
-def cases_of(
+def canary_cases(
     services: Mapping[Key, Object],
     deployments: Iterable[Object],
     pods: Iterable[Object],
     failures: Failures,
-) -> list[Case]:
-    """Canaries to judge, from mirrored Kubernetes objects."""
+) -> list[CanaryCase]:
+    """List the canaries to judge, from mirrored Kubernetes objects."""
     pods_of, deployments_of = by_service(pods), by_service(deployments)
     cases = []
     for key, body in services.items():
         with failures.contained("judge", "/".join(key)):
-            if _phase(body) in (*JUDGED, SHADOWED):
+            if _phase(body) in (*JUDGED_PHASES, SHADOW_PHASE):
                 cases += _cases(body, deployments_of.get(key, []), pods_of.get(key, []))
     return cases
 
 
-def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[Case]:
-    """The service's canary as a list of one; empty if the spec is invalid or it has no Deployment."""
+def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[CanaryCase]:
+    """List the service's canary; empty if the spec is invalid or the canary has no Deployment."""
     status = body["status"]
     revision, stable = status.get("candidateRevision", ""), status.get("stableRevision", "")
     try:
@@ -269,18 +293,18 @@ def _cases(body: Object, deployments: list[Object], pods: list[Object]) -> list[
         return []
     first = min(canary, key=lambda each: each.name)  # of several variants
     case = _case(service, revision, stable, first.uid, engines)
-    return [replace(case, is_shadowed=_phase(body) == SHADOWED)]
+    return [replace(case, is_shadowed=_phase(body) == SHADOW_PHASE)]
 
 
 def _case(
     service: ServiceSpec, revision: str, stable: str, deployment: str, pods: Sequence[ObservedPod]
-) -> Case:
+) -> CanaryCase:
     serving = [pod for pod in pods if pod.role == SERVE]
     canary = [pod for pod in serving if pod.revision == revision]
-    beside = [pod for pod in serving if pod.revision == stable]
-    # Without pods of its own age the canary is compared with all of stable.
-    control = [pod for pod in beside if pod.cohort == CONTROL] or beside
-    return Case(
+    stable_pods = [pod for pod in serving if pod.revision == stable]
+    # Control pods are as young as the canary's. Without any, all stable pods are the control.
+    control = [pod for pod in stable_pods if pod.cohort == CONTROL] or stable_pods
+    return CanaryCase(
         service=service,
         deployment=deployment,
         revision=revision,

@@ -1,4 +1,4 @@
-"""The Lease of leader election, for the client library's LeaderElection."""
+"""Lease for the client library's LeaderElection, with request time-outs and the time left to write."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ SAFETY_S = 1.0
 
 
 class Lease(LeaseLock):
-    """LeaseLock with request time-outs and a release."""
+    """LeaseLock with request time-outs, a release, and the remaining time as a leader."""
 
     def __init__(
         self, name: str, namespace: str, identity: str, api: client.ApiClient, failures: Failures
@@ -41,6 +41,7 @@ class Lease(LeaseLock):
     async def get(
         self, name: str, namespace: str
     ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
+        """Read the Lease: (True, record or None), or (False, error). Does not raise."""
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 return await super().get(name, namespace)
@@ -53,7 +54,10 @@ class Lease(LeaseLock):
     async def create(
         self, name: str, namespace: str, election_record: LeaderElectionRecord
     ) -> bool:
-        """Create the Lease. The library's version passes pretty=True, which its client refuses."""
+        """Create the Lease. Returns False after an error.
+
+        Overridden because the library's method passes pretty=True, which its client refuses.
+        """
         body = client.V1Lease(
             metadata=client.V1ObjectMeta(name=name), spec=self.update_lease(election_record)
         )
@@ -70,6 +74,7 @@ class Lease(LeaseLock):
         return True
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
+        """Renew or take the Lease. Returns False after a conflict or an error."""
         started_s = monotonic()
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -84,7 +89,7 @@ class Lease(LeaseLock):
         return is_ours
 
     async def release(self) -> None:
-        """Give up the Lease if this replica holds it, so that another need not wait for its expiry."""
+        """Release the Lease if this replica holds it, so that a standby need not wait for its expiry."""
         has_read, _ = await self.get(self.name, self.namespace)
         lease = self.lease_reference
         if not has_read or lease is None or lease.spec is None:
@@ -96,4 +101,4 @@ class Lease(LeaseLock):
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 await self.api_instance.replace_namespaced_lease(self.name, self.namespace, lease)
         except (ApiException, aiohttp.ClientError, TimeoutError) as error:
-            logger.info("the Lease was not given back: %r", error)
+            logger.info("the Lease was not released: %r", error)

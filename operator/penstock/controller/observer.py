@@ -9,7 +9,7 @@ from penstock.clients.kube import Object
 from penstock.clients.scrape import Scraper
 from penstock.clients.scraped import Scraped
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import GatewayPod, ScaleTarget, gateway_pods
+from penstock.controller.scale_targets import GatewayPod, ScaleTarget, gateway_pods
 from penstock.core.canary.counts import Counts
 from penstock.core.observed.gateway_feed import Arms, Feed, Gateways
 from penstock.core.rollout.routes import AppliedGenerations
@@ -25,8 +25,11 @@ Key = tuple[str, str]
 
 
 class Observer:
-    """Scrapes engines and gateways. gateways: the gateway's pods; None until they have been listed.
-    scraped: Prometheus as a fallback for engines that cannot be scraped."""
+    """Scrapes engines and gateways, and holds the results of the last scrape.
+
+    gateways: the gateway's pods; None until they have been listed. scraped: Prometheus as a fallback
+    for engines that cannot be scraped.
+    """
 
     def __init__(
         self,
@@ -37,23 +40,24 @@ class Observer:
     ) -> None:
         self._scraper = scraper
         self._failures = failures
-        self._scraped = scraped
-        self._pods = gateways
+        self._fallback = scraped
+        self._gateway_pods = gateways
         self._gateways = Gateways()
         self._corrupted: dict[str, int] = {}
-        self._direct_s: dict[str, float] = {}
-        self._answers: dict[str, Feed | Missing] | None = None
+        self._last_direct_s: dict[str, float] = {}
+        self._feeds: dict[str, Feed | Missing] | None = None
 
     async def scrape(self, targets: Iterable[ScaleTarget]) -> Mapping[Key, Observation]:
+        """Scrape all gateways and the engines of these targets. Returns an observation per service."""
         targets = list(targets)
-        missing, views, beside = await asyncio.gather(
+        missing, views, fault_views = await asyncio.gather(
             self._gateways_or_missing(),
             asyncio.gather(*(self._engines_of(t.service.key, t.pods) for t in targets)),
-            asyncio.gather(*(self._engines_of(t.service.key, t.beside) for t in targets)),
+            asyncio.gather(*(self._engines_of(t.service.key, t.fault_pods) for t in targets)),
         )
         readings = {
             f"{target.service.namespace}/{pod.name}": pod.reading
-            for target, *both in zip(targets, views, beside, strict=True)
+            for target, *both in zip(targets, views, fault_views, strict=True)
             for pod in chain(*both)
         }
         self._corrupted = {
@@ -61,8 +65,8 @@ class Observer:
             for pod, reading in readings.items()
             if isinstance(reading, EngineReading)
         }
-        self._direct_s = {
-            pod: _direct_s(reading) or self._direct_s.get(pod, 0.0)
+        self._last_direct_s = {
+            pod: _direct_time_s(reading) or self._last_direct_s.get(pod, 0.0)
             for pod, reading in readings.items()
         }
         now_s = self._scraper.now()
@@ -78,27 +82,32 @@ class Observer:
         }
 
     def arms(self, key: Key) -> Arms:
-        """The gateways' counts for each engine of a service at the last scrape."""
+        """Return the gateways' counts for each engine of a service, as of the last scrape."""
         return self._gateways.arms.get("/".join(key), {})
 
     def counts(self, key: Key) -> Counts | None:
-        """Requests to a service's engines that ended and that failed since this process started;
-        None if no gateway knows the service."""
+        """Count a service's requests, and how many failed, since this process started.
+
+        None if no gateway knows the service.
+        """
         reading = self._reading(key)
         return Counts(reading.ended + reading.failed, reading.failed) if reading else None
 
     def corrupted(self, pods: Iterable[str]) -> int:
-        """Requests with NaN logits on engines "namespace/name", as of the last scrape."""
+        """Count requests with NaN logits on these engines ("namespace/name"), as of the last scrape."""
         return sum(self._corrupted.get(pod, 0) for pod in pods)
 
-    def obeyed(self, key: Key) -> AppliedGenerations | None:
-        """The traffic split that each gateway applied at the last scrape; None before the first."""
-        if self._answers is None:
+    def applied_generations(self, key: Key) -> AppliedGenerations | None:
+        """Return the generation of the traffic split that each gateway had applied at the last scrape.
+
+        None before the first scrape; None for a ready gateway that did not answer.
+        """
+        if self._feeds is None:
             return None
         service = "/".join(key)
         return {
             gateway: None if isinstance(answer, Missing) else answer.obeys[service]
-            for gateway, answer in self._answers.items()
+            for gateway, answer in self._feeds.items()
             if isinstance(answer, Missing) or service in answer.obeys
         }
 
@@ -108,9 +117,9 @@ class Observer:
     async def _engines_of(
         self, key: Key, pods: Sequence[tuple[PodView, str]]
     ) -> tuple[PodView, ...]:
-        """Scrape a service's engines. After an unexpected error all readings are Missing."""
+        """Scrape a service's engines. If that fails unexpectedly, all readings are Missing."""
         views = tuple(
-            replace(view, reading=Missing(view.name, "it could not be read"))
+            replace(view, reading=Missing(view.name, "scraping it failed unexpectedly"))
             if view.phase == "Ready"
             else view
             for view, _ in pods
@@ -120,7 +129,7 @@ class Observer:
         return views
 
     async def _gateways_or_missing(self) -> Missing | None:
-        missing: Missing | None = Missing("gateway", "it could not be read")
+        missing: Missing | None = Missing("gateway", "scraping it failed unexpectedly")
         with self._failures.contained("observer", "gateways"):
             missing = await self._read_gateways()
         return missing
@@ -128,41 +137,47 @@ class Observer:
     async def _read_engines(
         self, namespace: str, pods: Iterable[tuple[PodView, str]]
     ) -> tuple[PodView, ...]:
+        """Scrape ready engines; ask Prometheus about those that do not answer."""
+
         async def read(view: PodView, address: str) -> PodView:
             if view.phase != "Ready":
                 return view
             return replace(view, reading=await self._scraper.read(view.name, address))
 
         views = await asyncio.gather(*(read(*pod) for pod in pods))
-        lost = [view.name for view in views if isinstance(view.reading, Missing)]
-        if self._scraped is None or not lost:
+        failed = [view.name for view in views if isinstance(view.reading, Missing)]
+        if self._fallback is None or not failed:
             return tuple(views)
-        told = await self._scraped.read(namespace, lost)
+        stored = await self._fallback.read(namespace, failed)
         return tuple(
-            self._second(namespace, view, told[view.name]) if view.name in told else view
+            self._with_fallback(namespace, view, stored[view.name]) if view.name in stored else view
             for view in views
         )
 
-    def _second(self, namespace: str, view: PodView, told: EngineReading | Missing) -> PodView:
-        """The pod with Prometheus's reading, unless that is older than the last direct one: counters
-        must not go back."""
+    def _with_fallback(
+        self, namespace: str, view: PodView, stored: EngineReading | Missing
+    ) -> PodView:
+        """Return the pod with Prometheus's reading, unless the last direct one is newer.
+
+        Counters would go backwards with an older reading.
+        """
         direct = view.reading
         assert isinstance(direct, Missing)
-        if isinstance(told, Missing):
-            return replace(view, reading=Missing(view.name, f"{direct.reason}; {told.reason}"))
-        if told.at_s < self._direct_s.get(f"{namespace}/{view.name}", 0.0):
+        if isinstance(stored, Missing):
+            return replace(view, reading=Missing(view.name, f"{direct.reason}; {stored.reason}"))
+        if stored.at_s < self._last_direct_s.get(f"{namespace}/{view.name}", 0.0):
             return view
-        return replace(view, reading=told)
+        return replace(view, reading=stored)
 
     async def _read_gateways(self) -> Missing | None:
         """Scrape the gateways and add up their counts. Missing if a ready gateway does not answer."""
-        bodies = self._pods()
+        bodies = self._gateway_pods()
         if bodies is None:
-            return Missing("gateway", "its pods are not known yet")
+            return Missing("gateway", "its pods are not listed yet")
         pods = gateway_pods(bodies)
         feeds = dict(await asyncio.gather(*(self._read_gateway(pod) for pod in pods)))
         # A gateway that is not ready may still have clients: if it answers, its counts are used.
-        self._answers = {
+        self._feeds = {
             pod.name: feeds[pod.name]
             for pod in pods
             if pod.is_ready or isinstance(feeds[pod.name], Feed)
@@ -171,7 +186,7 @@ class Observer:
             self._gateways = Gateways()
             return None
         if not any(pod.is_ready for pod in pods):
-            return Missing("gateway", "no pod of it is ready")
+            return Missing("gateway", "none of its pods is ready")
         for pod in pods:
             feed = feeds[pod.name]
             if isinstance(feed, Missing) and pod.is_ready:
@@ -187,8 +202,8 @@ class Observer:
         return pod.name, await self._scraper.feed(pod.name, pod.address)
 
 
-def _direct_s(reading: EngineReading | Missing | None) -> float | None:
-    """Of when it is, if the engine gave it itself."""
+def _direct_time_s(reading: EngineReading | Missing | None) -> float | None:
+    """Return the time of a reading that came from the engine itself; None for any other."""
     if isinstance(reading, EngineReading) and reading.source == "Engine":
         return reading.at_s
     return None

@@ -1,4 +1,4 @@
-"""Reconciles one service: reads its objects, plans, writes, and updates the status."""
+"""Reconciles one service: reads its objects, plans, writes, and updates its status."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +20,7 @@ from penstock.clients.resources import (
     Resource,
 )
 from penstock.controller.judge import Judgement
-from penstock.controller.refusals import Refusals
+from penstock.controller.rejections import RejectionCache
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.manifests.disruption import engines_budget_name
 from penstock.core.observed.children import (
@@ -70,17 +70,23 @@ SCALER_MANAGER = "penstock-scaler"
 
 @dataclass(slots=True)
 class _Outcome:
-    """Results of one plan's writes. refusals: (reason, message) by revision. error: raised after the
-    status is written, so that the plan is tried again."""
+    """Results of one plan's writes.
+
+    refusals: (reason, message) by revision, for the status. error: raised after the status is
+    written, so that the plan is tried again.
+    """
 
     refusals: dict[str, tuple[str, str]] = field(default_factory=dict)
     error: KubeError | None = None
 
 
 class Reconciler:
-    """Brings the objects of one service in line with its spec. All its state can be read again.
+    """Brings the objects of one service in line with its spec.
 
-    gone: called with a service that no longer exists, in case no watch reported it.
+    Holds no state that it cannot read again. services: all services, as the watch last reported them.
+    scaling, judgement: the last results for a service (its key and uid, or the uid of its canary's
+    Deployment). applied_generations: the generation of the traffic split that each gateway applied.
+    gone: called with the key of a service that no longer exists, in case no watch reported it.
     """
 
     def __init__(
@@ -91,7 +97,7 @@ class Reconciler:
         services: Callable[[], Mapping[Key, Object]],
         scaling: Callable[[Key, str], ScalingReport | None],
         judgement: Callable[[Key, str], Judgement | None],
-        obeyed: Callable[[Key], AppliedGenerations | None],
+        applied_generations: Callable[[Key], AppliedGenerations | None],
         gone: Callable[[Key], None],
     ) -> None:
         self._kube = kube
@@ -99,15 +105,16 @@ class Reconciler:
         self._services = services
         self._scaling = scaling
         self._judgement = judgement
-        self._obeyed = obeyed
+        self._applied_generations = applied_generations
         self._gone = gone
         self._events = EventRecorder(kube, OPERATOR_MANAGER)
-        self._refused = Refusals()
+        self._rejections = RejectionCache()
 
     async def reconcile(self, key: Key) -> float | None:
-        """Reconcile once. Returns in how many seconds to do so again without a change; None: never.
+        """Reconcile once. Idempotent.
 
-        Idempotent. Raises from `penstock.errors`.
+        Returns the seconds after which to reconcile again even without a change; None if a change is
+        needed. Raises KubeError.
         """
         known = self._services().get(key)
         try:
@@ -117,7 +124,7 @@ class Reconciler:
                 self._gone(key)
             return None
         if "deletionTimestamp" in body["metadata"]:
-            return None  # children go by their owner reference
+            return None  # the garbage collector deletes owned objects
         before = body.get("status", {})
         now_s = wall()
         now = timestamp(now_s)
@@ -135,41 +142,41 @@ class Reconciler:
         observed = await self._observe(body, spec, now_s)
         scaling = self._scaling(key, spec.uid) or ScalingReport.of(before)
         canary = observed.deployment(observed.rollout.revision if observed.rollout else None)
-        said = self._judgement(key, canary.uid) if canary else None
-        inputs = self._plan_inputs(key, body, scaling, said)
+        judgement = self._judgement(key, canary.uid) if canary else None
+        inputs = self._plan_inputs(key, body, scaling, judgement)
         if _is_resumed(inputs, observed):
-            self._refused.forget(spec.uid)
-        outcome = await self._bring_up(
+            self._rejections.forget(spec.uid)
+        outcome = await self._create_objects(
             spec, plan(spec, observed, self._image, now_s, inputs), observed.leftovers
         )
         observed = replace(observed, refusals=outcome.refusals)
         planned = plan(spec, observed, self._image, now_s, inputs)
-        await self._adjust(spec, planned, outcome)
+        await self._scale_and_delete(spec, planned, outcome)
         after = statuses.render(
             spec, observed, planned, scaling, before, now,
-            said.evidence if said else None, said.metrics if said else None,
+            judgement.evidence if judgement else None, judgement.metrics if judgement else None,
         )  # fmt: skip
         is_written = await self._write_status(key, body, before, after, planned.revision)
         if outcome.error is not None:
-            raise outcome.error  # it may be allowed later
+            raise outcome.error  # the work queue retries it: it may be allowed later
         if not is_written:
             return 0.0
-        return earlier_s(planned.wake_s, self._refused.expiry_s(spec.uid, monotonic()))
+        return earlier_s(planned.wake_s, self._rejections.expiry_s(spec.uid, monotonic()))
 
     def _plan_inputs(
-        self, key: Key, body: Object, scaling: ScalingReport | None, said: Judgement | None
+        self, key: Key, body: Object, scaling: ScalingReport | None, judgement: Judgement | None
     ) -> PlanInputs:
         annotations = body["metadata"].get("annotations", {})
         return PlanInputs(
             desired=scaling.desired if scaling else None,
-            verdict=said.verdict if said else None,
+            verdict=judgement.verdict if judgement else None,
             command=commands.parse_command(annotations.get(commands.ANNOTATION)),
-            applied_generations=self._obeyed(key),
+            applied_generations=self._applied_generations(key),
             by_variant=scaling.by_variant if scaling else {},
         )
 
     async def _observe(self, body: Object, spec: ServiceSpec, now_s: float) -> Observed:
-        """Read the service's objects. Not from a cache: a stale list must never delete or scale."""
+        """Read the service's objects from the API server: a stale cache could delete or scale wrongly."""
         status = body.get("status", {})
         rollout = RolloutState.of(status, now_s)
         leftovers: set[tuple[str, str]] = set()
@@ -205,39 +212,42 @@ class Reconciler:
     async def _owned(
         self, resource: Resource, spec: ServiceSpec, leftovers: set[tuple[str, str]]
     ) -> list[Object]:
-        """The service's children of one kind. Children of a deleted service of the same name are added
-        to `leftovers`. A child without an owner is neither; applying it adopts it."""
+        """Return the service's children of one kind.
+
+        Adds (kind, name) of children of a deleted service of the same name to `leftovers`. A child
+        without an owner is in neither: applying it adopts it.
+        """
         found, _ = await self._kube.list(resource, spec.namespace, labelSelector=_selector(spec))
         foreign = [child for child in found if owner_uid(child) not in (None, spec.uid)]
         leftovers |= {(child["kind"], child["metadata"]["name"]) for child in foreign}
         return [child for child in found if owner_uid(child) == spec.uid]
 
-    def _name_taken_by(self, mine: Object, spec: ServiceSpec) -> str | None:
-        """Name of the older service in the namespace with the same served name; None without one."""
+    def _name_taken_by(self, own: Object, spec: ServiceSpec) -> str | None:
+        """Return the name of the service in the namespace that claimed the same served name earlier."""
         for (namespace, name), body in self._services().items():
             if namespace != spec.namespace or name == spec.name:
                 continue
             served = body["spec"]["model"].get("servedName", name)
-            is_first = claim_order(body["metadata"]) < claim_order(mine["metadata"])
+            is_first = claim_order(body["metadata"]) < claim_order(own["metadata"])
             if served == spec.served_name and is_first:
                 return name
         return None
 
-    async def _bring_up(
+    async def _create_objects(
         self, spec: ServiceSpec, planned: Plan, leftovers: Collection[tuple[str, str]]
     ) -> _Outcome:
         """Apply and create the plan's objects in order. A refused object stops only its own revision.
 
-        An object that a deleted service of the same name left is not overwritten, as that would adopt
-        its pods: the write is tried again later.
+        An object of a deleted service of the same name is not overwritten, as that would adopt its
+        pods: the write is tried again later.
         """
-        for line in planned.details:
-            logger.info("%s/%s: %s", spec.namespace, spec.name, line)
+        for detail in planned.details:
+            logger.info("%s/%s: %s", spec.namespace, spec.name, detail)
         outcome = _Outcome()
-        unremembered: set[str] = set()
+        blocked: set[str] = set()  # revisions without their ControllerRevision
         for body in (*planned.apply, *planned.create):
             revision = body["metadata"]["labels"].get(REVISION_LABEL, "")
-            if revision in unremembered:
+            if revision in blocked:
                 continue
             try:
                 _require_new(body, leftovers)
@@ -246,19 +256,19 @@ class Reconciler:
                 refusal = conditions.forbidden(spec, str(error))
                 outcome.error = outcome.error or error
                 if body["kind"] == "ControllerRevision":
-                    unremembered.add(revision)
+                    blocked.add(revision)
             except _NotYet as error:
                 outcome.error = outcome.error or error
-                unremembered.add(revision)
+                blocked.add(revision)
                 continue
             if refusal is not None:
                 outcome.refusals.setdefault(revision, refusal)
         return outcome
 
     async def _write(self, spec: ServiceSpec, body: Object) -> tuple[str, str] | None:
-        """Write one object. Returns (reason, message) if it is invalid. Raises KubeError."""
-        if known := self._refused.get(spec.uid, body, monotonic()):
-            return known
+        """Write one object. Returns (reason, message) if the API server rejects it. Raises KubeError."""
+        if cached := self._rejections.get(spec.uid, body, monotonic()):
+            return cached
         try:
             if body["kind"] == "Pod":
                 await self._kube.create(PODS, spec.namespace, body)
@@ -267,19 +277,21 @@ class Reconciler:
         except AlreadyExists:  # an earlier attempt created it
             return None
         except Rejected as error:
-            # A ControllerRevision is invalid only while a deleted service's one of its name is there.
+            # Data of a ControllerRevision is immutable: a rejected one exists with other data, left by
+            # a deleted service of the same name, until the garbage collector deletes it.
             if body["kind"] == "ControllerRevision":
-                text = f"the revision is not remembered yet: {error}"
-                raise _NotYet(text) from error
-            refusal = conditions.rejected(body["kind"], str(error))
-            self._refused.add(spec.uid, body, refusal, monotonic())
-            logger.warning("%s/%s: %s", *spec.key, refusal[1])
-            return refusal
+                raise _NotYet(f"the revision is not stored yet: {error}") from error
+            rejection = conditions.rejected(body["kind"], str(error))
+            self._rejections.add(spec.uid, body, rejection, monotonic())
+            logger.warning("%s/%s: %s", *spec.key, rejection[1])
+            return rejection
         return None
 
-    async def _adjust(self, spec: ServiceSpec, planned: Plan, outcome: _Outcome) -> None:
-        """Scale Deployments and delete objects. A refused write stops no other; it is tried again
-        after the status is written."""
+    async def _scale_and_delete(self, spec: ServiceSpec, planned: Plan, outcome: _Outcome) -> None:
+        """Scale Deployments and delete objects.
+
+        A refused write stops no other; its error is kept in `outcome`.
+        """
         for scale in planned.scale:
             try:
                 await self._kube.scale(
@@ -288,18 +300,21 @@ class Reconciler:
                 )  # fmt: skip
             except (Forbidden, Rejected, Conflict, NotFound) as error:
                 outcome.error = outcome.error or error
-        for doomed in planned.delete:
+        for target in planned.delete:
             try:
-                resource = KINDS[doomed.kind]
-                await self._kube.delete(resource, spec.namespace, doomed.name, uid=doomed.uid)
+                resource = KINDS[target.kind]
+                await self._kube.delete(resource, spec.namespace, target.name, uid=target.uid)
             except (Forbidden, Rejected) as error:
                 outcome.error = outcome.error or error
 
     async def _write_status(
         self, key: Key, body: Object, before: Object, after: Object, revision: str | None
     ) -> bool:
-        """Write the status if it changed. Returns False if the service changed meanwhile. revision:
-        the spec's, None if the spec is invalid."""
+        """Write the status if it changed, and post its Events.
+
+        Returns False if the service changed meanwhile. revision: the spec's; None if the spec is
+        invalid.
+        """
         changed = {
             name: value
             for name, value in after.items()
@@ -307,10 +322,10 @@ class Reconciler:
         }
         if not changed:
             return True
-        # With the uid and the resource version the patch fails if the service was replaced or changed
-        # meanwhile: then this status may be out of date.
-        read = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
-        patch = {"metadata": read, "status": changed}
+        # The uid and the resource version make the patch fail if the service was replaced or changed
+        # meanwhile, as this status may be out of date then.
+        preconditions = {name: body["metadata"][name] for name in ("uid", "resourceVersion")}
+        patch = {"metadata": preconditions, "status": changed}
         try:
             await self._kube.merge(
                 INFERENCE_SERVICES, *key, patch, manager=OPERATOR_MANAGER, sub="status"
@@ -323,7 +338,7 @@ class Reconciler:
 
 
 class _NotYet(Transient):
-    """An object cannot be written yet, and neither can the others of its revision."""
+    """An object cannot be written yet, so neither can the others of its revision."""
 
 
 def _require_new(body: Object, leftovers: Collection[tuple[str, str]]) -> None:
@@ -334,10 +349,10 @@ def _require_new(body: Object, leftovers: Collection[tuple[str, str]]) -> None:
 
 
 def _is_resumed(inputs: PlanInputs, observed: Observed) -> bool:
-    """Whether there is a new `resume` command."""
-    read = observed.rollout.command if observed.rollout else ""
+    """Whether the user gave a `resume` command that was not handled yet."""
+    handled = observed.rollout.command if observed.rollout else ""
     command = inputs.command
-    return command is not None and command.action == "resume" and command.text != read
+    return command is not None and command.action == "resume" and command.text != handled
 
 
 def _selector(spec: ServiceSpec) -> str:
@@ -350,7 +365,10 @@ def _stable_spec(
     history: tuple[Revision, ...],
     rollout: RolloutState | None,
 ) -> ServiceSpec | None:
-    """What the stable revision was made of, with all else as the spec has it now."""
+    """Build the stable revision's spec: its recorded fields, and all others from the current spec.
+
+    None if its record is missing, invalid, or hashes to another revision.
+    """
     stable = rollout.stable if rollout else None
     if stable == revision_of(spec):
         return spec
@@ -359,15 +377,15 @@ def _stable_spec(
         return None
     rest = {name: value for name, value in body["spec"].items() if name not in SHAPING}
     try:
-        made_of = to_core({**body, "spec": rest | shape})
+        restored = to_core({**body, "spec": rest | shape})
     except InvalidService:
         return None
-    # Another version of Penstock may have read the same spec in another way.
-    return made_of if revision_of(made_of) == stable else None
+    # Another version of Penstock may interpret the same fields differently.
+    return restored if revision_of(restored) == stable else None
 
 
 def _without_nulls(value: Any) -> Any:
-    """As the API server keeps it: null says that a field is to be removed."""
+    """Return the value without null fields: in a merge patch, null removes a field."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     return value

@@ -1,6 +1,6 @@
-"""Streams scaling decisions as they are made, for `penstock record` and `penstock explain`.
+"""Streams live scaling decisions over HTTP, for `penstock record` and `penstock explain`.
 
-Nothing is stored: a stream begins with the full state of the rule, so it can be replayed by itself.
+Nothing is stored: a stream begins with the full state of the rule, so it can be replayed on its own.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 
 PATH = "/recording/{namespace}/{name}"
-MAX_LISTENERS = 8
-# How long to wait for the first decision. There is one every two seconds, but fewer while the API
-# server or the engines answer slowly.
+MAX_LISTENERS = 8  # streams of all services together; each may buffer MAX_BEHIND ticks
+# Time-out of the first decision. Normally there is one every 2 s, but fewer while the API server or
+# the engines answer slowly.
 FIRST_TICK_S = 25.0
-# Ticks buffered for a slow listener. Beyond that it is disconnected: a gap could not be replayed.
+# Ticks buffered for a slow listener. With more it is disconnected: a gap could not be replayed.
 MAX_BEHIND = 16
 
 
 class Recorder:
-    """Fans ticks out to the listeners of each service."""
+    """Fans out the ticks of each service to its listeners."""
 
     def __init__(self) -> None:
         self._listeners: dict[Key, set[asyncio.Queue[Tick | None]]] = {}
 
-    def tell(self, key: Key, tick: Tick) -> None:
-        """Send a tick to the service's listeners. None in a queue ends it."""
+    def publish(self, key: Key, tick: Tick) -> None:
+        """Send a tick to the service's listeners. A listener that is too slow gets None, which ends it."""
         for queue in list(self._listeners.get(key, ())):
             if queue.qsize() < MAX_BEHIND:
                 queue.put_nowait(tick)
@@ -52,17 +52,20 @@ class Recorder:
                 del self._listeners[key]
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Answer with lines of JSON, from the next decision until the client disconnects."""
+        """Stream decisions as JSON lines, from the next one until the client disconnects.
+
+        Answers 503 if there are too many streams, 404 if no decision is made in FIRST_TICK_S.
+        """
         key = request.match_info["namespace"], request.match_info["name"]
         if sum(map(len, self._listeners.values())) >= MAX_LISTENERS:
-            return web.Response(status=503, text="too many recordings are made at once")
+            return web.Response(status=503, text="too many recordings are in progress")
         with self._listen(key) as queue:
             try:
                 tick = await asyncio.wait_for(queue.get(), FIRST_TICK_S)
             except TimeoutError:
                 text = (
                     f"no decision on {'/'.join(key)} was made in {FIRST_TICK_S:.0f} s:"
-                    " does the service exist, and has it spec.objectives?"
+                    " does the service exist, and does it set spec.objectives?"
                 )
                 return web.Response(status=404, text=text)
             writer = Writer("/".join(key))

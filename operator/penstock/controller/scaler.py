@@ -1,4 +1,4 @@
-"""The scaling loop: observes all services, decides, and keeps a report for the reconciler."""
+"""The scaling loop: scrapes all services, decides on replicas, and reports to the reconciler."""
 
 import asyncio
 import logging
@@ -8,9 +8,9 @@ from dataclasses import replace
 from penstock.clients.clock import monotonic, wall
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import Key, ScaleTarget, accelerators_held
+from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
-from penstock.controller.sizer import Sizer
+from penstock.controller.scale_targets import Key, ScaleTarget, accelerators_held
 from penstock.core.formats.timestamps import timestamp
 from penstock.core.scaling import by_kv, quotas
 from penstock.core.scaling.quotas import Pool
@@ -23,21 +23,22 @@ from penstock.errors import KubeError
 logger = logging.getLogger(__name__)
 
 TICK_S = 2.0
-# Ticks without metrics before the status says so: a single lost scrape is not worth a status write.
-NEWS_AFTER_TICKS = 5
+# Ticks without metrics before the status says so: one lost scrape is not worth a status write.
+BLIND_TICKS_TO_REPORT = 5
 
 
 class Scaler:
-    """Decides on every target every two seconds. changed: called when a report changes.
+    """Decides on the replicas of every target every two seconds.
 
-    Services with objectives are sized for them; the others scale by KV cache use and queue length.
-    Services share a quota that does not suffice for all.
+    Services with objectives are sized for them; the others scale by KV cache use and queue length. A
+    quota that does not suffice for all services is shared. changed: called with a service's key when
+    its report changes.
     """
 
     def __init__(
         self,
         observer: Observer,
-        sizer: Sizer,
+        by_objectives: ObjectiveScaler,
         *,
         targets: Callable[[], list[ScaleTarget]],
         quotas: Callable[[], Iterable[Object]],
@@ -45,7 +46,7 @@ class Scaler:
         failures: Failures,
     ) -> None:
         self._observer = observer
-        self._sizer = sizer
+        self._by_objectives = by_objectives
         self._failures = failures
         self._targets = targets
         self._quotas = quotas
@@ -58,12 +59,11 @@ class Scaler:
         self._unreadable: tuple[str, ...] = ()
 
     def report(self, key: Key, uid: str) -> ScalingReport | None:
-        """The last report on a service. uid: of the service, so that one of the same name that was
-        deleted does not count."""
+        """Return the last report on a service; None if it was on a deleted service of the same name."""
         return self._reports.get(key) if self._uids.get(key) == uid else None
 
     async def run(self) -> None:
-        """Tick until cancelled."""
+        """Run `tick` every two seconds until cancelled."""
         while True:
             started_s = monotonic()
             with self._failures.contained("scaler"):
@@ -71,9 +71,25 @@ class Scaler:
             await asyncio.sleep(max(0.1, TICK_S - (monotonic() - started_s)))
 
     async def tick(self) -> None:
-        """Observe all targets and decide on each."""
-        looked_at = self._targets()
-        targets = [target for target in looked_at if target.is_scaled]
+        """Scrape all targets, decide on each that is scaled, and share the quotas."""
+        observed = self._targets()
+        targets = [target for target in observed if target.is_scaled]
+        self._prune(targets)
+        observations = await self._observer.scrape([self._with_last_decision(t) for t in observed])
+        limits = self._limits(targets)
+        decisions = await asyncio.gather(
+            *(self._decide_logged(t, observations[t.service.key], limits) for t in targets)
+        )
+        by_namespace: dict[str, list[tuple[ScaleTarget, Decision]]] = {}
+        for target, decision in zip(targets, decisions, strict=True):
+            if decision is not None:
+                by_namespace.setdefault(target.service.namespace, []).append((target, decision))
+        for namespace, wanted in by_namespace.items():
+            with self._failures.contained("scaler", namespace):
+                self._grant(wanted, limits)
+
+    def _prune(self, targets: Sequence[ScaleTarget]) -> None:
+        """Drop the state of services that are gone, no longer scaled, or were created again."""
         uids = {target.service.key: target.service.uid for target in targets}
         alive = {key for key, uid in uids.items() if self._uids.get(key) == uid}
         self._uids = uids
@@ -81,87 +97,85 @@ class Scaler:
         self._reports = {k: v for k, v in self._reports.items() if k in alive}
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
         self._shortages = {k: v for k, v in self._shortages.items() if k in alive}
-        self._sizer.only({t.service.key for t in targets if t.service.scaling.objectives})
-        seen = await self._observer.scrape([self._as_seen(target) for target in looked_at])
-        limits = self._limits(targets)
-        decisions = await asyncio.gather(
-            *(self._decide_logged(t, seen[t.service.key], limits) for t in targets)
-        )
-        by_namespace: dict[str, list[tuple[ScaleTarget, Decision]]] = {}
-        for target, decision in zip(targets, decisions, strict=True):
-            if decision is not None:
-                by_namespace.setdefault(target.service.namespace, []).append((target, decision))
-        for namespace, made in by_namespace.items():
-            with self._failures.contained("scaler", namespace):
-                self._grant(made, limits)
+        self._by_objectives.prune({t.service.key for t in targets if t.service.scaling.objectives})
 
     def _limits(self, targets: Sequence[ScaleTarget]) -> Mapping[Pool, int]:
+        """Accelerators that the quotas allow in each pool. Unreadable quotas are logged once."""
         found = quotas.budgets(self._quotas(), accelerators_held(targets))
         if found.unreadable != self._unreadable:
             self._unreadable = found.unreadable
-            for sentence in found.unreadable:
-                logger.warning("%s", sentence)
+            for message in found.unreadable:
+                logger.warning("%s", message)
         return found.limits
 
     def _grant(
-        self, made: Sequence[tuple[ScaleTarget, Decision]], limits: Mapping[Pool, int]
+        self, wanted: Sequence[tuple[ScaleTarget, Decision]], limits: Mapping[Pool, int]
     ) -> None:
-        """Share the quotas among the services of one namespace, and remember the granted decisions."""
-        granted = quotas.within([(target.service, decision) for target, decision in made], limits)
-        for (target, _), decision in zip(made, granted, strict=True):
+        """Share the quotas among the services of one namespace, and report the granted decisions."""
+        granted = quotas.within([(target.service, decision) for target, decision in wanted], limits)
+        for (target, _), decision in zip(wanted, granted, strict=True):
             with self._failures.contained("scaler", "/".join(target.service.key)):
-                self._remember(target, decision)
+                self._set_report(target, decision)
 
     async def _decide_logged(
-        self, target: ScaleTarget, seen: Observation, limits: Mapping[Pool, int]
+        self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]
     ) -> Decision | None:
         with self._failures.contained("scaler", "/".join(target.service.key)):
             try:
-                return await self._decide(target, seen, limits)
+                return await self._decide(target, observation, limits)
             except KubeError as error:
                 logger.warning("%s/%s: not scaled: %s", *target.service.key, error)
         return None
 
     async def _decide(
-        self, target: ScaleTarget, seen: Observation, limits: Mapping[Pool, int]
+        self, target: ScaleTarget, observation: Observation, limits: Mapping[Pool, int]
     ) -> Decision:
         key, spec = target.service.key, target.service.scaling
         if spec.objectives is not None:
-            short = self._shortages.get(key, Shortages()).after(seen.now_s, target.waiting)
-            self._shortages[key] = short
-            most = short.within(quotas.most_by_variant(target.service, limits))
-            return await self._sizer.decide(target.service, seen, most)
+            shortages = self._shortages.get(key, Shortages())
+            shortages = shortages.after(observation.now_s, target.unschedulable)
+            self._shortages[key] = shortages
+            max_by_variant = shortages.within(quotas.most_by_variant(target.service, limits))
+            return await self._by_objectives.decide(target.service, observation, max_by_variant)
         state = self._states.get(key, by_kv.ScalingState())
         decision, self._states[key] = by_kv.decide(
-            spec, by_kv.Observation.of(seen), state, seen.now_s
+            spec, by_kv.Observation.of(observation), state, observation.now_s
         )
         return decision
 
-    def _as_seen(self, target: ScaleTarget) -> ScaleTarget:
-        """The target with the last decision as its provisioned replicas. The Deployments differ from
-        it in mode Shadow and during a rollout."""
+    def _with_last_decision(self, target: ScaleTarget) -> ScaleTarget:
+        """Return the target with the last decision as its provisioned replicas.
+
+        In mode Shadow and during a rollout the Deployments differ from the decision.
+        """
         last = self._reports.get(target.service.key) or target.reported
         if last is None:
             return target
         if not target.service.variants:
             return replace(target, provisioned=last.desired)
-        asked = {name: last.by_variant.get(name, 0) for name in target.service.placed}
-        if not any(asked.values()):  # of variants that the spec had before
+        decided = {name: last.by_variant.get(name, 0) for name in target.service.placed}
+        if not any(decided.values()):  # the spec's variants changed since that decision
             return target
-        return replace(target, provisioned=sum(asked.values()), by_variant=asked)
+        return replace(target, provisioned=sum(decided.values()), by_variant=decided)
 
-    def _remember(self, target: ScaleTarget, decision: Decision) -> None:
-        """Replace the last report only if something changed, so that the status is rarely written."""
+    def _set_report(self, target: ScaleTarget, decision: Decision) -> None:
+        """Replace the last report if something changed: each report is a write of the status."""
         key = target.service.key
         last = self._reports.get(key) or target.reported
         blind = 0 if decision.valid else self._blind_ticks.get(key, 0) + 1
         self._blind_ticks[key] = blind
-        # Being held back by a quota is reported even if the number of replicas stays the same.
-        was_held = last is not None and last.reason_code == quotas.OVER_BUDGET
-        is_held = decision.code == quotas.OVER_BUDGET
+        # A quota that starts or ends to limit a service is reported even if its replicas stay the same.
+        was_limited = last is not None and last.reason_code == quotas.OVER_BUDGET
+        is_limited = decision.code == quotas.OVER_BUDGET
         numbers = (decision.desired, decision.by_variant)
-        is_news = last is None or (last.desired, last.by_variant) != numbers or was_held != is_held
-        if last and not is_news and (last.valid == decision.valid or 0 < blind < NEWS_AFTER_TICKS):
+        is_news = (
+            last is None or (last.desired, last.by_variant) != numbers or was_limited != is_limited
+        )
+        if (
+            last
+            and not is_news
+            and (last.valid == decision.valid or 0 < blind < BLIND_TICKS_TO_REPORT)
+        ):
             self._reports[key] = last
             return
         self._reports[key] = ScalingReport(

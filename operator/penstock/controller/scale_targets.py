@@ -1,4 +1,4 @@
-"""Scale targets and gateway pods, built from mirrored Kubernetes objects."""
+"""Builds scale targets and gateway pods from mirrored Kubernetes objects."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,30 +22,31 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ScaleTarget:
-    """The engines of one service that the scaler observes.
+    """One service with the engines to scrape.
 
-    provisioned: requested replicas; by_variant: the same for each variant, if the spec has any.
-    pods: serving traffic, each with its host:port. reported: the scaling report in the status.
-    beside: pods of a rollout that are scraped for faults only, not for scaling. waiting: variants
-    with pods that cannot be scheduled.
+    provisioned: replicas that its Deployments request; by_variant: the same for each variant, if the
+    spec has any. pods: engines that serve traffic, each with its host:port; they count for scaling.
+    fault_pods: engines of a rollout that are scraped for faults only. reported: the scaling report in
+    the status. unschedulable: variants with pods that no node has room for.
     """
 
     service: ServiceSpec
     provisioned: int
     pods: tuple[tuple[PodView, str], ...]
     reported: ScalingReport | None
-    beside: tuple[tuple[PodView, str], ...] = ()
+    fault_pods: tuple[tuple[PodView, str], ...] = ()
     by_variant: Mapping[str, int] = field(default_factory=dict)
-    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    unschedulable: Mapping[str, Waiting] = field(default_factory=dict)
 
     @property
     def is_scaled(self) -> bool:
+        """Whether Penstock decides the replicas, and there are any."""
         return self.provisioned > 0 and self.service.scaling.mode != "External"
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayPod:
-    """A gateway to scrape. is_ready: and not terminating, so it must answer. address: host:port."""
+    """A gateway to scrape. address: host:port. is_ready: ready and not terminating; it must answer."""
 
     name: str
     address: str
@@ -58,7 +59,7 @@ def scale_targets(
     pods: Iterable[Object],
     failures: Failures,
 ) -> list[ScaleTarget]:
-    """Targets for services whose replicas Penstock decides and for services with a rollout."""
+    """Build a target for each service that Penstock scales or that has a rollout."""
     by_key, deployments_by_key = by_service(pods), by_service(deployments)
     targets = []
     for key, body in services.items():
@@ -70,7 +71,7 @@ def scale_targets(
 
 
 def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
-    """Children grouped by the namespace and name of their service."""
+    """Group Deployments or pods by the namespace and name of their service."""
     found: dict[Key, list[Object]] = {}
     for child in children:
         metadata = child["metadata"]
@@ -82,11 +83,14 @@ def by_service(children: Iterable[Object]) -> dict[Key, list[Object]]:
 def children_of(
     body: Object, deployments: Iterable[Object], pods: Iterable[Object]
 ) -> tuple[list[ObservedDeployment], tuple[ObservedPod, ...]]:
-    """Children owned by this service, not by a deleted service of the same name."""
+    """Return the Deployments and pods of this service.
+
+    Those of a deleted service of the same name are left out.
+    """
     metadata = body["metadata"]
-    uid, since = metadata["uid"], metadata["creationTimestamp"]
+    uid, created_at = metadata["uid"], metadata["creationTimestamp"]
     own = [ObservedDeployment.of(each) for each in deployments if owner_uid(each) == uid]
-    return own, pods_of(map(ObservedPod.of, pods), own, uid, since)
+    return own, pods_of(map(ObservedPod.of, pods), own, uid, created_at)
 
 
 def _target(
@@ -98,30 +102,31 @@ def _target(
         return None
     status = body.get("status", {})
     sides = {share.side for share in traffic_of(status)}
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     own, engines = children_of(body, deployments, pods)
     for deployment in own:
         if deployment.side in sides and deployment.variant in spec.placed:
-            asked[deployment.variant] += deployment.replicas
+            requested[deployment.variant] += deployment.replicas
     serving = [pod for pod in engines if pod.role == SERVE]
-    is_scaled = asked.total() > 0 and spec.scaling.mode != "External"
+    is_scaled = requested.total() > 0 and spec.scaling.mode != "External"
     scaled = [pod for pod in serving if is_scaled and pod.side in sides]
-    is_rolled = bool(status.get("candidateRevision"))
-    beside = [pod for pod in serving if is_rolled and pod not in scaled]
-    if not is_scaled and not beside:
+    is_rolling = bool(status.get("candidateRevision"))
+    fault_pods = [pod for pod in serving if is_rolling and pod not in scaled]
+    if not is_scaled and not fault_pods:
         return None
     return ScaleTarget(
         service=spec,
-        provisioned=asked.total(),
+        provisioned=requested.total(),
         pods=tuple(map(_addressed, scaled)),
         reported=ScalingReport.of(status),
-        beside=tuple(map(_addressed, beside)),
-        by_variant=asked if spec.variants else {},
-        waiting=_waiting(scaled) if spec.variants else {},
+        fault_pods=tuple(map(_addressed, fault_pods)),
+        by_variant=requested if spec.variants else {},
+        unschedulable=_unschedulable(scaled) if spec.variants else {},
     )
 
 
-def _waiting(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
+def _unschedulable(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
+    """Variants with unschedulable pods: age of the oldest one, and the number of placed pods."""
     created: dict[str, list[float]] = {}
     placed: Counter[str] = Counter()
     for pod in pods:
@@ -133,7 +138,7 @@ def _waiting(pods: Iterable[ObservedPod]) -> dict[str, Waiting]:
 
 
 def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
-    """Accelerators held by the pods of all services, by quota pool."""
+    """Count the accelerators that the pods of all services hold, by quota pool."""
     held: Counter[Pool] = Counter()
     for target in targets:
         placed = target.service.placed
@@ -144,7 +149,7 @@ def accelerators_held(targets: Iterable[ScaleTarget]) -> Counter[Pool]:
 
 
 def gateway_pods(bodies: Iterable[Object]) -> list[GatewayPod]:
-    """Gateways among these pods that run and have an address."""
+    """Return the gateways among these pods that run and have an address."""
     found = []
     for body in bodies:
         pod = ObservedPod.of(body)

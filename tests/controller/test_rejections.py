@@ -1,42 +1,42 @@
-"""Refusals by the API server: how long they are remembered, and which revisions they affect."""
+"""Objects that the API server rejects: how long they are cached, and which revisions they affect."""
 
 import pytest
 
 from penstock.clients.resources import DEPLOYMENTS
 from penstock.controller import reconciler as reconcilers
-from penstock.controller.refusals import REFUSED_FOR_S, Refusals
+from penstock.controller.rejections import REJECTION_TTL_S, RejectionCache
 from penstock.core.spec.service import REVISION_LABEL
 from penstock.errors import Forbidden
 
 BODY = {"kind": "Pod", "spec": {"nodeName": "a"}}
-REFUSAL = ("PodTemplateRejected", "no")
+REJECTION = ("PodTemplateRejected", "no")
 
 
-def test_a_refusal_is_of_one_body_and_of_some_minutes():
-    refusals = Refusals()
-    refusals.add("u", BODY, REFUSAL, 0.0)
-    assert refusals.get("u", dict(BODY), 1.0) == REFUSAL
-    assert refusals.get("u", {**BODY, "spec": {}}, 1.0) is None
-    assert refusals.get("other", BODY, 1.0) is None
-    assert refusals.expiry_s("u", 20.0) == REFUSED_FOR_S - 20.0
-    assert refusals.expiry_s("other", 20.0) is None
-    assert refusals.get("u", BODY, REFUSED_FOR_S) is None
-    assert refusals.expiry_s("u", REFUSED_FOR_S) is None
+def test_a_rejection_is_cached_for_one_body_until_it_expires():
+    rejections = RejectionCache()
+    rejections.add("u", BODY, REJECTION, 0.0)
+    assert rejections.get("u", dict(BODY), 1.0) == REJECTION
+    assert rejections.get("u", {**BODY, "spec": {}}, 1.0) is None
+    assert rejections.get("other", BODY, 1.0) is None
+    assert rejections.expiry_s("u", 20.0) == REJECTION_TTL_S - 20.0
+    assert rejections.expiry_s("other", 20.0) is None
+    assert rejections.get("u", BODY, REJECTION_TTL_S) is None
+    assert rejections.expiry_s("u", REJECTION_TTL_S) is None
 
 
-def test_what_is_over_or_forgotten_takes_no_memory():
-    refusals = Refusals()
+def test_expired_and_forgotten_rejections_are_dropped():
+    rejections = RejectionCache()
     for number in range(100):
-        refusals.add("u", {"n": number}, REFUSAL, number * REFUSED_FOR_S)
-    assert len(refusals._entries) == 1
-    refusals.add("v", BODY, REFUSAL, 99 * REFUSED_FOR_S)
-    refusals.forget("u")
-    assert refusals._entries.keys() == {("v", next(iter(refusals._entries))[1])}
+        rejections.add("u", {"n": number}, REJECTION, number * REJECTION_TTL_S)
+    assert len(rejections._entries) == 1
+    rejections.add("v", BODY, REJECTION, 99 * REJECTION_TTL_S)
+    rejections.forget("u")
+    assert rejections._entries.keys() == {("v", next(iter(rejections._entries))[1])}
 
 
 @pytest.fixture
 def now(monkeypatch):
-    """Seconds that the reconciler's clock is ahead."""
+    """Offset of the reconciler's clock in seconds, as a list of one number that tests change."""
     ahead = [0.0]
     real = reconcilers.monotonic
     monkeypatch.setattr(reconcilers, "monotonic", lambda: real() + ahead[0])
@@ -48,8 +48,8 @@ async def names(stand):
 
 
 @pytest.mark.cluster
-async def test_a_mended_variant_is_sent(stand):
-    """Variants are no part of the revision: it is the body that was refused."""
+async def test_a_corrected_variant_is_sent_at_once(stand):
+    """Variants do not change the revision: rejections are cached by body."""
     variant = {"name": "spot", "pricePerHour": 1.0, "nodeSelector": {"pool": "no label value"}}
     await stand.create(objectives={"ttft": "2s", "tpot": "100ms"}, variants=[variant])
     for _ in range(3):
@@ -78,25 +78,25 @@ def a_deployment(labels):
 
 
 @pytest.mark.cluster
-async def test_what_a_policy_allows_again_is_sent_again_after_a_while(stand, refuse, now):
+async def test_a_rejected_body_is_sent_again_after_the_ttl(stand, refuse, now):
     policy = await refuse("pods", "false", a_pod())
     await stand.create()
     for _ in range(3):
         wake_s = await stand.step()
     assert await stand.condition("ModelReady") == ("False", "PodTemplateRejected")
-    assert 0 < wake_s <= REFUSED_FOR_S
+    assert 0 < wake_s <= REJECTION_TTL_S
 
     await policy.lift()
     await stand.step()
     assert await names(stand) == []
 
-    now[0] = REFUSED_FOR_S
+    now[0] = REJECTION_TTL_S
     await stand.step()
     assert len(await names(stand)) == 1
 
 
 @pytest.mark.cluster
-async def test_resume_sends_a_refused_revision_again(stand, refuse):
+async def test_resume_sends_a_rejected_revision_again(stand, refuse):
     await stand.create()
     await stand.until_phase("Stable")
     policy = await refuse("pods", "false", a_pod())
@@ -116,7 +116,7 @@ async def test_resume_sends_a_refused_revision_again(stand, refuse):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
-async def test_a_refused_repair_of_what_serves_stops_no_new_revision(stand, refuse, reason):
+async def test_a_rejected_repair_of_stable_does_not_stop_a_new_revision(stand, refuse, reason):
     await stand.create(rollout={"strategy": "BlueGreen"})
     await stand.until_phase("Stable")
     (deployment,), _ = await stand.kube.list(DEPLOYMENTS, stand.namespace)
@@ -127,8 +127,7 @@ async def test_a_refused_repair_of_what_serves_stops_no_new_revision(stand, refu
         a_deployment({REVISION_LABEL: old}), reason,
     )  # fmt: skip
     await stand.step()
-    is_told = stand.error is None if reason == "Invalid" else isinstance(stand.error, Forbidden)
-    assert is_told
+    assert isinstance(stand.error, Forbidden if reason == "Forbidden" else type(None))
 
     await stand.change(engine={"seed": 1})
 

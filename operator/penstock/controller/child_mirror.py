@@ -1,4 +1,4 @@
-"""Mirrors the Deployments and pods of all services."""
+"""Local copy of all services' Deployments and pods, kept current by watches."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from penstock.clients.watch import Key, Mirror
 from penstock.core.spec.service import MANAGED_BY, MANAGED_LABEL, SERVICE_LABEL
 
 
-class Children:
-    """Deployments and pods of all services.
+class ChildMirror:
+    """Local copy of the Deployments and pods that Penstock manages.
 
-    changed: called with the service of each child that is added, changed or deleted, whether that
-    was seen by a watch or by a new list after the watch broke.
+    changed: called with the service's key for each child that is added, changed or deleted, no matter
+    whether a watch event or a new list after a broken watch showed it.
     """
 
     def __init__(self, kube: Kube, changed: Callable[[Key], None]) -> None:
@@ -22,12 +22,12 @@ class Children:
         self._pods = self._mirror(kube, PODS)
 
     async def run(self) -> None:
-        """Follows both kinds until cancelled."""
+        """Watch both kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._deployments.run())
             group.create_task(self._pods.run())
 
-    def known(self) -> tuple[list[Object], list[Object]]:
+    def snapshot(self) -> tuple[list[Object], list[Object]]:
         """All Deployments and pods; empty until both kinds have been listed."""
         if not (self._deployments.synced.is_set() and self._pods.synced.is_set()):
             return [], []
@@ -37,7 +37,7 @@ class Children:
         services: dict[Key, Key] = {}
 
         def changed(key: Key) -> None:
-            # A deleted child is no longer in the mirror: `services` remembers whose it was.
+            # A deleted child has left the mirror: `services` holds the service that it belonged to.
             child = mirror.get(key)
             service = services.pop(key, None)
             if child is not None:

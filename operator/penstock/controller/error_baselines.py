@@ -1,4 +1,4 @@
-"""Baseline error counts of every service over the last hour, for the judge of its next canary."""
+"""Baseline error counts of each service over the last hour; its next canary is compared with them."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,9 +12,12 @@ from penstock.core.rollout.baseline_errors import BaselineErrors
 Key = tuple[str, str]
 
 
-class Pasts:
-    """Baselines of all services. counts: requests and errors of a service since the operator started;
-    None if no gateway knows the service."""
+class ErrorBaselines:
+    """Baseline error counts of all services, over sliding windows.
+
+    counts: requests and errors of a service since the operator started; None if no gateway knows the
+    service.
+    """
 
     def __init__(
         self,
@@ -25,14 +28,16 @@ class Pasts:
         self._failures = failures
         self._services = services
         self._counts = counts
-        self._pasts: dict[Key, BaselineErrors] = {}
+        self._baselines: dict[Key, BaselineErrors] = {}
         self._paused: set[Key] = set()
 
     def observe(self, now_s: float) -> None:
-        """Add the counts of services without a rollout: a canary's errors are not stable's. now_s:
-        monotonic clock."""
+        """Add the current counts of all services without a rollout. now_s: monotonic clock.
+
+        Services with a rollout are skipped, as their counts include the canary's errors.
+        """
         services = self._services()
-        self._pasts = {key: baseline for key, baseline in self._pasts.items() if key in services}
+        self._baselines = {key: each for key, each in self._baselines.items() if key in services}
         self._paused &= services.keys()
         for key, body in services.items():
             with self._failures.contained("judge", "/".join(key)):
@@ -43,20 +48,19 @@ class Pasts:
         if (status.get("rollout") or {}).get("phase") not in CALM:
             self._paused.add(key)
         elif total is not None:
-            self._pasts[key] = self._past(key, status, total).with_counts(now_s, total)
+            self._baselines[key] = self._baseline(key, status, total).with_counts(now_s, total)
             self._paused.discard(key)
 
-    def _past(self, key: Key, status: Object, total: Counts) -> BaselineErrors:
+    def _baseline(self, key: Key, status: Object, total: Counts) -> BaselineErrors:
         stable = status.get("stableRevision") or ""
-        baseline = self._pasts.get(key)
+        baseline = self._baselines.get(key)
         if baseline is None or baseline.revision != stable:
             return BaselineErrors(stable)
         return baseline.without_gap(total) if key in self._paused else baseline
 
     def history(self, key: Key, stable: str) -> History:
-        baseline = self._pasts.get(key)
-        return (
-            baseline.history()
-            if baseline is not None and baseline.revision == stable
-            else NO_HISTORY
-        )
+        """Requests and errors of the stable revision in the last hour; NO_HISTORY for another one."""
+        baseline = self._baselines.get(key)
+        if baseline is None or baseline.revision != stable:
+            return NO_HISTORY
+        return baseline.history()

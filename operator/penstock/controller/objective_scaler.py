@@ -1,10 +1,10 @@
-"""Runs the sizing rule: holds its state for each service, and stores, restores and records it."""
+"""Decides on services with objectives: runs the sizing rule, and restores, stores and records its state."""
 
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from penstock.controller.failures import Failures
-from penstock.controller.memory import Key, Memory
+from penstock.controller.learned_state import Key, LearnedStateStore
 from penstock.controller.recorder import Recorder
 from penstock.core.scaling.by_objectives.mixed import Variant
 from penstock.core.scaling.by_objectives.priors import prior
@@ -19,48 +19,60 @@ from penstock.core.spec.service import ServiceSpec
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
-class Sizer:
-    """Sizes services with objectives."""
+class ObjectiveScaler:
+    """Decides how many replicas a service with objectives needs. Holds the rule's state by service."""
 
-    def __init__(self, memory: Memory, recorder: Recorder, failures: Failures) -> None:
-        self._memory = memory
+    def __init__(self, learned: LearnedStateStore, recorder: Recorder, failures: Failures) -> None:
+        self._learned = learned
         self._failures = failures
         self._recorder = recorder
         self._states: dict[Key, tuple[str, SizingState]] = {}  # with the service's uid
 
-    def only(self, alive: Collection[Key]) -> None:
-        """Forget all services but these."""
+    def prune(self, alive: Collection[Key]) -> None:
+        """Drop the state of all services that are not in `alive`."""
         self._states = {key: state for key, state in self._states.items() if key in alive}
-        self._memory.only(alive)
+        self._learned.prune(alive)
 
     async def decide(
-        self, service: ServiceSpec, seen: Observation, most: Mapping[str, int] = NO_LIMITS
+        self,
+        service: ServiceSpec,
+        observation: Observation,
+        max_by_variant: Mapping[str, int] = NO_LIMITS,
     ) -> Decision:
-        """Decide on one service. most: replicas by variant that the quotas allow. Raises KubeError if
-        the learned state cannot be read yet."""
-        settings = settings_of(service, most)
-        state = await self._state(service, settings.rule, seen.now_s)
-        decision, after = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
+        """Decide on one service.
+
+        max_by_variant: replicas of each variant that the quotas allow. Raises KubeError if the learned
+        state cannot be read yet.
+        """
+        settings = settings_of(service, max_by_variant)
+        state = await self._state(service, settings.rule, observation.now_s)
+        decision, after = settings.rule.decide(
+            settings.objectives, settings.bounds, observation, state
+        )
         self._states[service.key] = (service.uid, after)
         # The decision stands even if it cannot be recorded or the learned state cannot be stored.
         with self._failures.contained("recorder", "/".join(service.key)):
-            self._recorder.tell(service.key, Tick(settings, state, seen, decision))
+            self._recorder.publish(service.key, Tick(settings, state, observation, decision))
         with self._failures.contained("memory", "/".join(service.key)):
             is_idle = after.traffic.arrivals == 0
-            await self._memory.keep(service, Learned.of(after), seen.now_s, is_idle=is_idle)
+            await self._learned.save(service, Learned.of(after), observation.now_s, is_idle=is_idle)
         return decision
 
     async def _state(self, service: ServiceSpec, rule: Sizing, now_s: float) -> SizingState:
+        """Return the rule's state for this service, restored from its ConfigMap the first time."""
         uid, state = self._states.get(service.key, ("", None))
         if state is not None and uid == service.uid:
             return state
-        learned = await self._memory.recall(service, now_s)
+        learned = await self._learned.load(service, now_s)
         fresh = rule.initial()
         return fresh if learned is None else learned.restored(fresh, now_s)
 
 
-def settings_of(service: ServiceSpec, most: Mapping[str, int] = NO_LIMITS) -> Settings:
-    """Settings of the sizing rule for a service with objectives. most: as in `decide`."""
+def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIMITS) -> Settings:
+    """Settings of the sizing rule for a service with objectives.
+
+    max_by_variant: replicas of each variant that the quotas allow.
+    """
     scaling = service.scaling
     assert scaling.objectives is not None
     rule = Sizing(
@@ -77,6 +89,6 @@ def settings_of(service: ServiceSpec, most: Mapping[str, int] = NO_LIMITS) -> Se
             )
             for each in service.variants
         ),
-    ).limited(most)
+    ).limited(max_by_variant)
     bounds = Bounds(scaling.min_replicas, scaling.max_replicas)
     return Settings(rule, scaling.objectives, bounds, service.max_num_batched_tokens)

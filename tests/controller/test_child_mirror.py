@@ -1,10 +1,10 @@
-"""`Children` reports each added, changed or deleted child, even one deleted while a watch was down."""
+"""`ChildMirror` reports each added, changed or deleted child, even one deleted while a watch was down."""
 
 import asyncio
 
 from penstock.clients import watch
 from penstock.clients.resources import PODS
-from penstock.controller.children import Children
+from penstock.controller.child_mirror import ChildMirror
 from penstock.core.spec.service import MANAGED_LABEL, SERVICE_LABEL
 from penstock.errors import NotFound
 
@@ -16,7 +16,7 @@ def child(name, version, service="chat"):
 
 
 class Kube:
-    """Lists and watches of pods by a script; of Deployments there are none."""
+    """Serves lists and watch events of pods from a script; there are no Deployments."""
 
     def __init__(self, lists, watches):
         self.lists, self.watches = lists, watches
@@ -38,18 +38,19 @@ class Kube:
 
 
 async def follow(kube):
+    """Run a mirror until the script ends. Returns the reported services and the last snapshot."""
     changed = []
-    children = Children(kube, changed.append)
-    assert children.known() == ([], [])
-    task = asyncio.create_task(children.run())
+    mirror = ChildMirror(kube, changed.append)
+    assert mirror.snapshot() == ([], [])
+    task = asyncio.create_task(mirror.run())
     async with asyncio.timeout(5):
         await kube.done.wait()
     task.cancel()
     await asyncio.wait({task})
-    return changed, children.known()
+    return changed, mirror.snapshot()
 
 
-async def test_a_child_that_went_while_no_watch_looked_is_gone():
+async def test_a_child_deleted_while_no_watch_ran_is_reported():
     too_old = [NotFound("too old")]
     kube = Kube(
         [[child("a", "1"), child("b", "1", "other")], [child("b", "1", "other")]], [too_old]
@@ -60,7 +61,7 @@ async def test_a_child_that_went_while_no_watch_looked_is_gone():
     assert kube.selectors == {"app.kubernetes.io/managed-by=penstock"}
 
 
-async def test_a_child_that_is_deleted_changes_its_service_and_one_of_nobody_none():
+async def test_a_deleted_child_is_reported_for_its_service_and_unlabelled_ones_never():
     events = [
         ("MODIFIED", child("a", "2", "")),
         ("MODIFIED", child("a", "3")),
@@ -73,7 +74,7 @@ async def test_a_child_that_is_deleted_changes_its_service_and_one_of_nobody_non
     assert pods == []
 
 
-async def test_an_answer_that_makes_no_sense_ends_no_mirror(monkeypatch):
+async def test_malformed_answers_do_not_end_the_mirror(monkeypatch):
     monkeypatch.setattr(watch, "FIRST_RETRY_S", 0.001)
     lists = [[{"kind": "Pod"}], [child("a", "1")], [child("a", "1")]]
     _, (_, pods) = await follow(Kube(lists, [[("ADDED", {"kind": "Status"})]]))

@@ -1,11 +1,11 @@
-"""Which engines are read: to scale by them, or for the faults of a rollout alone."""
+"""Scale targets: which engines are scraped for scaling, and which only for a rollout's faults."""
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from penstock.api.v1alpha1 import API_VERSION, KIND
 from penstock.controller.failures import Failures
-from penstock.controller.fleet import gateway_pods, scale_targets
+from penstock.controller.scale_targets import gateway_pods, scale_targets
 from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.scaling.shortage import Waiting
 from penstock.core.spec.service import (
@@ -53,52 +53,61 @@ def child(name, revision, cohort=""):
 
 
 @pytest.mark.parametrize(
-    ("mode", "candidate", "pods", "beside"),
+    ("mode", "candidate", "pods", "fault_pods"),
     [
         ("Active", None, ["old"], []),
-        ("Active", NEW, ["old"], ["new", "control"]),  # shown copies: no share of the traffic
+        ("Active", NEW, ["old"], ["new", "control"]),  # shadowed: gets only copies of requests
         ("Shadow", NEW, ["old"], ["new", "control"]),
         ("External", NEW, [], ["old", "new", "control"]),
     ],
 )
-def test_pods_without_traffic_are_read_for_faults_alone(mode, candidate, pods, beside):
+def test_pods_without_traffic_are_scraped_for_faults_only(mode, candidate, pods, fault_pods):
     engines = [child("old", OLD), child("new", NEW), child("control", OLD, "control")]
     deployments = [child("chat-a", OLD), child("chat-b", NEW)]
     (target,) = scale_targets({KEY: body(mode, candidate)}, deployments, engines, FAILURES)
     assert [view.name for view, _ in target.pods] == pods
-    assert [view.name for view, _ in target.beside] == beside
+    assert [view.name for view, _ in target.fault_pods] == fault_pods
     assert target.is_scaled == (mode != "External")
 
 
-def test_a_service_that_somebody_else_scales_is_not_read_without_a_rollout():
+def test_an_externally_scaled_service_is_no_target_without_a_rollout():
     engines, deployments = [child("old", OLD)], [child("chat-a", OLD)]
     assert scale_targets({KEY: body("External")}, deployments, engines, FAILURES) == []
 
 
-def test_variants_are_told_apart_and_those_that_wait_for_a_node():
+def test_replicas_and_unschedulable_pods_are_counted_by_variant():
     service = body("Active")
     service["spec"] |= {
         "objectives": {"ttft": "1s", "tpot": "50ms"},
         "variants": [{"name": "a", "pricePerHour": 1.0}, {"name": "b", "pricePerHour": 2.0}],
     }
 
-    def of(variant, name, **status):
+    def child_of(variant, name, **status):
         made = child(name, OLD)
         made["metadata"]["labels"][VARIANT_LABEL] = variant
         return made | {"status": {"podIP": "127.0.0.9", **status}}
 
-    lost = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}
-    deployments = [of("a", "chat-a"), of("b", "chat-b"), of("gone", "chat-gone")]
-    pods = [of("a", "a1"), of("b", "b1"), of("b", "b2", conditions=[lost])]
+    unschedulable = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "no",
+    }
+    deployments = [child_of("a", "chat-a"), child_of("b", "chat-b"), child_of("gone", "chat-gone")]
+    pods = [
+        child_of("a", "a1"),
+        child_of("b", "b1"),
+        child_of("b", "b2", conditions=[unschedulable]),
+    ]
     (target,) = scale_targets({KEY: service}, deployments, pods, FAILURES)
     assert (target.provisioned, target.by_variant) == (2, {"a": 1, "b": 1})
     assert [(view.name, view.variant) for view, _ in target.pods] == [
         ("a1", "a"), ("b1", "b"), ("b2", "b"),
     ]  # fmt: skip
-    assert target.waiting == {"b": Waiting(parse_timestamp("2026-01-01T00:00:00Z"), 1)}
+    assert target.unschedulable == {"b": Waiting(parse_timestamp("2026-01-01T00:00:00Z"), 1)}
 
 
-def test_what_a_deleted_service_of_the_name_has_left_is_none_of_it():
+def test_children_of_a_deleted_service_of_the_same_name_do_not_count():
     deployments = [child("chat-a", OLD)]
     deployments[0]["metadata"]["creationTimestamp"] = "2026-01-01T00:05:00Z"
     before, after = child("before", OLD), child("after", OLD)
@@ -112,7 +121,7 @@ def test_what_a_deleted_service_of_the_name_has_left_is_none_of_it():
     assert (target.provisioned, [view.name for view, _ in target.pods]) == (1, ["after"])
 
 
-def test_ipv6_addresses_of_pods_get_their_brackets():
+def test_ipv6_addresses_are_bracketed():
     pod = child("old", OLD)
     pod["status"] = {"podIP": "fd00::1", "phase": "Running"}
     (target,) = scale_targets({KEY: body("Active")}, [child("d", OLD)], [pod], FAILURES)
