@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from penstock.sim.rollout.campaign import Life, simulate, summary
+from penstock.sim.rollout.campaign import Trial, simulate, summary
 from penstock.sim.rollout.interval import of_share
 from penstock.sim.rollout.judges import JudgeName
 from penstock.sim.rollout.scenario import Effect, Latency, Scenario
@@ -59,7 +59,7 @@ class Campaign:
         self.runs, self.jobs, self.seed, self.latencies = runs, jobs, seed, latencies
         self.rows: dict[str, dict[str, Any]] = {}
 
-    def row(self, label: str, scenario: Scenario, judge: JudgeName = "penstock") -> list[Life]:
+    def row(self, label: str, scenario: Scenario, judge: JudgeName = "penstock") -> list[Trial]:
         lives = simulate(judge, scenario, self.runs, self.seed, self.jobs)
         told = summary(lives)
         self.rows[label] = told
@@ -98,7 +98,7 @@ def healthy(campaign: Campaign) -> list[str]:
             continue
         kind = f"{latency}, {utilization:.0%} busy" if latency == "queue" else latency
         header(f"healthy, {kind}", campaign.runs)
-        everything: list[Life] = []
+        everything: list[Trial] = []
         for rate in RATES:
             scenario = Scenario(
                 canary_rate=rate,
@@ -120,9 +120,9 @@ def healthy(campaign: Campaign) -> list[str]:
     return missed
 
 
-def grown(campaign: Campaign, kind: str, utilization: float, missed: list[str]) -> list[Life]:
+def grown(campaign: Campaign, kind: str, utilization: float, missed: list[str]) -> list[Trial]:
     """As the product does it: control pods, and traffic that grows with the evidence."""
-    lives: list[Life] = []
+    lives: list[Trial] = []
     for rate in RATES:
         scenario = Scenario(
             canary_rate=rate,

@@ -30,7 +30,7 @@ from penstock.core.spec.objectives import Objectives
 from penstock.sim.clock import Clock
 from penstock.sim.quota import Quota
 from penstock.sim.scenario import Scenario
-from penstock.sim.service import Service, suffer
+from penstock.sim.service import Service, schedule_fault
 
 CHAT = {
     "prompt": {"kind": "lognormal", "median": 800, "p99": 4000},
@@ -132,7 +132,7 @@ def lived(scenario: Scenario, seed: int) -> list[Tick]:
     assert isinstance(service.scaler.rule, Sizing)
     watched = service.scaler.rule = Watched(service.scaler.rule)
     for fault in scenario.faults:
-        suffer(fault, [service], clock)
+        schedule_fault(fault, [service], clock)
     service.begin()
     clock.run(scenario.duration_s + scenario.tail_s)
     return watched.ticks

@@ -29,8 +29,8 @@ class Log:
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
 
-    def began(self, request: Request) -> None:
-        self.told.append(("began", request.request_id))
+    def started(self, request: Request) -> None:
+        self.told.append(("started", request.request_id))
 
     def ended(self, request: Request) -> None:
         self.told.append(("ended", request.request_id))

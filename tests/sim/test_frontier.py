@@ -8,7 +8,7 @@ from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.frontier import __main__ as command
 from penstock.sim.frontier import worlds
 from penstock.sim.frontier.case import Case, figures_of
-from penstock.sim.frontier.search import Line, Point, Result, crossing, price
+from penstock.sim.frontier.search import Point, Result, Sweep, crossing, price
 from penstock.sim.frontier.worlds import Recorded, Slice, world
 from penstock.sim.ledger import Ledger
 
@@ -67,12 +67,12 @@ def test_only_what_leads_to_the_crossing_is_run_and_only_once(tiny: Path) -> Non
     rule = PUBLISHED["static"]
     case = Case(world("tiny-30", tiny), "tuning", "deadline", "static")
     ledger = Ledger(tiny / "runs.jsonl", figures_of)
-    points = Line(rule, {}, 0.99).points(ledger, case, range(1))
+    points = Sweep(rule, {}, 0.99).points(ledger, case, range(1))
     assert len(points) < 6  # of sixteen
     assert points[0].attainment < 0.99 <= points[-1].attainment
     lines = (tiny / "runs.jsonl").read_text().splitlines()
     assert len(lines) == len(points)
-    again = Line(rule, {}, 0.99).points(Ledger(tiny / "runs.jsonl", figures_of), case, range(1))
+    again = Sweep(rule, {}, 0.99).points(Ledger(tiny / "runs.jsonl", figures_of), case, range(1))
     assert again == points
     assert (tiny / "runs.jsonl").read_text().splitlines() == lines
 

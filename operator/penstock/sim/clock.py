@@ -12,7 +12,7 @@ class Clock:
         self._serials = count()
 
     def at(self, when: float, event: Callable[[], None]) -> None:
-        """Schedule `event` at time `when`, or now if `when` is in the past."""
+        """Schedule `event` at time `when`, at the earliest now."""
         heappush(self._events, (max(when, self.now), next(self._serials), event))
 
     def run(self, until: float) -> None:

@@ -34,7 +34,7 @@ NO_TOKEN_IDS: frozenset[int] = frozenset()
 class Listener(Protocol):
     """Sender of requests. The engine calls it at the first token and at the end of each request."""
 
-    def began(self, request: Request) -> None: ...
+    def started(self, request: Request) -> None: ...
 
     def ended(self, request: Request) -> None: ...
 
@@ -352,7 +352,7 @@ class Engine:
                 job.request.first_token_s = now + request_s
                 job.request.cached_tokens = job.sequence.num_cached_tokens
                 self._ttft_s.add(now - job.sequence.arrival_s)
-                self._listener.began(job.request)
+                self._listener.started(job.request)
         for request_id in ended:
             job = self._jobs.pop(request_id)
             self._finished += 1

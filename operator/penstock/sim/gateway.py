@@ -22,7 +22,7 @@ FIRST_OUTPUT_TOKENS, MEMORY = 256.0, 0.98
 MAX_TRIES = 3
 
 
-class _Line:
+class _Queue:
     """Admission queue for the engines of one side."""
 
     def __init__(self, spec: AdmissionSpec) -> None:
@@ -53,7 +53,7 @@ class Gateway:
         self._random = random
         self._spec = spec
         self._engine_tpot_s = tpot_s
-        self._lines = {STABLE: _Line(spec)}
+        self._queues = {STABLE: _Queue(spec)}
         self.weights: Mapping[Side, int] = {STABLE: 100}
         self.sides: dict[str, Side] = {}
         self._engines: dict[str, Engine] = {}
@@ -78,33 +78,33 @@ class Gateway:
     def split(self, weights: Mapping[Side, int]) -> None:
         """Set the traffic weights. Requests queued for a side without weight are queued again."""
         self.weights = weights
-        for side in weights.keys() - self._lines.keys():
-            self._lines[side] = _Line(self._spec)
-        for side in self._lines.keys() - weights.keys():
-            self._empty(self._lines[side])
+        for side in weights.keys() - self._queues.keys():
+            self._queues[side] = _Queue(self._spec)
+        for side in self._queues.keys() - weights.keys():
+            self._empty(self._queues[side])
 
     def add_engine(self, pod: str, engine: Engine, side: Side = STABLE) -> None:
-        line = self._lines.setdefault(side, _Line(self._spec))
+        queue = self._queues.setdefault(side, _Queue(self._spec))
         self._engines[pod] = engine
-        belief = next((load.pace.faded() for load in line.loads.values()), self._belief)
-        line.loads[pod] = EngineLoad(
+        belief = next((load.pace.faded() for load in queue.loads.values()), self._belief)
+        queue.loads[pod] = EngineLoad(
             pod=pod, kv_capacity_tokens=engine.profile.kv_tokens, pace=belief
         )
         self.sides[pod] = side
         self._endpoints[pod] = Endpoint(pod, pod, side.revision, side.cohort)
-        line.admission.renew()
-        for other in list(self._lines.values()):
+        queue.admission.renew()
+        for other in list(self._queues.values()):
             if not other.loads:
                 self._empty(other)
         self._dispatch()
 
     def remove_engine(self, pod: str) -> None:
         """Send no new requests to this pod. Its running requests go on."""
-        line = self._lines[self.sides[pod]]
-        self._belief = line.loads[pod].pace.faded()
-        del self._engines[pod], line.loads[pod], self._endpoints[pod]
-        if not line.loads:
-            self._empty(line)
+        queue = self._queues[self.sides[pod]]
+        self._belief = queue.loads[pod].pace.faded()
+        del self._engines[pod], queue.loads[pod], self._endpoints[pod]
+        if not queue.loads:
+            self._empty(queue)
 
     def lost(self, requests: list[Request]) -> None:
         """Handle a crash: requests with a first token fail, the others are queued again."""
@@ -115,7 +115,7 @@ class Gateway:
             else:
                 self._enqueue(request)
 
-    def began(self, request: Request) -> None:
+    def started(self, request: Request) -> None:
         """Record the first token of a request."""
         self._unanswered[request.pod] -= 1
         self._ttft_s.add(self._clock.now - request.arrival_s)
@@ -162,24 +162,24 @@ class Gateway:
 
     @property
     def _queued(self) -> list[Request]:
-        return [request for line in self._lines.values() for request in line.queued.values()]
+        return [request for queue in self._queues.values() for request in queue.queued.values()]
 
-    def _line(self) -> _Line:
+    def _draw_queue(self) -> _Queue:
         """Draw a side by weight. A side without engines gets no requests while another has some."""
-        sides = [(s, w) for s, w in self.weights.items() if self._lines[s].loads]
+        sides = [(s, w) for s, w in self.weights.items() if self._queues[s].loads]
         sides = sides or list(self.weights.items())
         if len(sides) == 1:
-            return self._lines[sides[0][0]]
-        return self._lines[drawn(sides, self._random.random())[0]]
+            return self._queues[sides[0][0]]
+        return self._queues[drawn(sides, self._random.random())[0]]
 
-    def _empty(self, line: _Line) -> None:
-        queued, line.queued = line.queued, {}
+    def _empty(self, queue: _Queue) -> None:
+        queued, queue.queued = queue.queued, {}
         for request in queued.values():
-            line.admission.remove(request.request_id)
+            queue.admission.remove(request.request_id)
             self._enqueue(request)
 
     def _enqueue(self, request: Request) -> None:
-        line = self._line()
+        queue = self._draw_queue()
         prefill_tokens = request.prompt_tokens * self._uncached_share
         waiting = Waiting(
             request.request_id,
@@ -188,23 +188,23 @@ class Gateway:
             prefill_tokens,
             request.prompt_tokens + self._output_tokens / 2,
         )
-        if not line.admission.add(waiting):
+        if not queue.admission.add(waiting):
             self._shed_one(request)
             return
-        line.queued[request.request_id] = request
+        queue.queued[request.request_id] = request
         self._dispatch()
         if not self._expects_expiry and self._queued:
             self._await_expiry()
 
     def _dispatch(self) -> None:
-        for line in self._lines.values():
-            while line.queued:
-                engines = list(line.loads.values())
-                found = line.admission.next(engines, self._clock.now)
+        for queue in self._queues.values():
+            while queue.queued:
+                engines = list(queue.loads.values())
+                found = queue.admission.next(engines, self._clock.now)
                 if found is None:
                     break
                 waiting, fitting = found
-                self._send(line.queued.pop(waiting.request_id), waiting, fitting)
+                self._send(queue.queued.pop(waiting.request_id), waiting, fitting)
 
     def _send(self, request: Request, waiting: Waiting, fitting: list[EngineLoad]) -> None:
         endpoints = [self._endpoints[load.pod] for load in fitting]
@@ -212,7 +212,7 @@ class Gateway:
         picked = pick(endpoints, {side: 1}, self._random.random(), load=self._in_flight)
         assert isinstance(picked, Pick)
         pod = picked.endpoint.pod
-        place = Place(self._lines[side].loads[pod], waiting, self._clock.now)
+        place = Place(self._queues[side].loads[pod], waiting, self._clock.now)
         self._in_flight[pod] = self._in_flight.get(pod, 0) + round(waiting.kv_tokens)
         request.pod = pod
         request.num_tries += 1
@@ -242,9 +242,9 @@ class Gateway:
             self._clock.at(self._clock.now + 1.0, self._expire)
 
     def _expire(self) -> None:
-        for line in self._lines.values():
-            for waiting in line.admission.expired(self._clock.now):
-                self._shed_one(line.queued.pop(waiting.request_id))
+        for queue in self._queues.values():
+            for waiting in queue.admission.expired(self._clock.now):
+                self._shed_one(queue.queued.pop(waiting.request_id))
         self._await_expiry()
 
     def _shed_one(self, request: Request) -> None:

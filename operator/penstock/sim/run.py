@@ -7,7 +7,7 @@ from functools import partial
 from penstock.sim.clock import Clock
 from penstock.sim.quota import Quota
 from penstock.sim.scenario import Scenario
-from penstock.sim.service import Service, suffer
+from penstock.sim.service import Service, schedule_fault
 from penstock.sim.sharing import Sharing
 
 
@@ -34,7 +34,7 @@ def run(scenario: Scenario, policy: str, seed: int, knobs: Mapping[str, str] | N
             if service.spec.engine.gpu in quota.limits and service.rollout is None:
                 service.scaler.ask = partial(sharing.ask, service)
     for fault in scenario.faults:
-        suffer(fault, services, clock)
+        schedule_fault(fault, services, clock)
     for service in services:
         service.begin()
     clock.run(scenario.duration_s + scenario.tail_s)

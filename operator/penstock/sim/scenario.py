@@ -99,7 +99,7 @@ class Service(Record):
 
     @property
     def alone(self) -> tuple["Service", ...]:
-        """One service per variant, each with only that variant; the service itself without variants."""
+        """Services with a single variant each; the service itself if it has no variants."""
         return tuple(self.model_copy(update={"variants": (each,)}) for each in self.variants) or (
             self,
         )

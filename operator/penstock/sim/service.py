@@ -124,20 +124,20 @@ class Service:
         self.gateway.arrive(request)
 
     def _finished(self, request: Request) -> None:
-        """In a closed loop its user thinks, and asks again."""
+        """Handle the end of a request. In a closed loop its user sends the next one after a think time."""
         if self.rollout is not None:
             self.rollout.finished(request)
         if self._users is None:
             return
-        following = self._users.after(request, self._clock.now)
+        following = self._users.next_after(request, self._clock.now)
         if following is not None and following.arrival_s < self._duration_s:
             self._clock.at(following.arrival_s, partial(self.gateway.arrive, following))
 
 
-def suffer(fault: Fault, services: Sequence[Service], clock: Clock) -> None:
-    """Plans the beginning and the end of a fault."""
-    struck = [s for s in services if fault.service in ("", s.spec.name)]
-    for service in struck:
+def schedule_fault(fault: Fault, services: Sequence[Service], clock: Clock) -> None:
+    """Schedule the start and the end of a fault on the services that it names."""
+    affected = [s for s in services if fault.service in ("", s.spec.name)]
+    for service in affected:
         clock.at(fault.from_s, partial(fault.begin, service))
         if fault.to_s is not None:
             clock.at(fault.to_s, partial(fault.end, service))

@@ -8,7 +8,7 @@ from penstock.sim.service import Service
 
 
 class Sharing:
-    """Stands between scalers and fleets: whoever asks, all shares of that kind of GPU are settled."""
+    """Divides a GPU kind's quota among its services anew whenever one of them asks for replicas."""
 
     def __init__(self, quota: Quota, services: Sequence[Service]) -> None:
         self._quota = quota

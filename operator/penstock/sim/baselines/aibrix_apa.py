@@ -1,9 +1,9 @@
-"""AIBrix' APA: proportional to a window's mean per pod, with tolerances and a cooldown.
+"""AIBrix APA: scales in proportion to the mean per pod over a window, with tolerances and cooldowns.
 
-Source: vllm-project/aibrix pkg/controller/podautoscaler. Kept as they are: the cooldown takes the
-largest recommendation of its window on the way up and the smallest on the way down, the opposite of
-an HPA; and the ratio multiplies what is asked for, so pods that start are asked for again. The guard
-that came later (PR 2671) is a knob.
+Source: vllm-project/aibrix pkg/controller/podautoscaler. Reproduced as published: the up cooldown takes the
+largest recommendation of its window and the down cooldown the smallest, the opposite of an HPA. The ratio
+multiplies the desired replicas, so starting pods are requested again; guards_pending is the later fix
+(PR 2671).
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ class ApaState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AibrixApa:
-    """target: of the mean over pods of KV use (0 to 1), or of requests waiting."""
+    """APA rule. target: mean over pods of KV use (0 to 1), or of waiting requests."""
 
     metric: Literal["kv", "waiting"] = "kv"
     target: float = 0.5
@@ -79,7 +79,7 @@ class AibrixApa:
         return n
 
     def _guarded(self, raw: int, n: int, ready: int, value: float) -> int:
-        """Pods that start count for nothing on the way up, and at their target on the way down."""
+        """Count starting pods as empty on the way up, and as loaded to the target on the way down."""
         pending = n - ready
         if pending <= 0 or raw == n or not n:
             return raw

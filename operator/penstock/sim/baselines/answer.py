@@ -1,23 +1,23 @@
-"""How every rule words its number."""
+"""Builds the decisions of all baselines, with a common wording."""
 
 from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
 from penstock.core.scaling.signals import Observation
 
 
 def held(bounds: Bounds, seen: Observation, reason: str, code: str) -> Decision:
-    """What is provisioned stays, for want of data."""
+    """Keep the provisioned replicas because data is missing."""
     return Decision(bounds.clip(seen.provisioned), reason, code, valid=False)
 
 
 def unchanged(bounds: Bounds, seen: Observation, reason: str, code: str) -> Decision:
-    """What is provisioned stays, and should."""
+    """Keep the provisioned replicas by decision."""
     return Decision(bounds.clip(seen.provisioned), reason, code)
 
 
 def decided(
     bounds: Bounds, seen: Observation, wanted: int, why: str, trail: tuple[TrailEntry, ...] = ()
 ) -> Decision:
-    """`wanted` within bounds; the code says which way that is."""
+    """Decision for `wanted` replicas within bounds; its code names the direction."""
     desired = bounds.clip(wanted)
     if desired != wanted:
         note = f"between {bounds.min_replicas} and {bounds.max_replicas}"

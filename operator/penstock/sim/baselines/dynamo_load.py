@@ -1,10 +1,10 @@
-"""NVIDIA Dynamo's planner, load mode: predicted latency of every worker, one replica at a time.
+"""NVIDIA Dynamo planner, load mode: steps of one replica by the predicted latency of every worker.
 
 Source: ai-dynamo components/src/dynamo/planner/core/load_scaling.py, aggregated engines, SLA target.
-Up only when all workers would be late; down only when the rest, with N / (N - 1) of the load, would
-keep the queue's part within the sensitivity and the KV would fit. Nothing while a scaling is under
-way. Dynamo fits its model on forward passes; here a measured profile gives it. What a gateway holds
-back counts as queued at the workers.
+It scales up only if all workers would be late. It scales down only if the others, at N / (N - 1) of the
+load, would keep the queueing part of TTFT within the sensitivity and fit the KV cache. It waits while a
+scaling is in progress. Dynamo fits its model on forward passes; here it is a measured profile. Requests in
+the gateway's queue count as queued at the workers.
 """
 
 from dataclasses import dataclass, field, replace
@@ -20,12 +20,12 @@ from penstock.sim.baselines.hit_rate import hit_rate
 from penstock.sim.baselines.load import held_back, readings_by_pod
 
 SAMPLES = 12
-"""Looks that the mean prompt, answer and prefill per iteration are taken over: one minute."""
+"""Scrapes in the means of prompt length, output length and prefill per iteration: one minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """readings: by pod, one mapping a look, oldest first."""
+    """State of the rule. readings: per scrape a mapping from pod to reading, oldest first."""
 
     readings: tuple[dict[str, EngineReading], ...] = ()
     floor: int = 1
@@ -43,7 +43,7 @@ class Averages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamoLoad:
-    """throughput: sets the floor, when both modes are on. down_sensitivity: 80 % as published."""
+    """Load rule. throughput: sets the minimum if both modes are on. down_sensitivity: published as 0.8."""
 
     profile: EngineProfile
     objective_share: float = 1.0
@@ -70,17 +70,17 @@ class DynamoLoad:
             replace(r, prefill_tokens_pending=r.prefill_tokens_pending + held_tokens)
             for r in by_pod.values()
         )
-        wanted, why = self.asked(objectives, workers, usual)
+        wanted, why = self.step(objectives, workers, usual)
         trail: tuple[TrailEntry, ...] = (TrailEntry("load", wanted, why),)
         if state.floor > wanted:
             trail += (TrailEntry("throughput floor", state.floor, "of the last interval"),)
             wanted = state.floor
         return decided(bounds, seen, wanted, why, trail), state
 
-    def asked(
+    def step(
         self, objectives: Objectives, workers: tuple[EngineReading, ...], usual: Averages
     ) -> tuple[int, str]:
-        """One more, one fewer or as many as there are, before floor and bounds."""
+        """Replicas before floor and bounds: one more, one fewer or unchanged; and the reason."""
         n = len(workers)
         ttft_goal = objectives.ttft_s * self.objective_share
         itl_goal = objectives.tpot_s * self.objective_share
@@ -145,8 +145,8 @@ class DynamoLoad:
         )
 
 
-def _averages(looks: tuple[dict[str, EngineReading], ...]) -> Averages:
-    first, last = looks[0], looks[-1]
+def _averages(scrapes: tuple[dict[str, EngineReading], ...]) -> Averages:
+    first, last = scrapes[0], scrapes[-1]
     pairs = [(first[name], r) for name, r in last.items() if name in first]
     prompts = sum(r.ttft_s.count - b.ttft_s.count for b, r in pairs)
     tokens = sum(r.prompt_tokens - b.prompt_tokens for b, r in pairs)

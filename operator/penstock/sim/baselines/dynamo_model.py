@@ -1,7 +1,7 @@
-"""Dynamo's performance model of an aggregated engine: latencies and the best rate of one replica.
+"""Dynamo performance model of an aggregated engine: latencies and the best rate of one replica.
 
 Source: ai-dynamo components/src/dynamo/planner/core/perf_model/agg.py. Dynamo regresses the time of
-an iteration on its prefill tokens and decode KV; here a measured profile gives it.
+an iteration on its prefill tokens and decode KV; here it is a measured profile.
 """
 
 from penstock.core.scaling.engine_profile import EngineProfile
@@ -12,7 +12,7 @@ from penstock.sim.baselines import rounding
 def next_ttft_s(
     profile: EngineProfile, queued_tokens: float, prompt_tokens: float, running: float, kv: float
 ) -> float:
-    """Of a request that comes now: chunk by chunk through what is ahead and its own prompt."""
+    """TTFT of a request that arrives now: chunk by chunk through the queued tokens and its prompt."""
     left = queued_tokens + prompt_tokens
     total = 0.0
     while left > 0:
@@ -25,10 +25,10 @@ def next_ttft_s(
 def best_rate(
     profile: EngineProfile, objectives: Objectives, isl: float, osl: float, hit_rate: float
 ) -> float:
-    """Requests a second of the largest batch that meets both objectives; by Little's law.
+    """Requests/s of the largest batch that meets both objectives, by Little's law.
 
-    isl, osl: mean prompt and output tokens. The batch is capped by KV, by the sequences that may
-    run, and where prompts come in as fast as answers end. One that never meets them runs alone.
+    isl, osl: mean prompt and output tokens. The batch is bounded by KV capacity, by max_sequences, and by
+    the rate at which prompts replace ended answers. If no batch meets the objectives, it is 1.
     """
     context = isl + osl / 2
     tokens = profile.max_batched_tokens

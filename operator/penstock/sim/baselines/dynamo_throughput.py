@@ -1,9 +1,9 @@
-"""NVIDIA Dynamo's planner, throughput mode: forecast the next interval, divide by the best rate.
+"""NVIDIA Dynamo planner, throughput mode: divides a forecast of the next interval by the best rate.
 
 Source: ai-dynamo components/src/dynamo/planner (throughput_scaling.py, predictors.py), aggregated
 engines. Predictors: `constant` and `kalman` are exact; the default ARIMA and Prophet are left out,
-and `kalman` (local linear trend, as published) stands in for them. One interval ahead, whatever a
-start takes. An interval without requests leaves everything as it is.
+and `kalman` (local linear trend, as published) stands in for them. The forecast is one interval ahead,
+whatever the start-up time. An interval without requests changes nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from penstock.sim.baselines.kalman import Trend
 
 @dataclass(frozen=True, slots=True)
 class ThroughputState:
-    """trends: of requests an interval, prompt tokens, output tokens."""
+    """State of the rule. trends: of requests per interval, prompt tokens and output tokens."""
 
     before: GatewayReading | None = None
     prefixes: Prefixes | None = None
@@ -31,7 +31,7 @@ class ThroughputState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamoThroughput:
-    """objective_share: of the objectives, what the planner is told to meet."""
+    """Throughput rule. objective_share: fraction of the objectives that is the planner's target."""
 
     profile: EngineProfile
     objective_share: float = 1.0
@@ -46,7 +46,7 @@ class DynamoThroughput:
     ) -> tuple[Decision, ThroughputState]:
         gateway = seen.gateway
         if not isinstance(gateway, GatewayReading):
-            return held(bounds, seen, "The frontend's metrics cannot be had.", "NoTraffic"), state
+            return held(bounds, seen, "The frontend's metrics are unavailable.", "NoTraffic"), state
         before, seen_prefixes = state.before, prefixes(seen)
         cached = hit_rate(state.prefixes, seen_prefixes)
         state = replace(state, before=gateway, prefixes=seen_prefixes)

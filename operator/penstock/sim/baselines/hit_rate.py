@@ -1,4 +1,4 @@
-"""The share of prompt tokens that engines found cached between two looks."""
+"""Prefix-cache hit rate of the engines between two scrapes."""
 
 from typing import TypeAlias
 
@@ -10,11 +10,12 @@ Prefixes: TypeAlias = dict[str, tuple[int, int]]
 
 
 def prefixes(seen: Observation) -> Prefixes:
+    """Prompt and cached tokens of each ready pod."""
     return {n: (r.prompt_tokens, r.cached_tokens) for n, r in readings_by_pod(seen).items()}
 
 
 def hit_rate(before: Prefixes | None, now: Prefixes) -> float:
-    """0 when nothing was prefilled. A pod that came meanwhile counts from its start."""
+    """Share of cached prompt tokens; 0 without prompts. A new pod counts from its start."""
     past = before or {}
     prompts = sum(p - past.get(name, (0, 0))[0] for name, (p, _) in now.items())
     cached = sum(c - past.get(name, (0, 0))[1] for name, (_, c) in now.items())

@@ -1,6 +1,6 @@
-"""HPA on CPU-like use: the share of time in which an engine ran at all.
+"""HPA on GPU utilisation: the share of time in which an engine runs any request.
 
-That is what GPU utilisation shows: near 1 whenever anything is batched, light or saturated.
+It is near 1 whenever a batch runs, whether the engine is lightly loaded or saturated.
 """
 
 from dataclasses import dataclass
@@ -19,15 +19,16 @@ Shares: TypeAlias = tuple[dict[str, Samples], PodsMetric | None]
 
 
 def hpa_busy(target: float = 0.8, down_window_s: float = 300) -> Hpa[Shares]:
+    """HPA with a target share of busy time."""
     down = Direction(DEFAULT.down.policies, down_window_s)
     return Hpa(source=BusyShare(target), behavior=Behavior(down=down), scrape_s=5)
 
 
 @dataclass(frozen=True, slots=True)
 class BusyShare:
-    """Of the scrapes of the last window_s, those that found a request running, pod by pod.
+    """Share of the scrapes in the last window_s that found a running request, per pod.
 
-    A Resource metric: a pod that is not ready is set aside and not counted as missing.
+    It is a Resource metric: pods that are not ready are set aside and not counted as missing.
     """
 
     target: float

@@ -1,6 +1,6 @@
 """HPA on KV cache use: `vllm:kv_cache_usage_perc` as a Pods metric.
 
-The ratio never passes 1 / target, so a step cannot ask for the true deficit: 1.25 x at 0.8.
+The ratio never exceeds 1 / target, so a step cannot request the true deficit: at most 1.25 x at 0.8.
 """
 
 from penstock.core.scaling.signals import EngineReading, Observation

@@ -1,6 +1,6 @@
 """HPA on the engines' queue: `vllm:num_requests_waiting` as a Pods metric.
 
-What a gateway holds back counts as waiting at the engines, in equal shares.
+The gateway's queue counts as waiting at the engines, in equal shares.
 """
 
 from penstock.core.scaling.signals import EngineReading, Observation

@@ -1,4 +1,4 @@
-"""A local linear trend, filtered: Dynamo's `kalman` predictor with its published noise."""
+"""Kalman filter of a local linear trend: Dynamo's `kalman` predictor with its published noise."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ MIN_POINTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Level and slope a step, with the covariance (level, both, slope) that belongs to them."""
+    """Estimated level and slope per step, with their covariance (p_level, p_both, p_slope)."""
 
     level: float
     slope: float = 0.0
@@ -20,13 +20,13 @@ class Trend:
 
     @property
     def next(self) -> float:
-        """One step ahead; the last value while there are too few."""
+        """Forecast one step ahead; the last value while there are fewer than MIN_POINTS."""
         if self.points < MIN_POINTS:
             return self.level if self.last is None else self.last
         return max(0.0, self.level + self.slope)
 
     def then(self, value: float) -> "Trend":
-        """One step on and corrected by `value`."""
+        """Advance one step and correct by the observed value."""
         level = self.level + self.slope
         p_level = self.p_level + 2 * self.p_both + self.p_slope + Q_LEVEL
         p_both = self.p_both + self.p_slope

@@ -1,4 +1,4 @@
-"""llm-d's KEDA queue-guard: demand in replicas, less what starts already, never down because of it.
+"""llm-d KEDA queue-guard: demand in replicas minus starting ones, which never causes a scale-down.
 
 Source: llm-d guides/workload-autoscaling/keda-epp, overlay queue-guard. A series that is absent
 reads as 0 (KEDA's ignoreNullValues), so a gateway that cannot be scraped looks idle, as published.

@@ -1,4 +1,4 @@
-"""Knative's Pod Autoscaler on concurrency: a stable window, and a short one that may panic.
+"""Knative Pod Autoscaler on concurrency: a stable window, and a short window for panic mode.
 
 Source: knative/serving pkg/autoscaler/scaling/autoscaler.go. Left out: the activator's burst
 capacity, activation scale, and the 30 s grace of the last pod.
@@ -17,7 +17,7 @@ from penstock.sim.baselines.window import Samples, added, mean
 
 @dataclass(frozen=True, slots=True)
 class KpaState:
-    """panic_s: when it last was over the threshold. peak: most replicas wanted in this panic."""
+    """State of the rule. panic_s: last time over the threshold. peak: most replicas in this panic."""
 
     concurrency: Samples = ()
     wanted: Samples = ()
@@ -28,7 +28,7 @@ class KpaState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kpa:
-    """target: requests open per replica, 70 % of Knative's soft limit of 100."""
+    """KPA rule. target: open requests per replica; default 70 % of Knative's soft limit of 100."""
 
     target: float = 70.0
     stable_window_s: float = 60.0

@@ -1,8 +1,8 @@
-"""KubeAI: the moving average of active requests over a target, down only after so many in a row.
+"""KubeAI: moving average of active requests over a target; down only after consecutive low averages.
 
-Source: substratusai/kubeai internal/modelautoscaler and modelclient. The average starts as a window
-of zeros, so it rises slowly at first; and the count of downs is reset only by an up or a steady
-look, so once one replica went, the next may go at once.
+Source: substratusai/kubeai internal/modelautoscaler and modelclient. The average starts as a window of
+zeros, so it rises slowly at first. Only a higher or equal average resets the count of low ones, so after
+one scale-down the next may follow at once.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from penstock.sim.baselines.load import open_requests
 
 @dataclass(frozen=True, slots=True)
 class KubeAiState:
-    """active: the last window of readings, oldest first."""
+    """State of the rule. active: the last window of readings, oldest first."""
 
     active: tuple[float, ...]
     downs: int = 0
@@ -25,6 +25,8 @@ class KubeAiState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeAi:
+    """KubeAI rule; the knobs are those of its model autoscaling."""
+
     target_requests: float = 100.0
     time_window_s: float = 600.0
     scale_down_delay_s: float = 30.0
@@ -51,5 +53,5 @@ class KubeAi:
         elif state.downs < needed:
             state = replace(state, downs=state.downs + 1)
             wanted = seen.provisioned
-            trail += (TrailEntry("delay", wanted, f"{state.downs} of {needed} looks below"),)
+            trail += (TrailEntry("delay", wanted, f"{state.downs} of {needed} low averages"),)
         return decided(bounds, seen, wanted, why, trail), state

@@ -1,4 +1,4 @@
-"""P90 of TTFT and TPOT over a minute, as a share of the objectives: predicted, or else measured."""
+"""P90 of TTFT and TPOT over a minute, as a fraction of the objectives; predicted or measured."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ from penstock.core.spec.objectives import Objectives
 from penstock.sim.baselines.load import readings_by_pod
 from penstock.sim.baselines.predicted import PodLatency, predicted
 
-# The router's own, of llm-d-router's predicted latency. A quantile is interpolated within one, so all
-# TPOT between 20 and 40 ms make a P90 of 38 ms, and half of it above 40 ms makes 56 ms: the rule's
-# thresholds of 40 and 55 % of 100 ms stand where these buckets put them.
+# Buckets of llm-d-router's predicted latency. A quantile is interpolated within a bucket: TPOT between 20 and
+# 40 ms gives a P90 of 38 ms, and with half of it above 40 ms 56 ms. The published thresholds of 40 and 55 %
+# of 100 ms depend on these buckets.
 TTFT_BUCKETS_S = (
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45,
     60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
@@ -25,7 +25,7 @@ TPOT_BUCKETS_S = (
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """Histograms of TTFT and TPOT by who counted them, and what was predicted for each pod."""
+    """Scrape with TTFT and TPOT histograms by source, and the predicted latency of each pod."""
 
     at_s: float
     counted: dict[str, tuple[Histogram, Histogram]]
@@ -38,12 +38,14 @@ Scrapes: TypeAlias = tuple[Scrape, ...]
 
 @dataclass(frozen=True, slots=True)
 class LatencyTail:
+    """Quantile of latency over a window. profile: of the predictor; None for measured latency."""
+
     profile: EngineProfile | None
     quantile: float = 0.9
     window_s: float = 60.0
 
     def scraped(self, seen: Observation, past: Scrapes) -> Scrapes:
-        """With one more; nothing new when a gateway that should tell cannot be read."""
+        """Add a scrape. Nothing is added if the gateway cannot be scraped."""
         now = seen.now_s
         kept = tuple(s for s in past if s.at_s >= now - self.window_s - 1e-6)
         counted = _counted(seen)
@@ -56,7 +58,7 @@ class LatencyTail:
         return (*kept, scrape)
 
     def ratio(self, objectives: Objectives, past: Scrapes, now_s: float) -> float:
-        """The worse of both; 0 with no traffic, which is also what a lost scrape looks like."""
+        """The worse of both ratios; 0 without traffic, and also after a lost scrape, as published."""
         scrapes = [s for s in past if s.at_s >= now_s - self.window_s - 1e-6]
         pair = self._predicted(scrapes) or self._measured(scrapes)
         if pair is None:

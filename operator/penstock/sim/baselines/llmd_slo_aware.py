@@ -1,8 +1,8 @@
-"""llm-d's slo-aware KEDA rule: the tail of latency as a share of the objective, in a band.
+"""llm-d slo-aware KEDA rule: keeps the latency tail, as a fraction of the objective, within a band.
 
 Source: llm-d docs/architecture/autoscaling/slo-aware-keda.md: P90 over 1 min, clamped at 2, averaged
-over 45 s; up above 0.55, credited with what starts; down below 0.40. The composite is the desired
-number itself, with a target of 1.
+over 45 s; up above 0.55, reduced by starting replicas; down below 0.40. The metric is the desired replica
+count itself, with a target of 1.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from penstock.sim.baselines.window import Samples, added, mean
 
 @dataclass(frozen=True, slots=True)
 class SloSeries:
-    """recorded: the clamped ratio as the recording rule left it, every record_s."""
+    """Series of the rule. recorded: clamped ratio of the recording rule, every record_s."""
 
     scrapes: Scrapes = ()
     recorded: Samples = ()
@@ -37,7 +37,7 @@ def llmd_slo_aware(
     down_period_s: float = 120,
     smoothing_s: float = 45,
 ) -> Hpa[SloSeries]:
-    """profile: of the router's predictor; without it the measured latency, which is the fallback."""
+    """Build the rule. profile: of the router's predictor; None uses measured latency, the fallback."""
     source = SloBand(LatencyTail(profile), up_at, down_at, smoothing_s)
     up = Direction((Policy("Percent", 100, 60), Policy("Pods", 4, 60)), window_s=30)
     down = Direction((Policy("Pods", 1, down_period_s),), window_s=180)
@@ -47,6 +47,8 @@ def llmd_slo_aware(
 
 @dataclass(frozen=True, slots=True)
 class SloBand:
+    """Source of the desired replicas, from the ratio of latency to objective."""
+
     tail: LatencyTail
     up_at: float
     down_at: float
@@ -60,7 +62,7 @@ class SloBand:
     def scrape(
         self, objectives: Objectives, bounds: Bounds, seen: Observation, series: SloSeries
     ) -> SloSeries:
-        """Every 5 s; the recording rule runs on every third."""
+        """Add a scrape; the recording rule runs every record_s."""
         scrapes = self.tail.scraped(seen, series.scrapes)
         n, ready = seen.provisioned, len(seen.ready)
         counts = replace(series, scrapes=scrapes, provisioned=n, ready=ready)
@@ -80,7 +82,7 @@ class SloBand:
         return (AverageMetric(f"replicas by slo at {smooth:.2f}", 1.0, desired),)
 
     def desired(self, ratio: float, provisioned: int, ready: int) -> int:
-        """The published formula. Only the way up is credited with what starts already."""
+        """Published formula. Starting replicas reduce a scale-up only."""
         n = provisioned
         credit = ready / n if 0 < ready < n else 1.0
         if ratio > self.up_at:

@@ -1,4 +1,4 @@
-"""llm-d's token-aware KEDA rule: seconds of prefill backlog and pods' worth of KV, the larger.
+"""llm-d token-aware KEDA rule: the larger of prefill backlog in seconds and KV use in pods.
 
 Source: llm-d guides/workload-autoscaling/keda-epp-token-aware (prefill and decode in one pod).
 Absent series read as 0 (`or vector(0)`), as published.
@@ -25,7 +25,7 @@ def llmd_token_aware(
     up_period_s: float = 180,
     down_period_s: float = 300,
 ) -> Hpa[Averages]:
-    """One replica up per up_period_s, one down per down_period_s: a replica takes minutes to load."""
+    """Build the rule: at most one replica up per up_period_s and one down per down_period_s."""
     return Hpa(
         source=TokenBacklog(profile.prefill_tokens_per_s, backlog_s, kv_target),
         behavior=Behavior(
@@ -38,7 +38,7 @@ def llmd_token_aware(
 
 @dataclass(frozen=True, slots=True)
 class TokenBacklog:
-    """prefill_tokens_per_s: llm-d's V_P, measured on one idle replica."""
+    """Source of the rule. prefill_tokens_per_s: llm-d's V_P, measured on one idle replica."""
 
     prefill_tokens_per_s: float
     backlog_s: float
@@ -62,7 +62,7 @@ class TokenBacklog:
 
 
 def _prefill_tokens(seen: Observation) -> int:
-    """Sent to an engine and not prefilled; what a gateway still holds back is not in it."""
+    """Prompt tokens sent to engines and not yet prefilled, without the gateway's queue."""
     if isinstance(seen.gateway, GatewayReading):
         return seen.gateway.in_flight_prefill_tokens
     if seen.gateway is None:

@@ -1,12 +1,12 @@
-"""Requests and tokens in the system, from the gateway or else from the engines."""
+"""Requests and tokens in the system, from the gateway or, without one, from the engines."""
 
 from penstock.core.scaling.signals import EngineReading, GatewayReading, Missing, Observation
 
 
 def open_requests(seen: Observation) -> float | None:
-    """Queued and in flight; None when nobody can tell.
+    """Queued and in-flight requests; None if unknown.
 
-    Without a gateway: what the engines have, those that cannot be read taken for average ones.
+    Without a gateway, the requests of the engines; unreadable engines count as average ones.
     """
     gateway = seen.gateway
     if isinstance(gateway, GatewayReading):
@@ -22,14 +22,14 @@ def open_requests(seen: Observation) -> float | None:
 
 
 def readings_by_pod(seen: Observation) -> dict[str, EngineReading]:
-    """Of ready pods that can be read."""
+    """Readings of the ready pods that can be scraped."""
     return {p.name: p.reading for p in seen.ready if isinstance(p.reading, EngineReading)}
 
 
 def held_back(seen: Observation) -> tuple[float, float]:
-    """Requests and prompt tokens in the gateway's queue, a share for each ready pod.
+    """Requests and prompt tokens in the gateway's queue, per ready pod.
 
-    Rules that look at engines only come from stacks in which nobody else holds a request back.
+    Rules that read only engines come from stacks without a queue outside the engines, so they count these.
     """
     if not isinstance(seen.gateway, GatewayReading) or not seen.ready:
         return 0.0, 0.0

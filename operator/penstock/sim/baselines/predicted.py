@@ -1,8 +1,8 @@
-"""What a router's latency predictor would say of a request that arrives now.
+"""Predicts the latency of a request that arrives now, as a router's predictor would.
 
-A stand-in for llm-d's predicted-latency-producer, which learns online: here the prediction comes
-from a measured profile and the pod's own counters. It sees a queue at once, where a measured TTFT
-is known only at the first token.
+It stands in for llm-d's predicted-latency-producer, which learns online; here the prediction comes from a
+measured profile and the pod's counters. A prediction reacts to a queue at once, while a measured TTFT is
+known only at the first token.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from penstock.sim.baselines.load import held_back, readings_by_pod
 
 @dataclass(frozen=True, slots=True)
 class PodLatency:
+    """Predicted latency at one pod."""
+
     ttft_s: float
     tpot_s: float
 
@@ -21,9 +23,9 @@ class PodLatency:
 def predicted(
     profile: EngineProfile, before: dict[str, tuple[float, EngineReading]], seen: Observation
 ) -> tuple[PodLatency, ...]:
-    """One a pod that has work and can be read. before: an earlier reading of each and its time.
+    """Predicted latency of each pod that has work and can be scraped.
 
-    What the gateway holds back is ahead of everybody.
+    before: earlier reading of each pod with its time. The gateway's queue is ahead of the request.
     """
     queue = held_back(seen)
     return tuple(
@@ -40,7 +42,7 @@ def _of_pod(
     now_s: float,
     before: tuple[float, EngineReading] | None,
 ) -> PodLatency:
-    """The wait is for the tokens ahead, or for as many requests to finish as are ahead in line."""
+    """Predict one pod: the wait is for the tokens ahead, or for the requests ahead to finish, if longer."""
     at_s, earlier = before or (now_s, reading)
     steps = reading.steps - earlier.steps
     computed = _computed(reading) - _computed(earlier)
@@ -48,11 +50,11 @@ def _of_pod(
     finished = reading.finished - earlier.finished
     prompt = _mean_prompt(reading, earlier)
     waiting = reading.waiting + queue[0]
-    line_s = waiting * (now_s - at_s) / finished if finished > 0 else 0.0
+    queue_s = waiting * (now_s - at_s) / finished if finished > 0 else 0.0
     ahead_s = (reading.prefill_tokens_pending + queue[1]) / profile.prefill_tokens_per_s
     own_s = profile.base_s + prompt / profile.prefill_tokens_per_s
     tpot_s = profile.iteration_s(per_step, reading.running, reading.kv_tokens)
-    return PodLatency(max(ahead_s, line_s) + own_s, tpot_s)
+    return PodLatency(max(ahead_s, queue_s) + own_s, tpot_s)
 
 
 def _computed(reading: EngineReading) -> int:

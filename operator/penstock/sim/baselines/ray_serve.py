@@ -1,7 +1,7 @@
-"""Ray Serve's default policy: ongoing requests over a look-back, steps damped, after a delay.
+"""Ray Serve default policy: mean ongoing requests over a window, with damped and delayed steps.
 
 Source: ray python/ray/serve/autoscaling_policy.py and AutoscalingConfig's defaults. Ray's loop runs
-every 0.1 s and counts ticks; here the same delays are kept as times.
+every 0.1 s and counts ticks; here the same delays are times.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from penstock.sim.baselines.window import Samples, added, mean
 
 @dataclass(frozen=True, slots=True)
 class RayServeState:
-    """leaning: +1 or -1 since leaning_s without a break."""
+    """State of the rule. leaning: direction of change, +1 or -1, unbroken since leaning_s."""
 
     ongoing: Samples = ()
     next_report_s: float = 0.0
@@ -27,6 +27,8 @@ class RayServeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayServe:
+    """Ray Serve rule; the knobs are those of AutoscalingConfig."""
+
     target_ongoing_requests: float = 2.0
     look_back_period_s: float = 30.0
     metrics_interval_s: float = 10.0
@@ -60,7 +62,7 @@ class RayServe:
         return decided(bounds, seen, late, why, trail), state
 
     def _reported(self, seen: Observation, state: RayServeState) -> RayServeState:
-        """A report that does not come leaves the average to those that did."""
+        """Add a report if one is due. A missing report leaves the average to the others."""
         if seen.now_s < state.next_report_s - 1e-6:
             return state
         state = replace(state, next_report_s=seen.now_s + self.metrics_interval_s)

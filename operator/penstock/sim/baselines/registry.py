@@ -1,6 +1,6 @@
-"""Ours and the published rules by name, with the knobs a user of each would turn, and where to.
+"""Scaling rules by name, Penstock's and the published ones, with the grid of knobs to tune.
 
-The oracle is not among them: it is built from the future it knows.
+The oracle is not in this table, because it is built from the future arrivals.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,10 +35,10 @@ AnyRule: TypeAlias = Rule[Any]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """grid: the values that a tuner tries; its first knob trades cost against attainment, and its
-    values are in that order, the dearest first.
+    """A rule with its tuning grid.
 
-    ordered: two knobs of which the first must stay below the second.
+    grid: values per knob. The first knob trades cost against attainment; its most expensive value comes
+    first. ordered: two knobs, the first of which must stay below the second.
     """
 
     make: Callable[..., AnyRule]
@@ -47,17 +47,18 @@ class Published:
     ordered: tuple[str, str] | None = None
 
     def build(self, profile: EngineProfile, **knobs: Knob) -> AnyRule:
-        """Raises TypeError for a knob that the rule does not have."""
+        """Build the rule. Raises TypeError for an unknown knob."""
         return self.make(profile=profile, **knobs) if self.takes_profile else self.make(**knobs)
 
     def combinations(self) -> Iterator[Knobs]:
-        """Each point of the grid once."""
+        """All valid points of the grid."""
         for values in product(*self.grid.values()):
             knobs = dict(zip(self.grid, values, strict=True))
             if self.makes_sense(knobs):
                 yield knobs
 
     def makes_sense(self, knobs: Knobs) -> bool:
+        """Whether the ordered knobs are in order."""
         if self.ordered is None:
             return True
         low, high = (float(knobs[name]) for name in self.ordered)
@@ -69,7 +70,7 @@ def dynamo(
     objective_share: float = 1.0,
     down_sensitivity: float = 0.8,
 ) -> DynamoLoad:
-    """Both modes, as the planner runs them together: throughput sets the floor."""
+    """Dynamo planner with both modes: throughput sets the minimum of the load mode."""
     floor = DynamoThroughput(profile=profile, objective_share=objective_share)
     return DynamoLoad(
         profile=profile,
@@ -79,7 +80,7 @@ def dynamo(
     )
 
 
-# For its defaults, which are Sizing's own.
+# Source of the default knobs.
 OURS = Sizing(prior=IterationModel(0.01, 0.0, 0.0, 0.0))
 
 
@@ -91,7 +92,7 @@ def penstock(
     startup_s: float = OURS.startup_s,
     patience: float = OURS.patience,
 ) -> Sizing:
-    """Ours, told what `penstock calibrate` measures."""
+    """Penstock's rule with an engine profile as `penstock calibrate` measures it."""
     prior = IterationModel(
         profile.base_s, profile.prefill_token_s, profile.sequence_s, profile.kv_token_s
     )
@@ -209,11 +210,11 @@ PUBLISHED: Mapping[str, Published] = {
         },
     ),
 }
-"""Every one of them, in the order in which tables show them."""
+"""All rules, in the order of the tables."""
 
 
 def build(name: str, profile: EngineProfile, **knobs: Knob) -> AnyRule:
-    """Raises ValueError for a name that is not there."""
+    """Build a rule by name. Raises ValueError for an unknown name."""
     if name not in PUBLISHED:
         raise ValueError(f"no rule {name!r}; there are {', '.join(PUBLISHED)}")
     return PUBLISHED[name].build(profile, **knobs)

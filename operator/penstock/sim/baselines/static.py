@@ -1,4 +1,4 @@
-"""So many replicas, always: static peak when they are enough for the peak."""
+"""Baseline: a fixed replica count."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from penstock.sim.baselines.answer import decided
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """replicas: 0 is the maximum."""
+    """Fixed replica count. replicas: 0 means the maximum."""
 
     replicas: int = 0
     period_s: float = 15.0

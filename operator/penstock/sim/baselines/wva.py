@@ -1,8 +1,8 @@
-"""llm-d's Workload Variant Autoscaler: a number every 60 s, which an HPA takes for its metric.
+"""llm-d Workload Variant Autoscaler: a desired count every 60 s, which an HPA uses as its metric.
 
 Source: llm-d workload-variant-autoscaler 0.9 (deprecated); the HPA as in llm-d's guide: 120 s
-windows both ways. Of several variants the cheapest replica comes first and the dearest goes first; that
-is left to whoever makes them. V1 and V2 differ in their analyzer.
+windows both ways. With several variants it adds the cheapest replica and removes the most expensive one; the
+simulator leaves that choice to the fleet. V1 and V2 differ in their analyzer.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ LENGTHS_WINDOW_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class PodLoad:
-    """kv_usage, waiting: the highest of the last minute. Mean lengths over five minutes."""
+    """Load of one pod. kv_usage, waiting: maximum of the last minute. Lengths: mean of five minutes."""
 
     kv_usage: float
     waiting: int
@@ -39,18 +39,20 @@ class PodLoad:
 
 
 class Analyzer(Protocol[MemoryT]):
+    """Computes the desired replicas of a variant."""
+
     def initial(self) -> MemoryT: ...
 
     def target(
         self, seen: Observation, loads: tuple[PodLoad, ...], desired: int, memory: MemoryT
     ) -> tuple[int, MemoryT]:
-        """desired: what it said last, 0 at first."""
+        """Desired replicas. desired: the previous result, 0 at first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WvaSeries(Generic[MemoryT]):
-    """readings: (when, what) of each pod, oldest first."""
+    """Series of the rule. readings: (time, reading) of each pod, oldest first."""
 
     memory: MemoryT
     readings: dict[str, tuple[tuple[float, EngineReading], ...]]
@@ -60,6 +62,8 @@ class WvaSeries(Generic[MemoryT]):
 
 @dataclass(frozen=True, slots=True)
 class Wva(Generic[MemoryT]):
+    """HPA source that runs an analyzer every reconcile_s."""
+
     analyzer: Analyzer[MemoryT]
     reconcile_s: float = 60.0
 
@@ -93,6 +97,7 @@ class Wva(Generic[MemoryT]):
 
 
 def wva_hpa(analyzer: Analyzer[MemoryT], window_s: float) -> Hpa[WvaSeries[MemoryT]]:
+    """HPA around an analyzer, with the same stabilisation window both ways."""
     doubling = (Policy("Percent", 100, 15),)
     behavior = Behavior(Direction(doubling, window_s), Direction(doubling, window_s))
     return Hpa(source=Wva(analyzer), behavior=behavior)

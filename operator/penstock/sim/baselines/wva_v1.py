@@ -1,7 +1,7 @@
-"""WVA V1: spare KV and spare queue of the replicas that are not saturated; one replica at a time.
+"""WVA V1: steps of one replica by the spare KV and spare queue of unsaturated replicas.
 
-Source: internal/saturation/analyzer.go. While the number is not reached, or a replica does not
-report, nothing moves. What a gateway holds back counts as waiting at the engines.
+Source: internal/saturation/analyzer.go. It waits while the desired count is not
+reached or a replica does not report. The gateway's queue counts as waiting at the engines.
 """
 
 from dataclasses import dataclass
@@ -25,6 +25,8 @@ def wva_v1(
 
 @dataclass(frozen=True, slots=True)
 class SpareAnalyzer:
+    """Analyzer of V1. *_threshold: saturation. *_spare: required mean spare below the threshold."""
+
     kv_threshold: float
     queue_threshold: float
     kv_spare: float
@@ -56,6 +58,6 @@ class SpareAnalyzer:
         return current, None
 
     def _is_spared(self, kv: float, queue: float) -> bool:
-        """Whether such a mean load leaves what must be left."""
+        """Whether a mean load leaves the required spare capacity."""
         left_kv, left_queue = self.kv_threshold - kv, self.queue_threshold - queue
         return left_kv >= self.kv_spare - 1e-9 and left_queue >= self.queue_spare - 1e-9

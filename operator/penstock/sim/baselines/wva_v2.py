@@ -1,7 +1,8 @@
-"""WVA V2: demand in tokens against a capacity per replica that memory or compute sets.
+"""WVA V2: demand in tokens against the capacity per replica, bound by memory or by compute.
 
-Source: internal/engines/analyzers/saturation_v2. Tokens in use and waiting, plus what the gateway
-holds, over 0.85 of the supply that is there or starts; down against 0.70 of what is ready.
+Source: internal/engines/analyzers/saturation_v2. Demand is tokens in use, waiting, and in
+the gateway's queue. It scales up above 0.85 of the supply of ready and starting replicas, and down below 0.70
+of the supply of ready ones.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from penstock.sim.baselines import rounding
 from penstock.sim.baselines.hpa.autoscaler import Hpa
 from penstock.sim.baselines.wva import PodLoad, WvaSeries, wva_hpa
 
-Seen: TypeAlias = Mapping[str, tuple[float, ...]]
-"""Tokens in use under a full queue, by bucket of output length: the last ten."""
+SaturatedTokens: TypeAlias = Mapping[str, tuple[float, ...]]
+"""Tokens in use under a full queue, by bucket of output length: the last ten samples."""
 
 HISTORY = 10
 
@@ -28,14 +29,14 @@ def wva_v2(
     kv_threshold: float = 0.80,
     queue_threshold: float = 5,
     hpa_window_s: float = 120,
-) -> Hpa[WvaSeries[Seen]]:
+) -> Hpa[WvaSeries[SaturatedTokens]]:
     tokens = TokenAnalyzer(profile, up_at, down_at, kv_threshold, queue_threshold)
     return wva_hpa(tokens, hpa_window_s)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenAnalyzer:
-    """profile: max_batched_tokens and max_sequences, which WVA reads off the engine's arguments."""
+    """Analyzer of V2. profile: WVA reads the two limits of a batch from the engine's arguments."""
 
     profile: EngineProfile
     up_at: float
@@ -43,17 +44,17 @@ class TokenAnalyzer:
     kv_threshold: float
     queue_threshold: float
 
-    def initial(self) -> Seen:
+    def initial(self) -> SaturatedTokens:
         return {}
 
     def target(
-        self, seen: Observation, loads: tuple[PodLoad, ...], desired: int, memory: Seen
-    ) -> tuple[int, Seen]:
+        self, seen: Observation, loads: tuple[PodLoad, ...], desired: int, memory: SaturatedTokens
+    ) -> tuple[int, SaturatedTokens]:
         capacities = []
         for load in loads:
             compute, memory = self._compute_bound(load, memory)
             capacities.append(min(self.kv_threshold * load.kv_capacity_tokens, compute))
-        each = max(1.0, median(capacities))  # a token: what an idle engine remembers may be none
+        each = max(1.0, median(capacities))  # at least one token: an idle engine may report 0
         demand = sum(load.kv_tokens + load.waiting * load.input_tokens for load in loads)
         demand += _held_back(seen, loads)
         current, ready = seen.provisioned, len(seen.ready)
@@ -65,8 +66,10 @@ class TokenAnalyzer:
             return max(1, current - rounding.down(spare / each)), memory
         return current, memory
 
-    def _compute_bound(self, load: PodLoad, memory: Seen) -> tuple[float, Seen]:
-        """Seen under a full queue, remembered, derived from lengths, or none, in this order."""
+    def _compute_bound(
+        self, load: PodLoad, memory: SaturatedTokens
+    ) -> tuple[float, SaturatedTokens]:
+        """Compute bound in tokens: measured under a full queue, else remembered, else derived, else none."""
         bucket = _bucket(load.output_tokens)
         if load.waiting >= self.queue_threshold and load.kv_tokens > 0:
             past = (*memory.get(bucket, ()), load.kv_tokens)[-HISTORY:]
@@ -78,7 +81,7 @@ class TokenAnalyzer:
         return float("inf"), memory
 
     def derived(self, input_tokens: float, output_tokens: float) -> float:
-        """Tokens held in the steady state in which prompts come in as fast as answers end."""
+        """Tokens in use in the steady state, where prompts arrive as fast as answers end."""
         share = output_tokens / (input_tokens + output_tokens)
         steady = min(self.profile.max_batched_tokens * share, self.profile.max_sequences)
         return steady * (input_tokens + output_tokens / 2)
@@ -91,7 +94,7 @@ def _bucket(output_tokens: float) -> str:
 
 
 def _held_back(seen: Observation, loads: tuple[PodLoad, ...]) -> float:
-    """Tokens that the gateway's queue will take: prompts less what is cached, and answers."""
+    """Tokens that the gateway's queue will need: uncached prompt tokens and output tokens."""
     if not isinstance(seen.gateway, GatewayReading):
         return 0.0
     known = [load for load in loads if load.input_tokens > 0 or load.output_tokens > 0]

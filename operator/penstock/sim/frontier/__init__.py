@@ -1,1 +1,1 @@
-"""Who holds the objectives for the fewest GPU-hours: every rule tuned, then compared on other data."""
+"""Compares scaling rules: tunes each on one part of the data, then reports its GPU-hours on another."""

@@ -1,9 +1,9 @@
-"""Every rule at its best on one world or several, and what each pays for the same attainment.
+"""Tunes every rule on one or several worlds and compares their GPU-hours at the same attainment.
 
     python -m penstock.sim.frontier azure-110 --traces ../shared/traces --cache out/frontier.jsonl
 
-Each finished run is a line in the cache: stop it and start it again at will. A world is TRACE-SECONDS,
-the seconds being a pod's start, or a shipped scenario.
+Finished runs are kept in the cache, so a stopped search can be resumed. A world is TRACE-SECONDS, with the
+start-up time of a pod in seconds, or the name of a shipped scenario.
 """
 
 import argparse
@@ -15,15 +15,15 @@ from typing import get_args
 from penstock.sim import compiled
 
 if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before anything of it is imported
+    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from rich.console import Console
 
 from penstock.core.routing.admission import Policy
 from penstock.sim.baselines.registry import PUBLISHED
 from penstock.sim.frontier.case import figures_of
-from penstock.sim.frontier.search import OURS, Result, Search
-from penstock.sim.frontier.tell import draw, table_of
+from penstock.sim.frontier.search import OURS, FrontierSearch, Result
+from penstock.sim.frontier.tables import draw, table_of
 from penstock.sim.frontier.worlds import STARTUPS_S, TRACES, world
 from penstock.sim.ledger import Ledger
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = Console(file=sys.stdout, width=150)
     panels = {}
     for name in options.worlds or EVERY_WORLD:
-        search = Search(ledger, world(name, options.traces), options.target, options.seeds)
+        search = FrontierSearch(ledger, world(name, options.traces), options.target, options.seeds)
         results: list[Result] = []
         for result in search.results(names, options.admission):
             results.append(result)
@@ -55,13 +55,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rules", nargs="*", help="all by default")
     parser.add_argument("--traces", type=Path, default=Path("../shared/traces"), help="folder")
     parser.add_argument("--cache", type=Path, default=Path("out/frontier.jsonl"))
-    parser.add_argument("--seeds", type=int, default=10, help="of what is reported")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds in the report")
     parser.add_argument("--target", type=float, default=0.99, help="attainment")
     parser.add_argument(
         "--admission", nargs="*", choices=get_args(Policy), default=["deadline", "none"]
     )
-    parser.add_argument("--interpreted", action="store_true", help="leave the compiled modules")
-    parser.add_argument("--plot", type=Path, help="where to draw attainment against GPU-hours")
+    parser.add_argument("--interpreted", action="store_true", help="do not use compiled modules")
+    parser.add_argument("--plot", type=Path, help="file for a plot of attainment against GPU-hours")
     return parser
 
 

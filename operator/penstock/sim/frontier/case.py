@@ -1,4 +1,4 @@
-"""A rule in a world: what is run for each of its settings."""
+"""Runs one rule in one world for given knobs and seeds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FIGURES = ("attainment", "gpu_hours", "mean_replicas", "shed", "failed", "revers
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The setting and the seed are told apart."""
+    """A rule in a world, on the tuning or the report part."""
 
     world: World
     part: Part
@@ -23,14 +23,15 @@ class Case:
     policy: str
 
     def runs(self, ledger: Ledger, knobs: Knobs, seeds: Iterable[int]) -> list[Figures]:
-        """Of each seed, in their order. ledger: of `figures_of`."""
-        told = {"world": self.world.name, "part": self.part, "admission": self.admission}
+        """Figures for each seed, in order. ledger: must use `figures_of`."""
+        labels = {"world": self.world.name, "part": self.part, "admission": self.admission}
         drawn = [self.world.run_of(self.part, self.admission, seed) for seed in seeds]
         return [
-            ledger.figures(scenario, self.policy, knobs, seed, told) for scenario, seed in drawn
+            ledger.figures(scenario, self.policy, knobs, seed, labels) for scenario, seed in drawn
         ]
 
 
 def figures_of(done: Run) -> Figures:
+    """Reduce a run to FIGURES, over all its services."""
     total = together(summaries_of(done))
     return {name: total[name] for name in FIGURES}

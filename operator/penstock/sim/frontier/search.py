@@ -1,12 +1,12 @@
-"""Each rule at its best, and what it costs there.
+"""Finds the best settings of each rule, and their cost.
 
-A line is a rule with all its knobs but the first, its dial, which trades cost against attainment. Where
-the attainment along a line crosses the target, the two neighbouring settings of the dial are its bracket,
-and between them both figures are taken for linear.
+The first knob of a rule is its dial: it trades cost against attainment. A sweep fixes all other knobs and
+varies the dial. The two neighbouring settings between which attainment crosses the target are the bracket;
+between them cost and attainment are interpolated linearly.
 
-    of each rule the line at its published settings, with one seed -> of the best rules every line
-    -> of the best of these the best lines, with two seeds -> each rule's best line on the other part with two
-    seeds, those of the best rules with all
+    1. each rule's sweep at its published settings, with one seed
+    2. all sweeps of the best rules, with one seed; then the best sweeps of the best rules with two seeds
+    3. each rule's best sweep on the report part, with two seeds; those of the best rules with all seeds
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from penstock.sim.frontier.worlds import Part, World
 from penstock.sim.ledger import Ledger
 from penstock.sim.report import Estimate
 
-# So many rules besides ours and the oracle have all their lines tried, and are reported with all seeds.
+# Rules besides ours and the oracle that have all their sweeps tried and are reported with all seeds.
 FINALISTS = 3
-LINES_AGAIN, SEEDS_AGAIN = 2, 2
+SWEEPS_AGAIN, SEEDS_AGAIN = 2, 2
 SEEDS_OF_OTHERS = 2
-ROUNDS = 2  # of halving a bracket
-# Of the target: a bracket whose upper end is no further above is narrow enough.
+ROUNDS = 2  # halvings of a bracket
+# Attainment above the target at which the upper end of a bracket is close enough.
 CLOSE = 0.002
 OURS = "penstock"
 ORACLE = Published(
@@ -36,7 +36,7 @@ ORACLE = Published(
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One setting over seeds."""
+    """Results of one setting over seeds."""
 
     knobs: Knobs
     attainments: tuple[float, ...]
@@ -55,7 +55,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """The neighbours between which the target is met. costs: GPU-hours at the target, by seed."""
+    """Bracket of the target: the best setting below it and the cheapest one that attains it."""
 
     short: Point
     enough: Point
@@ -63,7 +63,10 @@ class Crossing:
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """A seed that attains more than the mean of all pays for it at the rate of the bracket."""
+        """GPU-hours at the target, by seed.
+
+        A seed's attainment above or below the mean is priced at the slope of the bracket.
+        """
         slope = (self.enough.cost - self.short.cost) / self._width
         share = (self.target - self.short.attainment) / self._width
         pairs = zip(
@@ -91,8 +94,10 @@ def _between(ends: tuple[float, float], share: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A rule on the reported part. points: all that were measured there. crossing: None when no
-    setting of its dial attains, or all do; `cheapest` is then the least that attains."""
+    """A rule on the report part. points: all measured settings.
+
+    crossing: None if no setting of the dial attains the target, or all do.
+    """
 
     policy: str
     admission: Policy
@@ -108,7 +113,7 @@ class Result:
         return min(able, key=lambda p: p.cost).gpu_hours if able else None
 
     def saving(self, other: "Result") -> Estimate | None:
-        """The share of the other's GPU-hours that this one does without; paired by the seeds of both."""
+        """Share of the other's GPU-hours that this rule saves, paired by seed."""
         mine, others = self.costs, other.costs
         if mine is None or others is None:
             return None
@@ -117,8 +122,8 @@ class Result:
         return Estimate.of((b - a) / whole for a, b in pairs)
 
 
-class Line:
-    """knobs: all but the dial. Settings are measured when they are asked for."""
+class Sweep:
+    """Settings of the dial with all other knobs fixed; measured on demand. knobs: all but the dial."""
 
     def __init__(self, published: Published, knobs: Knobs, target: float) -> None:
         self.knobs = knobs
@@ -127,7 +132,7 @@ class Line:
         self._target = target
 
     def points(self, ledger: Ledger, case: Case, seeds: range) -> list[Point]:
-        """By bisection, as more of the dial costs less and attains less; cheapest first."""
+        """Measure settings by bisection, cheapest first. A higher dial costs less and attains less."""
         points: list[Point] = []
         low, high = 0, len(self.values)  # the first setting that does not attain is among these
         while low < high:
@@ -150,10 +155,10 @@ class Line:
             mean(run["reversals"] for run in runs),
         )
 
-    def closer(
+    def refine(
         self, ledger: Ledger, case: Case, points: list[Point], seeds: range, rounds: int
     ) -> list[Point]:
-        """With settings between those of the bracket, where a dial has such."""
+        """Add settings between the ends of the bracket, if the dial is continuous."""
         for _ in range(rounds):
             found = crossing(points, self._target)
             if found is None:
@@ -173,7 +178,7 @@ def _middle(one: Knob, other: Knob) -> Knob | None:
 
 
 def crossing(points: Sequence[Point], target: float) -> Crossing | None:
-    """Of the points in order of cost: the cheapest that attains, and the best of the cheaper ones."""
+    """Bracket of the target: the cheapest attaining point, and the best of the cheaper points."""
     ordered = sorted(points, key=lambda point: point.cost)
     index = next((i for i, p in enumerate(ordered) if p.attainment >= target), 0)
     if not index:
@@ -183,7 +188,7 @@ def crossing(points: Sequence[Point], target: float) -> Crossing | None:
 
 
 def price(points: Sequence[Point], target: float) -> float:
-    """GPU-hours at the target: infinite where nothing attains."""
+    """GPU-hours at the target; infinite if no point attains it."""
     found = crossing(points, target)
     if found is not None:
         return found.cost
@@ -192,62 +197,64 @@ def price(points: Sequence[Point], target: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A rule on the part that is tuned on: its lines, the cheapest first, and what that one costs."""
+    """A rule on the tuning part: its sweeps, cheapest first. price: GPU-hours of the cheapest."""
 
     policy: str
     admission: Policy
-    lines: tuple[Line, ...]
+    sweeps: tuple[Sweep, ...]
     price: float
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class FrontierSearch:
+    """Search over rules in one world. target: attainment. seeds: number of seeds in the report."""
+
     ledger: Ledger
     world: World
     target: float
     seeds: int
 
     def results(self, names: Sequence[str], admissions: Sequence[Policy]) -> Iterator[Result]:
-        """Tuned on one part, measured on the other; the cheapest of tuning come first."""
+        """Tune on one part and measure on the other; rules with the cheapest tuning come first."""
         entrants = [self._entrant(name, admission) for admission in admissions for name in names]
-        for lines, seeds in ((None, 1), (LINES_AGAIN, SEEDS_AGAIN)):
+        for sweeps, seeds in ((None, 1), (SWEEPS_AGAIN, SEEDS_AGAIN)):
             best = _best(entrants)
-            entrants = [self._again(e, lines, seeds) if e in best else e for e in entrants]
+            entrants = [self._again(e, sweeps, seeds) if e in best else e for e in entrants]
         best = _best(entrants)
         for entrant in sorted(entrants, key=lambda entrant: entrant.price):
             yield self.result(entrant, is_best=entrant in best)
 
     def _entrant(self, policy: str, admission: Policy) -> Entrant:
-        """At the published settings of all knobs but the dial."""
-        lines = list(_lines(policy, self.target))
-        first = self._ranked(policy, admission, lines[:1], range(1))
-        return replace(first, lines=tuple(lines))
+        """Measure the sweep at the published settings with one seed."""
+        sweeps = list(_sweeps(policy, self.target))
+        first = self._ranked(policy, admission, sweeps[:1], range(1))
+        return replace(first, sweeps=tuple(sweeps))
 
     def result(self, entrant: Entrant, *, is_best: bool) -> Result:
-        policy, admission, line = entrant.policy, entrant.admission, entrant.lines[0]
+        policy, admission, sweep = entrant.policy, entrant.admission, entrant.sweeps[0]
         seeds = range(self.seeds if is_best else min(self.seeds, SEEDS_OF_OTHERS))
         case = self._case(policy, admission, "report")
-        points = line.points(self.ledger, case, seeds)
+        points = sweep.points(self.ledger, case, seeds)
         if is_best:
-            points = line.closer(self.ledger, case, points, seeds, ROUNDS)
+            points = sweep.refine(self.ledger, case, points, seeds, ROUNDS)
         return Result(policy, admission, tuple(points), crossing(points, self.target), self.target)
 
     def _again(self, entrant: Entrant, kept: int | None, seeds: int) -> Entrant:
-        """Its best lines once more."""
-        if len(entrant.lines) == 1:
+        """Measure the best `kept` sweeps again, with `seeds` seeds."""
+        if len(entrant.sweeps) == 1:
             return entrant
-        lines = entrant.lines[:kept]
-        return self._ranked(entrant.policy, entrant.admission, lines, range(seeds))
+        sweeps = entrant.sweeps[:kept]
+        return self._ranked(entrant.policy, entrant.admission, sweeps, range(seeds))
 
     def _ranked(
-        self, policy: str, admission: Policy, lines: Sequence[Line], seeds: range
+        self, policy: str, admission: Policy, sweeps: Sequence[Sweep], seeds: range
     ) -> Entrant:
         case = self._case(policy, admission, "tuning")
         priced = [
-            (price(line.points(self.ledger, case, seeds), self.target), line) for line in lines
+            (price(sweep.points(self.ledger, case, seeds), self.target), sweep) for sweep in sweeps
         ]
         priced.sort(key=lambda pair: pair[0])
-        return Entrant(policy, admission, tuple(line for _, line in priced), priced[0][0])
+        return Entrant(policy, admission, tuple(sweep for _, sweep in priced), priced[0][0])
 
     def _case(self, policy: str, admission: Policy, part: Part) -> Case:
         return Case(self.world, part, admission, policy)
@@ -258,14 +265,14 @@ def published(policy: str) -> Published:
 
 
 def _best(entrants: Sequence[Entrant]) -> list[Entrant]:
-    """Ours, the oracle, and the finalists of the others."""
+    """Penstock's rule, the oracle, and the finalists among the others."""
     always = [e for e in entrants if e.policy in (OURS, "oracle")]
     others = sorted((e for e in entrants if e not in always), key=lambda entrant: entrant.price)
     return [*always, *others[:FINALISTS]]
 
 
-def _lines(policy: str, target: float) -> Iterator[Line]:
-    """Those nearest to its published settings first."""
+def _sweeps(policy: str, target: float) -> Iterator[Sweep]:
+    """Sweeps of a rule, those nearest to its published settings first."""
     rule, defaults = published(policy), policies.defaults_of(policy)
     dial = next(iter(rule.grid))
     seen: list[Knobs] = []
@@ -274,4 +281,4 @@ def _lines(policy: str, target: float) -> Iterator[Line]:
         if others not in seen:
             seen.append(others)
     seen.sort(key=lambda knobs: sum(defaults.get(name) != value for name, value in knobs.items()))
-    return (Line(rule, knobs, target) for knobs in seen)
+    return (Sweep(rule, knobs, target) for knobs in seen)

@@ -1,9 +1,8 @@
-"""What rules are compared on: a part to be tuned on, and a part that is reported.
+"""Worlds in which rules are compared, each with a tuning part and a report part.
 
-A trace is cut in time, a shipped scenario by its seeds. Tuning looks at its half in two parts, the
-later one first. ServeGen's fortnight is sampled: each seed is ten or fifteen minutes of its own, spread
-over the week, so that every hour of the day occurs; as `fortnight` it is two hours each, which have bursts
-behind them and bursts to come, and as `halfdays` twelve, at three times the rate.
+A trace is split in time, a shipped scenario by its seeds. ServeGen's two weeks are sampled: each seed gets a
+slice of its own, spread over the week so that every hour of the day occurs. Slices are 10 to 15 minutes
+(`servegen`), two hours (`fortnight`), or twelve hours at three times the rate (`halfdays`).
 """
 
 from dataclasses import dataclass
@@ -24,22 +23,23 @@ from penstock.sim.traces.source import Format, Trace
 Part = Literal["tuning", "report"]
 DAY_S = 86_400.0
 STARTUPS_S = (30.0, 110.0, 300.0)
-# Seeds of the part that is tuned on begin there, where a scenario is told apart by its seeds alone.
+# First seed of the tuning part of a shipped scenario, whose parts differ by their seeds alone.
 TUNING_SEEDS = 1000
-# What is there when a run begins, over what its first minutes need.
+# Initial replicas: this multiple of the need of the first FIRST_S seconds.
 FIRST_S, FIRST_SHARE = 300.0, 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
+    """Part of a trace."""
+
     from_s: float
     duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A trace, how it is scaled, what serves it; and its two parts, of which each seed takes one slice
-    in turn."""
+    """A scaled trace with its engine and objectives. Each seed takes the next slice of a part."""
 
     file: str
     format: Format
@@ -109,7 +109,7 @@ TRACES = {
         tuning=tuple(Slice(k * 56 * 3600, 600) for k in range(3)),
         report=tuple(Slice(7 * DAY_S + k * 16.7 * 3600, 900) for k in range(10)),
     ),
-    # One prompt in 440 alone takes the 2 s that are allowed above.
+    # At a TTFT of 2 s, one prompt in 440 would miss it on an idle engine.
     "fortnight": _servegen(
         rate_scale=0.06,
         ttft_s=6.0,
@@ -128,7 +128,7 @@ TRACES = {
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """trace: in TRACES, or "" when the name is that of a shipped scenario."""
+    """World by name. trace: key of TRACES, or "" for a shipped scenario."""
 
     name: str
     trace: str
@@ -136,7 +136,7 @@ class World:
     folder: Path
 
     def run_of(self, part: Part, admission: Policy, seed: int) -> tuple[Scenario, int]:
-        """What is run for a seed, and the seed it is run with."""
+        """Scenario of a seed, and the seed to run it with."""
         if not self.trace:
             shift = TUNING_SEEDS if part == "tuning" else 0
             return scenario.load(self.name).with_each(admission=admission), seed + shift
@@ -152,7 +152,7 @@ _of_trace = cache(
 
 
 def world(name: str, folder: Path) -> World:
-    """ "azure-110": a trace with a start-up time; else a shipped scenario. ValueError for neither."""
+    """Find a world: TRACE-SECONDS such as azure-110, or a shipped scenario. Raises ValueError."""
     trace, _, startup = name.rpartition("-")
     if trace in TRACES and startup.isdecimal():
         return World(name, trace, float(startup), folder)
@@ -162,14 +162,16 @@ def world(name: str, folder: Path) -> World:
 
 
 def replicas_needed(service: Service, seed: int) -> float:
-    """For the mean of the first minutes of its trace, by what one replica should take."""
+    """Replicas for the mean load of the first FIRST_S seconds, by the capacity of one replica."""
     assert isinstance(service.workload, Trace)
     requests, _ = requests_of(service.workload, FIRST_S, Random(seed))
     count = max(1, len(requests))
     prompt = sum(r.prompt_tokens for r in requests) / count
     output = sum(r.output_tokens for r in requests) / count
-    told = policies.engine_profile(service.engine)
-    model = IterationModel(told.base_s, told.prefill_token_s, told.sequence_s, told.kv_token_s)
-    room = Room(told.kv_capacity_tokens, told.max_sequences)
+    engine = policies.engine_profile(service.engine)
+    model = IterationModel(
+        engine.base_s, engine.prefill_token_s, engine.sequence_s, engine.kv_token_s
+    )
+    room = Room(engine.kv_capacity_tokens, engine.max_sequences)
     found = capacity(model, Mix(prompt, prompt, output), room, service.objectives)
     return count / FIRST_S / found.rate

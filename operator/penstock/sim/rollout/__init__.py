@@ -1,1 +1,1 @@
-"""Canaries by the thousand: how often judges err, and how long they take."""
+"""Simulates many canaries to measure how often each judge errs and how long it takes."""

@@ -1,4 +1,4 @@
-"""95 % intervals of what a campaign counts."""
+"""95 % confidence intervals of shares and quantiles."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ LEVEL = 0.95
 
 
 def of_share(count: int, runs: int) -> tuple[float, float]:
-    """Clopper and Pearson 1934: never less than 95 %, also at 0 of n."""
+    """Exact interval of a share (Clopper and Pearson 1934); covers at least 95 %, also at 0 of n."""
     tail = (1 - LEVEL) / 2
     low = 0.0 if count == 0 else _root(lambda p: 1 - _below(count - 1, runs, p) - tail)
     high = 1.0 if count == runs else _root(lambda p: tail - _below(count, runs, p))
@@ -15,7 +15,7 @@ def of_share(count: int, runs: int) -> tuple[float, float]:
 
 
 def of_quantile(ascending: list[float], q: float) -> tuple[float, float]:
-    """Between order statistics, by the normal approximation of their ranks."""
+    """Interval of a quantile between order statistics, by the normal approximation of their ranks."""
     n = len(ascending)
     half = 1.96 * math.sqrt(n * q * (1 - q))
     low, high = math.floor(n * q - half), math.ceil(n * q + half)
@@ -23,7 +23,7 @@ def of_quantile(ascending: list[float], q: float) -> tuple[float, float]:
 
 
 def _below(count: int, runs: int, p: float) -> float:
-    """P(X <= count) of a binomial."""
+    """Binomial probability P(X <= count)."""
     return math.fsum(
         math.exp(
             math.lgamma(runs + 1)

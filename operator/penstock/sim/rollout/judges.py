@@ -1,7 +1,7 @@
-"""Who judges a simulated canary: Penstock, and gates as they are published.
+"""Judges of simulated canaries: Penstock's, and the gates of other projects.
 
-Argo Rollouts, Flagger and Kayenta as of docs in 2026: a threshold on p99 against the true p99 of
-stable times 1.25, and 99 % of requests that succeed; all are given the hour.
+Argo Rollouts, Flagger and Kayenta follow their documentation of 2026: a threshold on p99 latency at 1.25
+times the true p99 of stable, and a success rate of at least 99 %. All judge for an hour.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ MIN_SUCCESS = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """at_s: since the canary got its first request."""
+    """Outcome of a canary. at_s: seconds since its first request."""
 
     outcome: Outcome
     at_s: float
@@ -31,18 +31,22 @@ class Decided:
 
 
 class Judge(Protocol):
+    """Judge of one canary."""
+
     @property
     def weight(self) -> float:
-        """The share of traffic that the canary has earned."""
+        """Share of traffic that the judge gives the canary."""
         ...
 
-    def see(self, minute: Minute) -> Decided | None:
-        """After each minute, until it has decided."""
+    def observe(self, minute: Minute) -> Decided | None:
+        """Take the evidence of one minute. Returns the outcome once it is decided."""
         ...
 
 
 @dataclass(slots=True)
 class Penstock:
+    """Penstock's sequential tests."""
+
     spec: CanarySpec
     state: JudgeState
 
@@ -50,7 +54,7 @@ class Penstock:
     def weight(self) -> float:
         return self.state.weight
 
-    def see(self, minute: Minute) -> Decided | None:
+    def observe(self, minute: Minute) -> Decided | None:
         for index, block in enumerate(minute.blocks):
             verdict, self.state = judge(self.spec, self.state, block)
             at_s = minute.index * 60 + (index + 1) * BLOCK_S
@@ -66,8 +70,8 @@ class Penstock:
         return None
 
 
-def _breaks(limits: Objectives, sides: list[SideMinute]) -> str | None:
-    """A gate on a window of minutes: what it finds wrong; nothing is wrong with no data."""
+def _violated(limits: Objectives, sides: list[SideMinute]) -> str | None:
+    """Name of the threshold that a window of minutes violates; None if none, or without data."""
     requests = sum(side.requests for side in sides)
     if not requests:
         return None
@@ -85,7 +89,7 @@ def _breaks(limits: Objectives, sides: list[SideMinute]) -> str | None:
 
 @dataclass(slots=True)
 class Argo:
-    """Every minute a measurement of the last five; aborts when more than failure_limit failed."""
+    """Argo Rollouts: measures the last five minutes every minute; aborts after failure_limit failures."""
 
     limits: Objectives
     minutes: int
@@ -94,10 +98,10 @@ class Argo:
     failed: int = 0
     weight: float = field(default=CanarySpec().min_weight, init=False)
 
-    def see(self, minute: Minute) -> Decided | None:
+    def observe(self, minute: Minute) -> Decided | None:
         self.window = [*self.window, minute.canary][-5:]
         at_s = (minute.index + 1) * 60.0
-        if broken := _breaks(self.limits, self.window):
+        if broken := _violated(self.limits, self.window):
             self.failed += 1
             if self.failed > self.failure_limit:
                 return Decided("aborted", at_s, broken)
@@ -106,8 +110,10 @@ class Argo:
 
 @dataclass(slots=True)
 class Flagger:
-    """Every minute a look at that minute; failed checks add up and are never forgiven. Rolls back at
-    the tick after the threshold was reached; a minute without data is a failed check."""
+    """Flagger: checks each minute, counts failed checks and never resets the count.
+
+    It rolls back one tick after the count reaches the threshold. A minute without data is a failed check.
+    """
 
     limits: Objectives
     minutes: int
@@ -115,24 +121,24 @@ class Flagger:
     failed: int = 0
     weight: float = field(default=CanarySpec().min_weight, init=False)
 
-    def see(self, minute: Minute) -> Decided | None:
+    def observe(self, minute: Minute) -> Decided | None:
         at_s = (minute.index + 1) * 60.0
         if self.failed >= self.threshold:
             return Decided("aborted", at_s, "failed checks")
-        if not minute.canary.requests or _breaks(self.limits, [minute.canary]):
+        if not minute.canary.requests or _violated(self.limits, [minute.canary]):
             self.failed += 1
         return Decided("promoted", at_s, "") if minute.index + 1 == self.minutes else None
 
 
 @dataclass(slots=True)
 class Kayenta:
-    """NetflixACAJudge on points of one minute, once, at the end: no peeking."""
+    """Kayenta: NetflixACAJudge on one point per minute, evaluated once at the end."""
 
     minutes: int
     points: list[tuple[list[float], list[float]]] = field(default_factory=list)
     weight: float = field(default=CanarySpec().min_weight, init=False)
 
-    def see(self, minute: Minute) -> Decided | None:
+    def observe(self, minute: Minute) -> Decided | None:
         self.points.append((_point(minute.canary), _point(minute.control)))
         if minute.index + 1 < self.minutes:
             return None
@@ -153,8 +159,8 @@ def _point(side: SideMinute) -> list[float]:
 
 
 def is_high(canary: Floats, control: Floats) -> bool:
-    """Mann-Whitney with the 98 % interval of the Hodges-Lehmann shift, after outliers went."""
-    x, y = _kept(canary), _kept(control)
+    """Mann-Whitney test by the 98 % interval of the Hodges-Lehmann shift, without outliers."""
+    x, y = _without_outliers(canary), _without_outliers(control)
     if len(x) < 2 or len(y) < 2:
         return False
     shifts = np.sort(np.subtract.outer(x, y).ravel())
@@ -164,8 +170,8 @@ def is_high(canary: Floats, control: Floats) -> bool:
     return bool(shifts[low] > 0.25 * abs(estimate))
 
 
-def _kept(values: Floats) -> Floats:
-    """Without gaps, and without what lies three interquartile ranges outside of the quartiles."""
+def _without_outliers(values: Floats) -> Floats:
+    """Drop missing values and those more than three interquartile ranges outside the quartiles."""
     values = values[~np.isnan(values)]
     if not len(values):
         return values
@@ -178,7 +184,7 @@ def _kept(values: Floats) -> Floats:
 JudgeName = Literal["penstock", "argo", "argo-3", "flagger", "kayenta"]
 
 
-def appoint(name: JudgeName, spec: CanarySpec, limits: Objectives, past: History) -> Judge:
+def make_judge(name: JudgeName, spec: CanarySpec, limits: Objectives, past: History) -> Judge:
     minutes = round(spec.max_duration_s / 60)
     match name:
         case "penstock":

@@ -1,4 +1,4 @@
-"""A canary's life in minutes: blocks for our judge, requests for gates on quantiles."""
+"""Draws a canary's traffic minute by minute: evidence blocks and latencies of requests."""
 
 import math
 from collections.abc import Iterator
@@ -25,17 +25,16 @@ from penstock.sim.rollout.requests import Floats, Requests, Source
 from penstock.sim.rollout.scenario import Scenario
 
 BLOCK_S = 10.0
-# Most canaries are decided in the first few spans; the rest is not drawn.
+# Seconds drawn at once. Most canaries are decided within a few spans, and later ones are never drawn.
 SPAN_S = 600.0
 OBJECTIVE_QUANTILE = 0.99
-# Time without requests is not counted, so a canary may take longer than it has, and at most so many
-# times as long.
+# The judge does not count time without requests. Limit, as a multiple of the canary's maximum duration.
 LONGEST = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What 99 % of stable's requests meet, each, and the 99th percentiles that gates know."""
+    """99th percentiles of log TTFT and log TPOT of stable; also the thresholds of the gates."""
 
     ttft: float
     tpot: float
@@ -43,7 +42,7 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class SideMinute:
-    """ttft_s, tpot_s: of requests that succeeded."""
+    """Requests of a side in a minute. ttft_s, tpot_s: of successful requests."""
 
     requests: int
     errors: int
@@ -53,6 +52,8 @@ class SideMinute:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
+    """Minute of a canary: evidence blocks, and each side's requests."""
+
     index: int
     blocks: tuple[Block, ...]
     canary: SideMinute
@@ -60,7 +61,7 @@ class Minute:
 
 
 def objectives(scenario: Scenario) -> Objectives:
-    """From many requests of stable alone, always the same ones."""
+    """Estimate the objectives from at least 200,000 requests of stable, with a fixed seed."""
     source = Source.of(scenario, False, 0.0, np.random.default_rng(7))
     seconds = max(LOAD_PERIODS_S, 200_000 / scenario.control_rate)
     seen = source.span(0.0, LOAD_PERIODS_S * math.ceil(seconds / LOAD_PERIODS_S))
@@ -74,6 +75,7 @@ LOAD_PERIODS_S = 1800.0
 
 
 def history(scenario: Scenario, draw: np.random.Generator) -> History:
+    """Draw stable's error counts before the canary."""
     requests = round(scenario.control_rate * 3600 * scenario.history_hours)
     return History(requests, int(draw.binomial(requests, scenario.error_share)))
 
@@ -81,8 +83,7 @@ def history(scenario: Scenario, draw: np.random.Generator) -> History:
 def live(
     scenario: Scenario, limits: Objectives, draw: np.random.Generator, growth: Growth
 ) -> Iterator[Minute]:
-    """growth: what is done to it between two minutes is seen from the next one on, if the scenario
-    grows."""
+    """Draw the minutes of a canary. A change of `growth` takes effect in the next minute."""
     phase = float(draw.uniform(0, 2 * math.pi))
     canary = Source.of(scenario, True, phase, draw, growth)
     control = Source.of(scenario, False, phase, draw, growth)
@@ -118,12 +119,12 @@ def _minute(side: Requests, from_s: float) -> SideMinute:
 
 
 def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> list[Arm]:
-    """One per block of the span."""
+    """Evidence of one side, one Arm per block of the span."""
     blocks = round((stop_s - start_s) / BLOCK_S)
     block = np.minimum(((side.at_s - start_s) / BLOCK_S).astype(np.int64), blocks - 1)
     good = ~side.failed
     length = np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
-    # A queue of one server has no answers that are being written: those beside are those ahead.
+    # A single-server queue decodes no other request, so the requests beside are those ahead.
     ahead = NUM_AHEADS * length + np.searchsorted(AHEAD_BOUNDS, side.ahead)
     beside = NUM_BESIDES * length + np.searchsorted(BESIDE_BOUNDS, side.ahead)
     violated = side.failed | (side.ttft > limits.ttft) | (side.tpot > limits.tpot)

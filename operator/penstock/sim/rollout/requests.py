@@ -1,4 +1,4 @@
-"""Requests to one side of a canary, drawn in bulk."""
+"""Draws the requests of one side of a canary in bulk."""
 
 import math
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ Floats = NDArray[np.float64]
 
 MEDIAN_TTFT_S, MEDIAN_TPOT_S = 0.3, 0.03
 MEDIAN_PROMPT_TOKENS, MEDIAN_OUTPUT_TOKENS, OUTPUT_SIGMA = 700.0, 200.0, 0.9
-# The load of queues swells and ebbs by this much in this time, for both sides alike.
+# Amplitude and period of the load in queue scenarios, the same for both sides.
 LOAD_SWING, LOAD_PERIOD_S = 0.25, 900.0
-# Decoding slows with the queue: log TPOT per log(1 + requests' worth of wait).
+# Decoding slows with the queue: increase of log TPOT per log(1 + wait in mean services).
 TPOT_PER_LOAD = 0.15
 HIT_SHARE, COLD_COST = 0.5, 0.6
 SLOT_S = 10.0
@@ -23,8 +23,10 @@ SLOT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Ascending by arrival. Latencies and lengths are natural logs; of failed requests no one sees
-    them. ahead: requests of the same pod that had no first token yet."""
+    """Requests in order of arrival. ttft, tpot and output are natural logs.
+
+    ahead: requests of the same pod without a first token at arrival.
+    """
 
     at_s: Floats
     ahead: NDArray[np.int64]
@@ -38,9 +40,11 @@ class Requests:
 
 @dataclass(slots=True)
 class Source:
-    """One side; draws spans of time one after the other. waits_s: of each pod's queue. open_s: when
-    the requests that are under way at the end of a span get their first token, of each pod.
-    service_s: the mean of one request, in a queue. growth: of the traffic since the start."""
+    """Source of one side's requests, drawn in consecutive spans of time.
+
+    waits_s: queueing time of each pod. open_s: per pod, first-token times of requests open at the end of a
+    span. service_s: mean service time. growth: growth of the traffic since the start.
+    """
 
     scenario: Scenario
     is_canary: bool
@@ -61,7 +65,7 @@ class Source:
         growth: Growth | None = None,
     ) -> "Source":
         rate = scenario.canary_rate if is_canary else scenario.control_rate
-        # Pods of stable are as loaded as the canary's.
+        # Pods of stable carry the same load as the canary's.
         pods = max(1, round(rate / scenario.canary_rate))
         return cls(
             scenario,
@@ -107,7 +111,7 @@ class Source:
         )
 
     def _noise(self, n: int) -> Floats:
-        """Of mean 0 and variance 1."""
+        """Noise with mean 0 and variance 1."""
         if self.scenario.latency == "heavy":
             return self.draw.standard_t(4, n) / math.sqrt(2)
         return self.draw.standard_normal(n)
@@ -123,7 +127,7 @@ class Source:
         return np.sort(times)
 
     def _cold(self, at_s: Floats) -> Floats:
-        """How much of the prefix cache is not there yet, 0 to 1."""
+        """Cold fraction of the prefix cache at each time, 0 to 1."""
         if not self.is_canary or not self.scenario.warm_up_s:
             return np.zeros(len(at_s))
         return np.clip(1 - at_s / self.scenario.warm_up_s, 0.0, 1.0)
@@ -136,7 +140,7 @@ class Source:
             mine = np.flatnonzero(pod_of == pod)
             answered_s = np.sort(np.concatenate((open_s, first_token_s[mine])))
             given = len(open_s) + np.arange(len(mine))
-            # Nobody is answered before it came, so whoever is answered by then came before.
+            # A first token follows its arrival, so all first tokens by then are of earlier arrivals.
             ahead[mine] = given - np.searchsorted(answered_s, at_s[mine], side="right")
             if len(mine):
                 self.open_s[pod] = answered_s[answered_s > at_s[mine[-1]]]
@@ -145,8 +149,10 @@ class Source:
     def _queued(
         self, at_s: Floats, work: Floats, pod_of: NDArray[np.int64]
     ) -> tuple[Floats, Floats]:
-        """Log TTFT as wait plus service in a queue of one server per pod (Lindley 1952), and log of
-        one plus the wait in mean services."""
+        """Log TTFT as wait plus service in a single-server queue per pod (Lindley 1952).
+
+        Second value: log(1 + wait / mean service time).
+        """
         slower = self.scenario.effect.service if self.is_canary else 1.0
         service_s = slower * self.service_s * np.exp(work - self.scenario.ttft_sigma**2 / 2)
         wait_s = np.empty(len(at_s))
@@ -157,7 +163,7 @@ class Source:
         return np.log(wait_s + service_s), np.log1p(wait_s / self.service_s)
 
     def _waits(self, pod: int, at_s: Floats, service_s: Floats) -> Floats:
-        """The backlog is carried from span to span as work left at the last arrival."""
+        """Waiting time of each request; the backlog carries over to the next span."""
         gaps_s = np.diff(at_s)
         steps_s = np.concatenate(([self.waits_s[pod]], service_s[:-1] - gaps_s))
         walk_s = np.cumsum(steps_s)

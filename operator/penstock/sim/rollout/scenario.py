@@ -1,10 +1,10 @@
-"""One kind of canary: how much traffic, what latencies are like, what the canary does worse."""
+"""Scenario of simulated canaries: traffic, distribution of latencies, effect of the new revision."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-# lognormal: independent requests. heavy: the same with the tails of Student's t of 4 degrees.
-# queue: each pod is a queue under a load that swells and ebbs for all, so neighbours are alike.
+# lognormal: independent requests. heavy: the same with the tails of Student's t with 4 degrees of freedom.
+# queue: each pod is a queue under a load that varies in time, so neighbouring requests are correlated.
 Latency = Literal["lognormal", "heavy", "queue"]
 
 NAMES = ("ttft", "tpot", "service", "errors", "output")
@@ -12,8 +12,11 @@ NAMES = ("ttft", "tpot", "service", "errors", "output")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """ttft, tpot, output: factors. service: of the time that a request holds its queue up, so that the
-    queue grows as well. errors: added to the share of requests that fail."""
+    """Effect of the new revision. ttft, tpot, output: factors.
+
+    service: factor of the service time in a queue, so that waiting grows as well. errors: added to the
+    error share.
+    """
 
     ttft: float = 1.0
     tpot: float = 1.0
@@ -23,7 +26,7 @@ class Effect:
 
     @classmethod
     def parse(cls, text: str) -> "Effect":
-        """`ttft=1.2,errors=0.02`; nothing for a canary that is like stable. Raises ValueError."""
+        """Parse `ttft=1.2,errors=0.02`; "" is no effect. Raises ValueError."""
         values: dict[str, float] = {}
         for part in filter(None, text.split(",")):
             name, found, value = part.partition("=")
@@ -35,14 +38,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Rates in requests per second. *_sigma: standard deviation of log latency (queue: of log
-    service time). length_share: the part of the variance of log TTFT that prompt length explains.
+    """Scenario of simulated canaries. Rates in requests/s.
 
-    grows: the rates are those of the start, with control pods at the canary's rate, and both grow
-    with the weight that the judge gives.
-
-    warm_up_s: how long the canary's prefix cache takes to fill. history_hours: what is known of
-    stable's errors before the canary came.
+    *_sigma: standard deviation of log latency (queue: of log service time). length_share: share of the
+    variance of log TTFT that prompt length explains. grows: the rates are those of the start, and both grow
+    with the judge's weight. warm_up_s: time to fill the canary's prefix cache. history_hours: hours of
+    stable's error counts before the canary.
     """
 
     canary_rate: float

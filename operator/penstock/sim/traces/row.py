@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """One recorded request. prefix: ids of the blocks of its prompt, if the trace has them."""
+    """Recorded request. prefix: ids of the blocks of its prompt, if the trace has them."""
 
     at_s: float
     prompt_tokens: int

@@ -38,7 +38,7 @@ class Lengths(NamedTuple):
 
 
 class Client(NamedTuple):
-    """One client. windows: (start s, requests/s, cv of gaps). lengths: (start s, prompts, outputs)."""
+    """Statistics of a client: (start s, requests/s, cv of gaps) and (start s, input, output)."""
 
     windows: tuple[tuple[float, float, float], ...]
     lengths: tuple[tuple[float, Lengths, Lengths], ...]

@@ -1,4 +1,4 @@
-"""How long prompts and outputs are, and what prompts share."""
+"""Distributions of prompt and output lengths, and the share of common prefixes."""
 
 from math import log
 from random import Random
@@ -10,6 +10,8 @@ from penstock.sim.profile import Record
 
 
 class Fixed(Record):
+    """Constant length in tokens."""
+
     kind: Literal["fixed"] = "fixed"
     tokens: int = Field(ge=1)
 
@@ -18,7 +20,7 @@ class Fixed(Record):
 
 
 class LogNormal(Record):
-    """median, p99: tokens."""
+    """Log-normal length. median, p99, max: tokens."""
 
     kind: Literal["lognormal"] = "lognormal"
     median: float = Field(ge=1)
@@ -34,7 +36,7 @@ Length = Annotated[Fixed | LogNormal, Field(discriminator="kind")]
 
 
 class RequestClass(Record):
-    """prefix_share: of a prompt, what is one of prefix_groups common beginnings."""
+    """Class of requests. prefix_share: share of the prompt taken from one of prefix_groups prefixes."""
 
     prompt: Length
     output: Length
@@ -44,7 +46,7 @@ class RequestClass(Record):
 
 
 class Mix(Record):
-    """The classes of requests from `from_s` on."""
+    """Mix of request classes, valid from `from_s` on."""
 
     from_s: float = Field(default=0.0, ge=0)
     classes: tuple[RequestClass, ...] = Field(min_length=1)

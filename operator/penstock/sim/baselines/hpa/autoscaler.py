@@ -13,11 +13,11 @@ from penstock.sim.baselines.hpa.metric import AverageMetric, Metric
 SeriesT = TypeVar("SeriesT")
 
 SYNC_PHASE_S = 10.0
-"""Scrapes and syncs are not in step: with both every 15 s, a value is 10 s old when it counts."""
+"""Offset of syncs to scrapes: with both every 15 s, a value is 10 s old when it is used."""
 
 
 class Source(Protocol[SeriesT]):
-    """Prometheus and its rules: `scrape` adds what is seen, `metrics` is what a query returns."""
+    """Prometheus with its rules: `scrape` adds samples to the series, `metrics` evaluates the query."""
 
     def initial(self) -> SeriesT: ...
 
@@ -30,7 +30,7 @@ class Source(Protocol[SeriesT]):
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What KEDA adds: between 0 and 1 replicas. Polled with the HPA's sync."""
+    """KEDA's activation between 0 and 1 replicas, evaluated at each sync of the HPA."""
 
     threshold: float = 0.0
     cooldown_s: float = 300.0
@@ -38,6 +38,8 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class HpaState(Generic[SeriesT]):
+    """State of the HPA: series, next times, recommendations and changes of replicas."""
+
     series: SeriesT
     next_scrape_s: float | None = None
     next_sync_s: float | None = None
@@ -48,9 +50,9 @@ class HpaState(Generic[SeriesT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa(Generic[SeriesT]):
-    """Scrapes every scrape_s and decides every sync_s, on what the last scrape found.
+    """HPA that scrapes every scrape_s and decides every sync_s on the last scrape.
 
-    Without activation it never leaves zero, and never goes there.
+    Without activation it neither reaches nor leaves zero replicas.
     """
 
     source: Source[SeriesT]
@@ -70,12 +72,12 @@ class Hpa(Generic[SeriesT]):
         now = seen.now_s
         if state.next_sync_s is None:
             state = replace(state, next_scrape_s=now, next_sync_s=now + SYNC_PHASE_S)
-        if _due(state.next_sync_s, now):
+        if _has_passed(state.next_sync_s, now):
             decision, state = self._sync(bounds, seen, state)
             state = replace(state, next_sync_s=now + self.sync_s)
         else:
             decision = unchanged(bounds, seen, "Between two syncs of the HPA.", "BetweenSyncs")
-        if _due(state.next_scrape_s, now):
+        if _has_passed(state.next_scrape_s, now):
             series = self.source.scrape(objectives, bounds, seen, state.series)
             state = replace(state, series=series, next_scrape_s=now + self.scrape_s)
         return decision, state
@@ -146,5 +148,5 @@ def _totals(metrics: tuple[Metric, ...]) -> list[float | None]:
     return [m.total for m in metrics if isinstance(m, AverageMetric)]
 
 
-def _due(at_s: float | None, now_s: float) -> bool:
+def _has_passed(at_s: float | None, now_s: float) -> bool:
     return at_s is not None and now_s >= at_s - 1e-6

@@ -1,4 +1,4 @@
-"""HPA v2's `behavior`: how far and how fast a recommendation may move the replicas.
+"""HPA v2 `behavior`: stabilisation windows and rate limits of a recommendation.
 
 Source: kubernetes pkg/controller/podautoscaler/horizontal.go.
 """
@@ -11,7 +11,7 @@ from penstock.sim.baselines import rounding
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """At most `value` replicas, or percent of those at the period's start, in period_s."""
+    """Rate limit: `value` replicas, or percent of those at the start of the period, per period_s."""
 
     kind: Literal["Pods", "Percent"]
     value: float
@@ -20,7 +20,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """Up or down. window_s: the stabilisation window, over recommendations and not replicas."""
+    """Behavior in one direction. window_s: stabilisation window over recommendations."""
 
     policies: tuple[Policy, ...]
     window_s: float
@@ -29,14 +29,14 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Behavior:
-    """The defaults of Kubernetes."""
+    """Behavior in both directions, with the defaults of Kubernetes."""
 
     up: Direction = Direction((Policy("Pods", 4, 15), Policy("Percent", 100, 15)), window_s=0)
     down: Direction = Direction((Policy("Percent", 100, 15),), window_s=300)
 
     @property
     def memory_s(self) -> float:
-        """How long a recommendation or a change can still matter."""
+        """Age at which a recommendation or a change no longer matters."""
         periods = [p.period_s for side in (self.up, self.down) for p in side.policies]
         return max(self.up.window_s, self.down.window_s, *periods)
 
@@ -45,7 +45,7 @@ DEFAULT = Behavior()
 
 
 class Stamped(NamedTuple):
-    """A recommendation, or a change of replicas with its sign."""
+    """Timed recommendation, or timed signed change of replicas."""
 
     at_s: float
     replicas: int
@@ -54,16 +54,16 @@ class Stamped(NamedTuple):
 def stabilised(
     behavior: Behavior, current: int, wanted: int, past: tuple[Stamped, ...], now_s: float
 ) -> int:
-    """Up only as far as the lowest recommendation of the up window, down as the highest of down's."""
-    lowest = min([wanted, *_within(past, now_s, behavior.up.window_s)])
-    highest = max([wanted, *_within(past, now_s, behavior.down.window_s)])
+    """Bound a recommendation by the lowest of the up window and the highest of the down window."""
+    lowest = min([wanted, *_in_window(past, now_s, behavior.up.window_s)])
+    highest = max([wanted, *_in_window(past, now_s, behavior.down.window_s)])
     return min(max(current, lowest), highest)
 
 
 def limited(
     behavior: Behavior, current: int, wanted: int, changes: tuple[Stamped, ...], now_s: float
 ) -> int:
-    """As far towards `wanted` as the policies allow by now."""
+    """Move towards `wanted` as far as the policies allow now."""
     if wanted > current:
         return min(wanted, max(current, _limit(behavior.up, current, changes, now_s, sign=1)))
     return max(wanted, min(current, _limit(behavior.down, current, changes, now_s, sign=-1)))
@@ -76,7 +76,7 @@ def _limit(
         return current
     ends = []
     for policy in side.policies:
-        start = current - sum(_within(changes, now_s, policy.period_s))
+        start = current - sum(_in_window(changes, now_s, policy.period_s))
         ends.append(_end(policy, start, sign))
     farthest = side.select == "Max"
     return max(ends) if farthest == (sign > 0) else min(ends)
@@ -89,5 +89,5 @@ def _end(policy: Policy, start: int, sign: int) -> int:
     return rounding.up(end) if sign > 0 else rounding.down(end)
 
 
-def _within(past: tuple[Stamped, ...], now_s: float, window_s: float) -> list[int]:
+def _in_window(past: tuple[Stamped, ...], now_s: float, window_s: float) -> list[int]:
     return [s.replicas for s in past if s.at_s > now_s - window_s]

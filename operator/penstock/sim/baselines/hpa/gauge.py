@@ -1,4 +1,4 @@
-"""A gauge of every engine, as an HPA reads it from the custom metrics API."""
+"""HPA source: one gauge of every engine, as the custom metrics API returns it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from penstock.sim.baselines.hpa.metric import PodsMetric
 
 @dataclass(frozen=True, slots=True)
 class EngineGauge:
-    """The mean over pods against `target`. The series is the last scrape.
+    """Mean of a gauge over pods, against `target`. The series is the last scrape.
 
-    A pod that starts runs already and shows no metric: Kubernetes counts it as missing.
+    A starting pod is Running without a metric, so Kubernetes counts it as missing.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Results as a table, and as a picture."""
+"""Renders the results of the search as a table and as a plot."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -17,7 +17,7 @@ COLUMNS = 3
 
 
 def table_of(world: str, results: Sequence[Result], ours: Result | None) -> Table:
-    """Cheapest first. `ours` is compared with each of the others."""
+    """Table of results, cheapest first. ours: the result whose saving against each other is shown."""
     table = Table(
         "rule", "admission", "GPU-hours", "replicas", "reversals", "ours saves", "knobs",
         title=world,
@@ -25,8 +25,8 @@ def table_of(world: str, results: Sequence[Result], ours: Result | None) -> Tabl
     for result in sorted(results, key=_cost):
         if (costs := result.costs) is None:
             best = max(result.points, key=lambda p: p.attainment)
-            told = f"never: {best.attainment:.2%} at {best.cost:.2f}"
-            table.add_row(result.policy, result.admission, told, "", "", "", _told(best.knobs))
+            text = f"never: {best.attainment:.2%} at {best.cost:.2f}"
+            table.add_row(result.policy, result.admission, text, "", "", "", _knob_text(best.knobs))
             continue
         estimate = Estimate.of(costs)
         point = _nearest(result)
@@ -38,7 +38,7 @@ def table_of(world: str, results: Sequence[Result], ours: Result | None) -> Tabl
             f"{point.mean_replicas * estimate.mean / point.cost:.2f}",
             f"{point.reversals:.1f}",
             f"{saving.mean:+.1%} ± {saving.ci95:.1%}" if saving else "",
-            _told(point.knobs) + ("" if result.crossing else ", at most"),
+            _knob_text(point.knobs) + ("" if result.crossing else ", at most"),
         )
     return table
 
@@ -48,13 +48,13 @@ def _cost(result: Result) -> float:
 
 
 def _nearest(result: Result) -> Point:
-    """The setting that attains for least."""
+    """Cheapest setting that attains the target."""
     if result.crossing is not None:
         return result.crossing.enough
     return min((p for p in result.points if p.attainment >= result.target), key=lambda p: p.cost)
 
 
-def _told(knobs: Mapping[str, Knob]) -> str:
+def _knob_text(knobs: Mapping[str, Knob]) -> str:
     return " ".join(
         f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in knobs.items()
@@ -62,7 +62,7 @@ def _told(knobs: Mapping[str, Knob]) -> str:
 
 
 def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """A panel for each world: attainment against GPU-hours. The format is that of the suffix."""
+    """Plot attainment against GPU-hours, one panel per world. The path's suffix gives the format."""
     plt = pyplot()
 
     rows = ceil(len(panels) / COLUMNS)
@@ -92,7 +92,7 @@ def draw(panels: Mapping[str, Sequence[Result]], path: Path) -> None:
 
 
 def _line(panel: Any, result: Result, colour: Any) -> None:
-    """Dashed without admission; ours thicker."""
+    """Draw one rule: dashed without admission, thicker for Penstock's."""
     points = sorted(result.points, key=lambda point: point.cost)
     panel.plot(
         [point.cost for point in points], [point.attainment for point in points],
