@@ -235,9 +235,9 @@ def wrong_answers(hostile: Hostile, answers: list[tuple[int, str]]) -> Iterator[
 
 
 async def campaign(
-    host: str, port: int, engine: RecordingEngine, *, seed: int, count: int, clients: int
+    host: str, port: int, engine: RecordingEngine, cases: list[Hostile], *, clients: int
 ) -> tuple[dict[str, Counter[int]], list[str]]:
-    """Run the campaign. Returns the statuses by kind of client, and descriptions of all violations."""
+    """Offer the cases, `clients` at a time. Returns the statuses by kind of client, and descriptions of all violations."""
     statuses: dict[str, Counter[int]] = {}
     wrong: list[str] = []
     gate = asyncio.Semaphore(clients)
@@ -253,7 +253,7 @@ async def campaign(
         counts.update([status for status, _ in answers] or [CLOSED])
         wrong.extend(wrong_answers(hostile, answers))
 
-    await asyncio.gather(*(offer(hostile) for hostile in corpus(seed, count)))
+    await asyncio.gather(*(offer(hostile) for hostile in cases))
     return statuses, wrong + list(engine.wrong())
 
 
@@ -304,8 +304,7 @@ async def run_campaign(options: argparse.Namespace) -> list[str]:
             "127.0.0.1",
             gateway_port,
             engine,
-            seed=options.seed,
-            count=options.requests,
+            corpus(options.seed, options.requests),
             clients=options.clients,
         )
         watch.cancel()
