@@ -237,7 +237,8 @@ def wrong_answers(hostile: Hostile, answers: list[tuple[int, str]]) -> Iterator[
 async def campaign(
     host: str, port: int, engine: RecordingEngine, cases: list[Hostile], *, clients: int
 ) -> tuple[dict[str, Counter[int]], list[str]]:
-    """Offer the cases, `clients` at a time. Returns the statuses by kind of client, and descriptions of all violations."""
+    """Offer the cases, `clients` at a time. Returns the statuses by kind of client, and all
+    violations."""
     statuses: dict[str, Counter[int]] = {}
     wrong: list[str] = []
     gate = asyncio.Semaphore(clients)
