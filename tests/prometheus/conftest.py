@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-import shutil
 import subprocess
 import sys
 import time
@@ -14,19 +12,11 @@ import httpx
 import pytest
 from aiohttp.test_utils import unused_port
 
-from penstock.clients.caches import cache_root
 from penstock.demo.model import MODEL_NAME, ensure_model
 from penstock.demo.stage import eventually
-from penstock.local.binaries import kept
-from penstock.local.download import DownloadFailed, download_archived, machine
-from penstock.local.gobuild import Go
+from penstock.local.prometheus import ensure_prometheus
 
 ROOT = Path(__file__).parents[2]
-# The release, and the Go module that it was made of.
-RELEASE, MODULE = "3.11.3", "github.com/prometheus/prometheus@v0.311.3"
-RELEASES = f"https://github.com/prometheus/prometheus/releases/download/v{RELEASE}"
-# What asks a cloud's API for targets is most of the whole.
-TAGS = "netgo,remove_all_sd"
 SCRAPE_EVERY = "1s"
 START_TIMEOUT_S = 90
 WAITING = 11
@@ -34,36 +24,12 @@ WAITING = 11
 Start = Callable[..., "Prometheus"]
 
 
-def binary() -> Path:
-    """From the cache; else downloaded, or built: five minutes of a processor, once."""
-
-    def make_it(folder: Path) -> None:
-        archive = f"prometheus-{RELEASE}.linux-{machine()}.tar.gz"
-        try:
-            download_archived(RELEASES, archive, "sha256sums.txt", folder / "prometheus")
-        except DownloadFailed:
-            build(folder)
-
-    return kept(cache_root() / "bin" / f"prometheus-{RELEASE}", make_it) / "prometheus"
-
-
-def build(folder: Path) -> None:
-    work = folder.with_name(f".build-prometheus-{os.getpid()}")
-    work.mkdir()
-    try:
-        go = Go(work)
-        # Inside of the module, whose go.mod and go.sum pin all it is made of.
-        source = Path(json.loads(go(work, "mod", "download", "-json", MODULE))["Dir"])
-        go(source, "build", "-trimpath", "-ldflags", "-s -w", "-tags", TAGS,
-           "-o", str(folder / "prometheus"), "./cmd/prometheus")  # fmt: skip
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
 class Prometheus:
     """host: HOST:PORT. Each target has the labels that a PodMonitor gives it."""
 
-    def __init__(self, folder: Path, pods: Mapping[str, str], namespace: str, port: int) -> None:
+    def __init__(
+        self, binary: Path, folder: Path, pods: Mapping[str, str], namespace: str, port: int
+    ) -> None:
         self.host = f"127.0.0.1:{port}"
         self.url = f"http://{self.host}"
         targets = [
@@ -81,7 +47,7 @@ class Prometheus:
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [binary(), f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
+                [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}",
                  f"--web.listen-address={self.host}"],
                 stdout=log, stderr=log,
             )  # fmt: skip
@@ -119,13 +85,13 @@ def port() -> int:
 @pytest.fixture(scope="session")
 def start_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     started: list[Prometheus] = []
-    binary()  # where it has to be built, that is no test's time
+    binary = ensure_prometheus(print)  # a build takes longer than any test may
 
     def start(
         pods: Mapping[str, str], namespace: str = "default", port: int | None = None
     ) -> Prometheus:
         folder = tmp_path_factory.mktemp("prometheus")
-        made = Prometheus(folder, pods, namespace, port or unused_port())
+        made = Prometheus(binary, folder, pods, namespace, port or unused_port())
         started.append(made)
         wait_for(f"{made.url}/-/ready", made.process, made.log)
         return made

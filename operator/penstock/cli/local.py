@@ -95,14 +95,15 @@ def status() -> None:
 def env(name: Name = "default") -> None:
     """Print shell commands for using a cluster: eval "$(penstock local env)".
 
-    They set KUBECONFIG, PENSTOCK_URL (the OpenAI-compatible URL) and, where kubectl is not on PATH, PATH.
+    They set KUBECONFIG, PENSTOCK_URL (the OpenAI-compatible URL) and, unless PATH leads to a kubectl that is
+    new enough, PATH.
     """
     with _reported():
         cluster = clusters.get(name)
         kubectl = ensure_binaries(lambda text: typer.echo(text, err=True))["kubectl"]
     typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     typer.echo(f"export PENSTOCK_URL={cluster.gateway_url}/v1")
-    if shutil.which("kubectl") is None:
+    if shutil.which("kubectl") != str(kubectl):
         typer.echo(f'export PATH={shlex.quote(str(kubectl.parent))}:"$PATH"')
 
 

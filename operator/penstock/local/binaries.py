@@ -10,17 +10,18 @@ from filelock import FileLock
 from penstock.clients.caches import cache_root
 from penstock.local.download import DownloadFailed, download
 from penstock.local.gobuild import build
+from penstock.local.installed import find_installed
 from penstock.local.versions import BINARIES, ETCD, KUBERNETES
 
 
 def ensure_binaries(say: Callable[[str], None]) -> Mapping[str, Path]:
     """The path of each binary. `say` is told each slow step.
 
-    A complete set in KUBEBUILDER_ASSETS wins, then PATH, then the cache. What is missing is
-    downloaded, or built where the release site cannot be reached. Raises BuildFailed.
+    Each is looked for among the installed ones (KUBEBUILDER_ASSETS, PATH, system folders), then in
+    the cache. If one is missing, all are downloaded, or built where that fails. Raises BuildFailed.
     """
     cached = cache_root() / "bin" / f"kubernetes-{KUBERNETES}-etcd-{ETCD}"
-    found = find(cached)
+    found = find(cached, say)
     if len(found) == len(BINARIES):
         return found
 
@@ -31,7 +32,7 @@ def ensure_binaries(say: Callable[[str], None]) -> Mapping[str, Path]:
             say(f"{error}; building from source instead, about five minutes")
             build(cached.with_name(f".build-{os.getpid()}"), making, say)
 
-    return find(kept(cached, make))
+    return find(kept(cached, make), lambda _: None)
 
 
 def kept(cached: Path, make: Callable[[Path], None]) -> Path:
@@ -49,14 +50,7 @@ def kept(cached: Path, make: Callable[[Path], None]) -> Path:
     return cached
 
 
-def find(cached: Path) -> dict[str, Path]:
-    """What is already on this machine. kubectl may come from PATH while the rest is cached."""
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
-    places = [assets, os.environ.get("PATH"), str(cached)]
-    found: dict[str, Path] = {}
-    for name in BINARIES:
-        for place in places:
-            if place and (path := shutil.which(name, path=place)):
-                found[name] = Path(path)
-                break
-    return found
+def find(cached: Path, say: Callable[[str], None]) -> dict[str, Path]:
+    """The binaries that are on this machine. kubectl may be installed while the rest is cached."""
+    found = {name: find_installed(name, say) or cached / name for name in BINARIES}
+    return {name: path for name, path in found.items() if path.is_file()}

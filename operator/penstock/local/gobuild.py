@@ -56,14 +56,19 @@ def kubernetes_tools_go() -> str:
     return f"//go:build tools\n\npackage tools\n\n{imports}"
 
 
-def build(work: Path, destination: Path, say: Callable[[str], None]) -> None:
-    """Build all five binaries into `destination`. Raises BuildFailed."""
+def require_go(what: str) -> None:
+    """Raises BuildFailed where there is no Go toolchain to build `what`."""
     if shutil.which("go") is None:
         raise BuildFailed(
-            "The Kubernetes binaries are neither on PATH nor downloadable, and there is no Go "
-            f"toolchain to build them. Install Go {GO_VERSION} or newer, or set "
-            "KUBEBUILDER_ASSETS to a folder that holds them."
+            f"No usable version of {what} is installed, the download failed, and there is no Go "
+            f"toolchain to build from source. Install Go {GO_VERSION} or newer, or put the binaries "
+            "on PATH or in the folder that KUBEBUILDER_ASSETS names."
         )
+
+
+def build(work: Path, destination: Path, say: Callable[[str], None]) -> None:
+    """Build all five binaries into `destination`. Raises BuildFailed."""
+    require_go("the Kubernetes binaries")
     go = Go(work)
     try:
         say(f"fetching the source of Kubernetes {KUBERNETES}")

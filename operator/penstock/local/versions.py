@@ -1,7 +1,17 @@
-"""The versions of the control plane, once."""
+"""The versions of the local binaries: those that are fetched, and the oldest accepted when installed."""
 
 KUBERNETES = "1.36.3"
 ETCD = "3.6.5"
+PROMETHEUS = "3.11.3"
 
 KUBERNETES_BINARIES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 BINARIES = (*KUBERNETES_BINARIES, "etcd")
+
+OLDEST = {
+    "kube-apiserver": (1, 33),  # three minor versions back, as Kubernetes maintains releases
+    "kube-controller-manager": (1, 33),
+    "kube-scheduler": (1, 33),
+    "kubectl": (1, 32),
+    "etcd": (3, 5),
+    "prometheus": (2, 42),  # Debian 12's package
+}

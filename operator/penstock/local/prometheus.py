@@ -1,0 +1,57 @@
+"""A Prometheus server for tests and local use: installed, cached, downloaded or built, in that order."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.clients.caches import cache_root
+from penstock.local.binaries import kept
+from penstock.local.download import DownloadFailed, download_archived, machine
+from penstock.local.gobuild import Go, require_go
+from penstock.local.installed import find_installed
+from penstock.local.versions import PROMETHEUS
+
+RELEASES = "https://github.com/prometheus/prometheus/releases/download"
+MODULE = "github.com/prometheus/prometheus"
+# Service discovery by clouds' APIs is most of the compile time, and unused here.
+TAGS = "netgo,remove_all_sd"
+
+
+def ensure_prometheus(say: Callable[[str], None]) -> Path:
+    """The path of a `prometheus` binary. `say` is told each slow step. Raises BuildFailed."""
+    if (installed := find_installed("prometheus", say)) is not None:
+        return installed
+
+    def make(folder: Path) -> None:
+        archive = f"prometheus-{PROMETHEUS}.linux-{machine()}.tar.gz"
+        say(f"downloading prometheus {PROMETHEUS}")
+        try:
+            download_archived(
+                f"{RELEASES}/v{PROMETHEUS}", archive, "sha256sums.txt", folder / "prometheus"
+            )
+        except DownloadFailed as error:
+            say(f"{error}; building from source instead, about five minutes")
+            build(folder.with_name(f".build-prometheus-{os.getpid()}"), folder)
+
+    return kept(cache_root() / "bin" / f"prometheus-{PROMETHEUS}", make) / "prometheus"
+
+
+def build(work: Path, destination: Path) -> None:
+    """Build the server from its Go module into `destination`. Raises BuildFailed."""
+    require_go("prometheus")
+    work.mkdir()
+    try:
+        go = Go(work)
+        major, rest = PROMETHEUS.split(".", 1)
+        minor, patch = rest.split(".")
+        module = f"{MODULE}@v0.{major}{int(minor):02}.{patch}"  # its Go modules stay below v1
+        # Built inside the module, whose go.mod and go.sum pin what it consists of.
+        source = Path(json.loads(go(work, "mod", "download", "-json", module))["Dir"])
+        go(
+            source, "build", "-trimpath", "-ldflags", "-s -w", "-tags", TAGS,
+            "-o", str(destination / "prometheus"), "./cmd/prometheus",
+        )  # fmt: skip
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
