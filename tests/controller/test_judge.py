@@ -14,7 +14,7 @@ from penstock.controller.judge import Judge, canary_cases
 from penstock.controller.metric_queries import MetricQueries
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, History
-from penstock.core.canary.metric_gate import Unreadable
+from penstock.core.canary.metric_gate import QueryFailure
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.verdict import Abort, Continue, Extend, Shown
 from penstock.core.spec.service import (
@@ -290,7 +290,7 @@ async def test_a_metric_is_queried_at_its_interval_and_fails_the_canary(world):
 
 
 async def test_an_unreadable_metric_is_reported(world):
-    world.metrics, world.answer = [METRIC], Unreadable("the query is wrong")
+    world.metrics, world.answer = [METRIC], QueryFailure("the query is wrong")
     for _ in range(3):
         await world.block()
     assert isinstance(world.judgement().verdict, Continue)

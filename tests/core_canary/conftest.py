@@ -6,15 +6,15 @@ import random
 import pytest
 
 from penstock.core.canary.evidence import (
-    NUM_AHEADS,
     NUM_BINS,
+    NUM_QUEUE_BINS,
     NUM_TPOT_BINS,
     Arm,
     Block,
     Faults,
-    ahead_bin_of,
-    bin_of,
-    tpot_bin_of,
+    queue_bin,
+    tpot_bin,
+    ttft_bin,
 )
 from penstock.core.canary.moments import NOTHING, Moments
 
@@ -30,16 +30,16 @@ def arm(
         return tuple(bins)
 
     answers, late = requests - errors, violations - errors
-    missed = [NOTHING] * NUM_AHEADS
-    missed[ahead_bin_of(ahead)] = Moments(answers, late, late)
+    missed = [NOTHING] * NUM_QUEUE_BINS
+    missed[queue_bin(ahead)] = Moments(answers, late, late)
 
     return Arm(
         requests=requests,
         errors=errors,
         violations=violations,
         empty_outputs=empty,
-        ttft=binned(ttft, bin_of(tokens, ahead), NUM_BINS),
-        tpot=binned(tpot, tpot_bin_of(tokens, ahead), NUM_TPOT_BINS),
+        ttft=binned(ttft, ttft_bin(tokens, ahead), NUM_BINS),
+        tpot=binned(tpot, tpot_bin(tokens, ahead), NUM_TPOT_BINS),
         overall=Moments.of(math.log(s) for s in ttft),
         output=Moments.of(5.0 for _ in range(answers)),
         missed=tuple(missed),

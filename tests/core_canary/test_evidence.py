@@ -43,14 +43,14 @@ def numbers(arm):
 def test_what_was_added_is_what_came_since(before, gained):
     after = before.plus(gained)
     assert numbers(after) == numbers(gained.plus(before))
-    assert numbers(after.since(before)) == pytest.approx(numbers(gained), abs=1e-9)
-    assert after.since(after) == NO_REQUESTS
-    assert after.since(None) == after.plus(NO_REQUESTS) == after
+    assert numbers(after.increase_over(before)) == pytest.approx(numbers(gained), abs=1e-9)
+    assert after.increase_over(after) == NO_REQUESTS
+    assert after.increase_over(None) == after.plus(NO_REQUESTS) == after
 
 
 @given(arms, arms)
 def test_no_part_of_a_difference_is_negative(before, after):
-    gained = after.since(before)
+    gained = after.increase_over(before)
     assert all(getattr(gained, name) >= 0 for name in COUNTERS)
     moments = (*gained.ttft, *gained.tpot, gained.overall, gained.output)
     assert all(m.n >= 0 and m.squares >= 0 for m in moments)
@@ -58,17 +58,17 @@ def test_no_part_of_a_difference_is_negative(before, after):
 
 @given(arms, st.sampled_from(COUNTERS))
 def test_a_counter_that_fell_began_anew(arm, name):
-    assert arm.since(replace(arm, **{name: getattr(arm, name) + 1})) == arm
+    assert arm.increase_over(replace(arm, **{name: getattr(arm, name) + 1})) == arm
 
 
 def test_moments_that_fell_began_anew_too():
     arm = Arm(requests=5, ttft=(Moments.of([0.1]), *[NOTHING] * (NUM_BINS - 1)))
     more = Arm(requests=5, ttft=(Moments.of([0.1, 0.2]), *[NOTHING] * (NUM_BINS - 1)))
-    assert arm.since(more) == arm
+    assert arm.increase_over(more) == arm
 
 
 def test_looks_an_hour_apart_lose_no_digits_that_matter():
     """A million requests before; the block's own mean is still right to a millionth."""
     long = Moments(1_000_000, -693_147.18, 1_120_453.0)
     block = Moments.of([math.log(0.5)] * 10)
-    assert long.plus(block).since(long).mean == pytest.approx(math.log(0.5), rel=1e-6)
+    assert long.plus(block).increase_over(long).mean == pytest.approx(math.log(0.5), rel=1e-6)

@@ -14,35 +14,35 @@ from penstock.core.canary import gates
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.dispersion import (
     CAUTION,
-    DOUBT,
-    LAST_Z,
-    LASTING_DOUBT,
+    LASTING_SHRINKAGE,
     MIN_BATCHES,
     SCALES,
+    SHRINKAGE,
+    TIMEOUT_Z,
     Dispersion,
-    student,
+    student_t,
 )
 from penstock.core.canary.errors import MULTIPLES as ERROR_MULTIPLES
 from penstock.core.canary.errors import PRIOR_REQUESTS, Errors
 from penstock.core.canary.errors import STAKES as ERROR_STAKES
 from penstock.core.canary.estimate import MULTIPLES, PRIOR, Estimate
 from penstock.core.canary.evidence import Arm, Block
-from penstock.core.canary.judge import QUEUE_TOLERANCES, begin, find, judge
+from penstock.core.canary.judge import QUEUE_TOLERANCES, begin, evaluate_tests, judge
 from penstock.core.canary.moments import Moments
+from penstock.core.canary.proportions import FRACTIONS, INTERVAL_S, ProportionStatistics
 from penstock.core.canary.shift import (
-    ASSUMED_INTERVALS,
+    MAX_DESIGN_EFFECT,
     MIN_INTERVALS,
-    MOST_ALIKE,
-    NO_LINES,
+    PRIOR_INTERVALS,
+    UNCORRELATED,
     VARIANCE_PRIOR,
+    ArmMoments,
     Shift,
-    Side,
 )
-from penstock.core.canary.tally import FRACTIONS, INTERVAL_S, Tally
 from penstock.core.canary.verdict import Accept
 from penstock.core.canary.violations import BETS, LARGEST_LOSS, Violations
 from penstock.core.canary.violations import MIN_INTERVALS as MIN_VIOLATION_INTERVALS
-from penstock.core.canary.warmup import FADING, LIMIT_S, MARGIN, WarmUp
+from penstock.core.canary.warmup import DECAY, MARGIN, MAX_WARMUP_S, WarmUp
 from penstock.core.spec.canary import CanarySpec
 
 SCALE = math.log(1.1)
@@ -98,19 +98,19 @@ def believed(ratio, noise):
 @pytest.mark.parametrize("n", [5, 6, 40, 150])
 def test_the_design_effect_is_that_of_the_scale_that_varies_most(n, alike, kurtosis):
     spread, weights, values = spread_of(n + 7, n, alike=alike)
-    excesses, lasting = [0.0], [0.0]
+    excesses, lasting_factor = [0.0], [0.0]
     for scale in SCALES:
         w, v = batched(weights, values, scale)
         if len(v) < MIN_BATCHES:
             continue
         # The variance of a sample variance, as a share: (2 + excess kurtosis) / (n - 1).
         noise = (2 + kurtosis / scale) / (len(v) - 1)
-        excesses.append(believed(variance_of(w, v) / 0.8, DOUBT * noise))
+        excesses.append(believed(variance_of(w, v) / 0.8, SHRINKAGE * noise))
         ratio = variance_of(w, v) / variance_of(weights, values)
         if scale > 1:
-            lasting.append(believed(ratio, LASTING_DOUBT * 2 / (len(v) - 1)))
+            lasting_factor.append(believed(ratio, LASTING_SHRINKAGE * 2 / (len(v) - 1)))
     assert spread.factor(0.8, kurtosis) == pytest.approx(1 + max(excesses) * (1 + CAUTION / n))
-    assert spread.lasting == pytest.approx(1 + max(lasting))
+    assert spread.lasting_factor == pytest.approx(1 + max(lasting_factor))
 
 
 def test_without_a_variance_there_is_no_design_effect():
@@ -119,12 +119,12 @@ def test_without_a_variance_there_is_no_design_effect():
     same = Dispersion()
     for _ in range(40):
         same = same.add(1.0, 2.0)
-    assert same.lasting == 1.0
+    assert same.lasting_factor == 1.0
 
 
 @given(st.integers(8, 500), st.floats(0.5, 3.0))
 def test_students_quantile_is_that_of_scipy(degrees, z):
-    assert student(z, degrees) == pytest.approx(
+    assert student_t(z, degrees) == pytest.approx(
         stats.t.ppf(stats.norm.cdf(z), degrees), rel=0.01 * max(1, z * z / 4)
     )
 
@@ -137,11 +137,11 @@ def test_the_last_margin_is_students_of_the_longest_batches(n, scale):
     w, v = batched(weights, values, scale)
     error = math.sqrt(variance_of(w, v) / weights.sum())
     expected = stats.t.ppf(0.975, len(v) - 1) * error
-    assert spread.last_margin() == pytest.approx(expected, rel=0.002)
+    assert spread.timeout_margin() == pytest.approx(expected, rel=0.002)
     # A variance of the mean that is known to be larger stands.
-    known = spread.last_margin(least_variance=4 * error**2)
-    assert known == pytest.approx(2 * spread.last_margin())
-    assert pytest.approx(stats.norm.ppf(0.975)) == LAST_Z
+    known = spread.timeout_margin(least_variance=4 * error**2)
+    assert known == pytest.approx(2 * spread.timeout_margin())
+    assert pytest.approx(stats.norm.ppf(0.975)) == TIMEOUT_Z
 
 
 def sides_of(seed, intervals=40, canary_n=6, control_n=30):
@@ -153,7 +153,7 @@ def sides_of(seed, intervals=40, canary_n=6, control_n=30):
 
 def test_the_variance_of_a_side_is_the_pooled_one_within_intervals():
     """Each interval costs one degree of freedom."""
-    side, samples = Side(), [canary for canary, _ in sides_of(3, canary_n=5)]
+    side, samples = ArmMoments(), [canary for canary, _ in sides_of(3, canary_n=5)]
     for values in samples:
         side = side.add(Moments.of(values), 4.0, 1.5)
     pooled = sum(np.var(v, ddof=1) * (len(v) - 1) for v in samples) / (4 * len(samples))
@@ -163,14 +163,14 @@ def test_the_variance_of_a_side_is_the_pooled_one_within_intervals():
     assert side.variance(9.0, 10.0) == pytest.approx(
         (pooled * side.degrees + 90.0) / (side.degrees + 10)
     )
-    assert Side().variance(9.0, 0.0) == 9.0
+    assert ArmMoments().variance(9.0, 0.0) == 9.0
     assert side.noise == pytest.approx(len(samples) * 16.0 / 5)
-    assert side.alike == pytest.approx(1 + 2 * 1.5)
-    assert Side().add(Moments.of(samples[0]), 1.0, 100.0).alike == MOST_ALIKE
+    assert side.design_effect == pytest.approx(1 + 2 * 1.5)
+    assert ArmMoments().add(Moments.of(samples[0]), 1.0, 100.0).design_effect == MAX_DESIGN_EFFECT
 
 
 @pytest.mark.parametrize("in_line", [0.0, 2.0])
-@pytest.mark.parametrize("assumed", [0.0, ASSUMED_INTERVALS])
+@pytest.mark.parametrize("assumed", [0.0, PRIOR_INTERVALS])
 def test_an_estimate_is_the_weighted_mean_of_differences(assumed, in_line):
     state, samples = Shift(assumed=assumed), sides_of(5)
     for canary, control in samples:
@@ -191,7 +191,7 @@ def test_an_estimate_is_the_weighted_mean_of_differences(assumed, in_line):
     expected = alike * weight * (canary_variance / 6 + control_variance / 30)
     shown = weight * np.var(differences, ddof=1)
     variance = (assumed * expected + (n - 1) * shown) / estimate.degrees
-    information = n * weight / (variance * state.dispersion.lasting)
+    information = n * weight / (variance * state.dispersion.lasting_factor)
     assert estimate.information == pytest.approx(information)
 
 
@@ -199,9 +199,9 @@ def test_an_estimate_needs_intervals_and_a_variance():
     state, same = Shift(), Shift()
     for index, (canary, control) in enumerate(sides_of(6, intervals=MIN_INTERVALS)):
         assert state.estimate().information == 0, index
-        state = state.add(10.0, (Moments.of(canary),), (Moments.of(control),), NO_LINES)
+        state = state.add(10.0, (Moments.of(canary),), (Moments.of(control),), UNCORRELATED)
         still = Moments.of([1.0] * 20)
-        same = same.add(10.0, (still,), (still,), NO_LINES)
+        same = same.add(10.0, (still,), (still,), UNCORRELATED)
     assert state.estimate().information > 0
     assert same.estimate().information == 0
 
@@ -275,13 +275,13 @@ def test_a_latency_is_within_tolerance_where_its_upper_bound_is(make, tolerance,
         total = finest.total + by * finest.weight
         scales_moved = (replace(finest, total=total, squares=squares), *coarse)
         moved[name] = replace(shift, dispersion=Dispersion(scales_moved))
-    found = {finding.metric: finding for finding in find(spec, replace(state, **moved))}
+    found = {finding.metric: finding for finding in evaluate_tests(spec, replace(state, **moved))}
     assert {found[metric].is_within for metric in scales} == {is_within}
 
 
 def tally_of(seed, intervals, *, share, cluster, canary_n=20, control_n=60):
     """Requests come in clusters of one fate: all of a cluster are events, or none is."""
-    draw, tally = np.random.default_rng(seed), Tally()
+    draw, tally = np.random.default_rng(seed), ProportionStatistics()
     for _ in range(intervals):
         canary, control = (
             cluster * int((draw.random(n // cluster) < share).sum()) for n in (canary_n, control_n)
@@ -316,9 +316,9 @@ def test_the_dispersion_is_beside_the_binomial_variance(share):
 
 
 def test_a_tally_without_events_or_intervals_has_no_dispersion():
-    assert Tally().dispersion == 1.0
+    assert ProportionStatistics().dispersion == 1.0
     assert tally_of(1, 20, share=0.0, cluster=1).dispersion == 1.0
-    assert Tally().add(1.0, Counts(5, 2), Counts(5, 1)).dispersion == 1.0
+    assert ProportionStatistics().add(1.0, Counts(5, 2), Counts(5, 1)).dispersion == 1.0
 
 
 def test_what_is_refuted_is_a_mixture_of_poisson_likelihoods():
@@ -345,8 +345,8 @@ def test_the_last_bound_of_a_share_is_agresti_and_coulls():
     n, k = tally.canary.requests, tally.canary.events
     share = (k + 2) / (n + 4)
     assert tally.least_variance == pytest.approx(share * (1 - share) / (n + 4))
-    margin = tally.spread.last_margin(tally.least_variance)
-    assert tally.last_bound() == pytest.approx(share - tally.control.share + margin)
+    margin = tally.spread.timeout_margin(tally.least_variance)
+    assert tally.timeout_bound() == pytest.approx(share - tally.control.share + margin)
 
 
 def test_bets_on_errors_are_binomial_likelihood_ratios():
@@ -425,7 +425,7 @@ def test_a_cache_is_warm_within_a_margin_of_its_control(canary_cached, is_over):
 def test_a_cache_that_nothing_was_asked_of_is_cold():
     """Requests that failed before their prompt was counted."""
     control = Arm(requests=9, prompt_tokens=9000, cached_tokens=4500)
-    state = warmth(Arm(requests=3), control, blocks=int(LIMIT_S / 10) - 1)
+    state = warmth(Arm(requests=3), control, blocks=int(MAX_WARMUP_S / 10) - 1)
     assert state.canary.share == 0.0
     assert not state.is_over
     assert state.add(Block(length_s=10.0, canary=Arm(requests=3), control=control)).is_over
@@ -436,6 +436,6 @@ def test_a_cache_that_nothing_was_asked_of_is_cold():
 def test_old_hits_fade():
     control = Arm(requests=9, prompt_tokens=9000, cached_tokens=9000)
     cold = warmth(Arm(requests=1, prompt_tokens=100), control, blocks=20)
-    weights = FADING ** np.arange(20)
+    weights = DECAY ** np.arange(20)
     assert cold.canary.prompt_tokens == pytest.approx(100 * weights.sum())
     assert cold.control.cached_tokens == pytest.approx(9000 * weights.sum())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.canary.evidence import Arm, Block, History
-from penstock.core.canary.judge import STAKES, begin, find, judge
+from penstock.core.canary.judge import STAKES, begin, evaluate_tests, judge
 from penstock.core.canary.moments import Moments
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
 from penstock.core.spec.canary import CanarySpec
@@ -196,7 +196,7 @@ def test_the_weight_halts_under_suspicion(make):
         verdict, state = judge(SPEC, state, block)
         if isinstance(verdict, Abort):
             break
-        evidence = sum(finding.stake for finding in find(SPEC, state))
+        evidence = sum(finding.stake for finding in evaluate_tests(SPEC, state))
         assert evidence < 10 or state.weight == before
 
 
@@ -245,7 +245,7 @@ def test_whatever_comes_is_judged(make, data):
     for block in data.draw(st.lists(any_block(make), max_size=60)):
         verdict, after = judge(SPEC, state, block)
         assert verdict.reason
-        for finding in find(SPEC, after):
+        for finding in evaluate_tests(SPEC, after):
             assert finding.e_value >= 0
             assert math.isfinite(finding.e_value)
         assert after.judged_s >= state.judged_s

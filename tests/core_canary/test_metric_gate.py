@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.canary.gated import gated
 from penstock.core.canary.judge import begin
-from penstock.core.canary.metric_gate import UNMEASURED, Measured, Unreadable, later, measured
+from penstock.core.canary.metric_gate import (
+    NOT_MEASURED,
+    MetricGateState,
+    QueryFailure,
+    advance,
+    record_answer,
+)
+from penstock.core.canary.metric_verdict import apply_metric_gates
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.metric_gate import MetricGate
@@ -16,11 +22,11 @@ GATE = MetricGate(name="m", server="http://p", query="up", minimum=0.5, maximum=
 
 def walked(gate, answers, each_s=10.0):
     """One answer for each time that the gate is asked, and every look at it."""
-    state, looks, left = UNMEASURED, [], list(answers)
+    state, looks, left = NOT_MEASURED, [], list(answers)
     while left:
-        state, is_due = later(gate, state, each_s)
+        state, is_due = advance(gate, state, each_s)
         if is_due:
-            state = measured(gate, state, left.pop(0))
+            state = record_answer(gate, state, left.pop(0))
         looks.append(state)
     return looks
 
@@ -46,8 +52,8 @@ def made(**fields):
         ([None], {"no_data": "Pass"}, "Passing"),
         ([None], {"no_data": "Fail"}, "Failed"),
         ([None, 1.0], {"no_data": "Fail", "failure_limit": 1}, "Passing"),
-        ([Unreadable("down")] * 9, {"no_data": "Fail"}, "Unreadable"),
-        ([Unreadable("down"), 1.0], {}, "Passing"),
+        ([QueryFailure("down")] * 9, {"no_data": "Fail"}, "Unreadable"),
+        ([QueryFailure("down"), 1.0], {}, "Passing"),
         ([1.0, None], {}, "NoData"),
     ],
 )
@@ -58,7 +64,7 @@ def test_what_answers_come_to(answers, fields, state):
 def test_it_is_asked_after_its_delay_and_then_at_its_interval():
     gate = made(initial_delay_s=30.0, interval_s=25.0)
     looks = walked(gate, [1.0, 1.0, 1.0])
-    assert [look.elapsed_s for a, look in zip([UNMEASURED, *looks], looks, strict=False)
+    assert [look.elapsed_s for a, look in zip([NOT_MEASURED, *looks], looks, strict=False)
             if look.measurements > a.measurements] == [30, 60, 90]  # fmt: skip
     assert [look.state for look in looks[:3]] == ["Waiting", "Waiting", "Passing"]
 
@@ -76,8 +82,8 @@ def test_only_known_names_are_put_into_a_query():
 
 SPEC = CanarySpec(max_duration_s=100.0)
 STATE = begin(SPEC)
-PASSING, WAITING = Measured(state="Passing"), UNMEASURED
-FAILED = Measured(state="Failed", said="3 above 2")
+PASSING, WAITING = MetricGateState(state="Passing"), NOT_MEASURED
+FAILED = MetricGateState(state="Failed", said="3 above 2")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +101,7 @@ FAILED = Measured(state="Failed", said="3 above 2")
     ],
 )
 def test_a_verdict_beside_metrics(verdict, metrics, kind):
-    after = gated(SPEC, STATE, verdict, metrics)
+    after = apply_metric_gates(SPEC, STATE, verdict, metrics)
     assert isinstance(after, kind)
     if FAILED in metrics.values():
         assert (after.cause, after.reason) == ("Gate", "metric b: 3 above 2")
@@ -107,15 +113,15 @@ def test_a_verdict_beside_metrics(verdict, metrics, kind):
 @pytest.mark.parametrize(("on_timeout", "kind"), [("Rollback", Abort), ("Promote", Accept)])
 def test_a_metric_is_not_waited_for_for_ever(make, on_timeout, kind):
     spec = CanarySpec(max_duration_s=0.0, on_timeout=on_timeout)
-    after = gated(spec, begin(spec), Accept("as good"), {"b": WAITING})
+    after = apply_metric_gates(spec, begin(spec), Accept("as good"), {"b": WAITING})
     assert (type(after), after.cause) == (kind, "Timeout")
     assert "metric b" in after.reason
 
 
-@given(st.lists(st.none() | st.floats(0, 3) | st.just(Unreadable("x")), min_size=1))
+@given(st.lists(st.none() | st.floats(0, 3) | st.just(QueryFailure("x")), min_size=1))
 def test_counts_add_up(answers):
     gate = made(failure_limit=2)
-    last = UNMEASURED
+    last = NOT_MEASURED
     for state in walked(gate, answers, each_s=60.0):
         assert 0 <= last.failed <= state.failed <= state.measurements <= last.measurements + 1
         assert (state.failed > 2) <= (state.state in ("Failed", "Unreadable", "NoData"))

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.canary.evidence import Arm
-from penstock.core.canary.shadow import ShadowState, look
+from penstock.core.canary.shadow import ShadowState, judge_shadow
 from penstock.core.canary.verdict import Abort, Continue, Shown
 from penstock.core.spec.canary import ShadowSpec
 
@@ -14,7 +14,7 @@ def run(blocks):
     """The last verdict, and how many blocks it took."""
     state, verdict, count = ShadowState(), None, 0
     for count, block in enumerate(blocks, start=1):  # noqa: B007 - the last one is returned
-        verdict, state = look(SPEC, state, block)
+        verdict, state = judge_shadow(SPEC, state, block)
         if not isinstance(verdict, Continue):
             break
     return verdict, count

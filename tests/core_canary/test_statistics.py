@@ -13,15 +13,15 @@ from penstock.core.canary.dispersion import Dispersion
 from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import MULTIPLES, NO_ESTIMATE, PRIOR, Estimate
 from penstock.core.canary.evidence import (
-    EMPTY_AHEAD_BINS,
-    NUM_AHEADS,
+    EMPTY_QUEUE_BINS,
     NUM_BINS,
+    NUM_QUEUE_BINS,
     History,
-    bin_of,
+    ttft_bin,
 )
 from penstock.core.canary.gates import poisson_tail
 from penstock.core.canary.moments import Moments
-from penstock.core.canary.shift import IN_LINE, NO_LINES, Shift
+from penstock.core.canary.shift import QUEUE_LENGTHS, UNCORRELATED, Shift
 from penstock.core.canary.violations import Violations
 from penstock.core.canary.weight import next_weight
 from penstock.core.spec.canary import CanarySpec
@@ -54,13 +54,13 @@ def test_a_level_is_taken_off_each_value(raw, level):
     ("tokens", "expected"), [(1, 0), (128, 0), (129, 1), (1024, 3), (8192, 6), (8193, 7)]
 )
 def test_bins_of_prompt_length(tokens, expected):
-    assert {bin_of(tokens, ahead) // NUM_AHEADS for ahead in range(100)} == {expected}
+    assert {ttft_bin(tokens, ahead) // NUM_QUEUE_BINS for ahead in range(100)} == {expected}
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(0, 0), (1, 1), (3, 2), (4, 3), (15, 4), (16, 5)])
 def test_bins_of_requests_ahead(ahead, expected):
-    assert bin_of(1, ahead) == expected
-    assert bin_of(9000, ahead) == NUM_BINS - NUM_AHEADS + expected
+    assert ttft_bin(1, ahead) == expected
+    assert ttft_bin(9000, ahead) == NUM_BINS - NUM_QUEUE_BINS + expected
 
 
 def test_no_data_is_an_even_bet_and_bounds_nothing():
@@ -139,7 +139,7 @@ def test_what_lasts_is_told_from_noise_without_knowing_the_noise(correlation, lo
         spread = Dispersion()
         for difference in differences(draw, correlation, 300):
             spread = spread.add(1.0, 7 * difference)
-        factors.append(spread.lasting)
+        factors.append(spread.lasting_factor)
     assert low <= statistics.median(factors) <= high
 
 
@@ -163,7 +163,7 @@ def shifted(draw, seconds_each, shift, *, by_length=0.0, intervals=60):
                 which = draw.randrange(2)
                 bins[which].append(draw.gauss(level + by_length * which, 0.5))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides, IN_LINE)
+        state = state.add(10.0, *sides, QUEUE_LENGTHS)
     return state.estimate()
 
 
@@ -193,9 +193,9 @@ def queued(draw, intervals, *, canary_ahead, known=(0, 5)):
             bins = [[] for _ in range(NUM_BINS)]
             for _ in range(count):
                 ahead = draw.choice(aheads)
-                bins[bin_of(100, ahead)].append(draw.gauss(3.0 if ahead else 1.0, 0.5))
+                bins[ttft_bin(100, ahead)].append(draw.gauss(3.0 if ahead else 1.0, 0.5))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides, IN_LINE)
+        state = state.add(10.0, *sides, QUEUE_LENGTHS)
     return state.estimate()
 
 
@@ -220,9 +220,9 @@ def alike(draw, intervals):
             fate = draw.gauss(0.0, 0.4)
             bins = [[] for _ in range(NUM_BINS)]
             for ahead in (0, 1, 2, 3, 4, 1, 2, 3):
-                bins[bin_of(100, ahead)].append(fate + draw.gauss(0.0, 0.6))
+                bins[ttft_bin(100, ahead)].append(fate + draw.gauss(0.0, 0.6))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides, IN_LINE)
+        state = state.add(10.0, *sides, QUEUE_LENGTHS)
         most = max(most, state.estimate().e_value(SCALE))
     return most
 
@@ -237,9 +237,9 @@ def test_requests_are_gathered_until_there_are_enough():
     one = (Moments.of([0.0]),)
     state = Shift()
     for _ in range(5):
-        state = state.add(10.0, one, one, NO_LINES)
+        state = state.add(10.0, one, one, UNCORRELATED)
     assert state.dispersion.n == 0
-    assert state.add(10.0, one, one, NO_LINES).dispersion.n == 1  # a minute is over
+    assert state.add(10.0, one, one, UNCORRELATED).dispersion.n == 1  # a minute is over
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 1)), min_size=1, max_size=30))
@@ -266,7 +266,7 @@ def test_bets_on_errors_are_fair():
 
 
 def test_history_makes_rare_errors_speak_sooner():
-    known = Errors.beside(0.01, History(16_000, 16))
+    known = Errors.with_history(0.01, History(16_000, 16))
     unknown = Errors(0.01)
     for _ in range(10):
         canary, control = Counts(30, 1), Counts(270, 0)
@@ -287,7 +287,7 @@ def test_errors_within_tolerance_are_shown_to_be():
 @pytest.mark.parametrize("heap", [5, 50, 500])
 def test_one_heap_of_misses_wins_once_however_large(heap):
     canary, control = Counts(heap, heap), Counts(9 * heap, 0)
-    state = Violations(0.05).add(30.0, canary, control, EMPTY_AHEAD_BINS, EMPTY_AHEAD_BINS)
+    state = Violations(0.05).add(30.0, canary, control, EMPTY_QUEUE_BINS, EMPTY_QUEUE_BINS)
     assert state.e_value() == pytest.approx((1.5 + 1.8 + 1.8 + 1.8) / 4)
 
 
@@ -295,7 +295,7 @@ def test_steady_misses_win():
     state = Violations(0.05)
     for _ in range(40):
         canary, control = Counts(10, 2), Counts(90, 2)
-        state = state.add(30.0, canary, control, EMPTY_AHEAD_BINS, EMPTY_AHEAD_BINS)
+        state = state.add(30.0, canary, control, EMPTY_QUEUE_BINS, EMPTY_QUEUE_BINS)
     assert state.e_value() > 100
 
 

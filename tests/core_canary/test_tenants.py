@@ -5,22 +5,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.canary import tenants
-from penstock.core.canary.arm_count import ArmCount
-from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, Tenant, name_of
+from penstock.core.canary.arm_counter import ArmCounter
+from penstock.core.canary.tenants import MAX_TENANTS, OTHERS, Tenant, tenant_name
 
 names = st.sampled_from([f"t{i}" for i in range(2 * MAX_TENANTS)])
 counted = st.lists(st.tuples(names, st.booleans()), max_size=200)
 
 
 def arm_of(requests):
-    count = ArmCount()
+    count = ArmCounter()
     for name, fails in requests:
         if fails:
-            count.failed(name)
+            count.record_failure(name)
             continue
-        count.ended(3, 0, is_empty=False, violates=False, tenant=name)
-        count.timed(100, 0, 0, 0.2, 0.01, overall_s=0.2, tenant=name)
-    return count.arm()
+        count.record_completion(3, 0, is_empty=False, violates=False, tenant=name)
+        count.record_latency(100, 0, 0, 0.2, 0.01, overall_s=0.2, tenant=name)
+    return count.snapshot()
 
 
 def total(found):
@@ -43,7 +43,7 @@ def test_every_request_is_one_tenants_and_there_are_only_so_many(requests):
 def test_what_was_added_is_what_came_since(before, gained):
     first, more = arm_of(before).tenants, arm_of(gained).tenants
     both = tenants.plus(first, more)
-    came = tenants.since(both, first)
+    came = tenants.increase_over(both, first)
     assert {name: each.requests for name, each in came.items()} == {
         name: each.requests for name, each in more.items()
     }
@@ -52,26 +52,26 @@ def test_what_was_added_is_what_came_since(before, gained):
 @given(counted, counted)
 def test_folding_keeps_the_largest_and_loses_nothing(left, right):
     both = tenants.plus(arm_of(left).tenants, arm_of(right).tenants)
-    folded = tenants.folded(both)
-    assert len(folded) <= MAX_TENANTS
-    assert total(folded).requests == total(both).requests
-    kept = [each.requests for name, each in folded.items() if name != OTHERS]
-    lost = [both[name].requests for name in both.keys() - folded]
+    fold_tenants = tenants.fold_tenants(both)
+    assert len(fold_tenants) <= MAX_TENANTS
+    assert total(fold_tenants).requests == total(both).requests
+    kept = [each.requests for name, each in fold_tenants.items() if name != OTHERS]
+    lost = [both[name].requests for name in both.keys() - fold_tenants]
     assert min(kept, default=0) >= max(lost, default=0)
 
 
 def test_those_with_the_most_requests_are_kept():
     """Beyond MAX_TENANTS the tenants with the fewest requests are added to OTHERS."""
     many = {f"t{n:02}": Tenant(requests=100 - n, errors=n) for n in range(MAX_TENANTS)}
-    assert tenants.folded(many) == many
-    folded = tenants.folded(many | {OTHERS: Tenant(requests=1000, errors=7)})
+    assert tenants.fold_tenants(many) == many
+    fold_tenants = tenants.fold_tenants(many | {OTHERS: Tenant(requests=1000, errors=7)})
     kept = [f"t{n:02}" for n in range(MAX_TENANTS - 1)]
-    assert sorted(folded) == sorted([*kept, OTHERS])
+    assert sorted(fold_tenants) == sorted([*kept, OTHERS])
     fewest = MAX_TENANTS - 1
-    assert folded[OTHERS] == Tenant(requests=1000 + 100 - fewest, errors=7 + fewest)
+    assert fold_tenants[OTHERS] == Tenant(requests=1000 + 100 - fewest, errors=7 + fewest)
     # Tenants with equally many requests are ordered by name.
     alike = {f"t{n:02}": Tenant(requests=1) for n in range(2 * MAX_TENANTS)}
-    assert sorted(tenants.folded(alike)) == sorted([*kept, OTHERS])
+    assert sorted(tenants.fold_tenants(alike)) == sorted([*kept, OTHERS])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_those_with_the_most_requests_are_kept():
     ],
 )
 def test_what_names_a_tenant(header, name):
-    assert name_of(header) == name
+    assert tenant_name(header) == name
 
 
 def test_without_a_tenant_nothing_is_told_apart():

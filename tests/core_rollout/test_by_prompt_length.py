@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from penstock.core.canary.evidence import EMPTY_TPOT_BINS, NUM_BINS, Arm, bin_of
+from penstock.core.canary.evidence import EMPTY_TPOT_BINS, NUM_BINS, Arm, ttft_bin
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.rollout.by_prompt_length import compare_by_prompt_length
 
 
 def arm(tokens, *seconds, ahead=0):
     bins = [NOTHING] * NUM_BINS
-    bins[bin_of(tokens, ahead)] = Moments.of(map(math.log, seconds))
+    bins[ttft_bin(tokens, ahead)] = Moments.of(map(math.log, seconds))
     return Arm(requests=len(seconds), ttft=tuple(bins), tpot=EMPTY_TPOT_BINS)
 
 

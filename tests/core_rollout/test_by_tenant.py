@@ -2,23 +2,23 @@
 
 import pytest
 
-from penstock.core.canary.arm_count import ArmCount
+from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.tenants import OTHERS
 from penstock.core.rollout.by_tenant import compare_by_tenant
 
 
 def arm(**requests):
     """Seconds to the first token of each request, by tenant; None of one that failed."""
-    count = ArmCount()
+    count = ArmCounter()
     for name, seconds in requests.items():
         tenant = OTHERS if name == "rest" else name
         for each in seconds:
             if each is None:
-                count.failed(tenant)
+                count.record_failure(tenant)
                 continue
-            count.ended(2, 0, is_empty=False, violates=False, tenant=tenant)
-            count.timed(10, 0, 0, each, each / 10, overall_s=each, tenant=tenant)
-    return count.arm()
+            count.record_completion(2, 0, is_empty=False, violates=False, tenant=tenant)
+            count.record_latency(10, 0, 0, each, each / 10, overall_s=each, tenant=tenant)
+    return count.snapshot()
 
 
 def test_the_largest_first_and_all_others_last():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.api.status import Evidence
 from penstock.core.canary.evidence import EMPTY_BINS, EMPTY_TPOT_BINS, Arm, Block, History
 from penstock.core.canary.judge import begin, judge
-from penstock.core.canary.metric_gate import Measured
+from penstock.core.canary.metric_gate import MetricGateState
 from penstock.core.canary.moments import Moments
 from penstock.core.rollout.trial import (
     VERSION,
@@ -102,7 +102,7 @@ def test_shares_of_errors_are_told_with_what_they_are_shares_of():
 
 
 def test_metrics_of_the_user_are_told_by_name():
-    metric = Measured(state="Failed", said="5 > 3")
+    metric = MetricGateState(state="Failed", said="5 > 3")
     assert metric_gates({"queue": metric}) == (
         {"name": "queue", "kind": "Metric", "state": "Failed", "message": "5 > 3"},
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.clients.feed import PATH, parse
-from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, bin_of, tpot_bin_of
+from penstock.core.canary.evidence import NUM_BINS, NUM_TPOT_BINS, Arm, tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.pick import Side
 from penstock.core.spec.objectives import Objectives
@@ -90,8 +90,8 @@ async def test_a_sound_stream(pair):
     assert (arm.requests, arm.errors, arm.empty_outputs, arm.violations) == (1, 0, 0, 0)
     assert (arm.prompt_tokens, arm.cached_tokens) == (300, 256)
     assert arm.output.total == pytest.approx(math.log(2))
-    its_bin = bin_of(300, 0)
-    its_tpot_bin = tpot_bin_of(300, 0)
+    its_bin = ttft_bin(300, 0)
+    its_tpot_bin = tpot_bin(300, 0)
     assert [m.n for m in arm.ttft] == [i == its_bin for i in range(NUM_BINS)]
     assert [m.n for m in arm.tpot] == [i == its_tpot_bin for i in range(NUM_TPOT_BINS)]
     assert arm.overall.n == 1
@@ -114,7 +114,7 @@ async def test_requests_ahead(pair):
     await asyncio.gather(*asked)
     arm = (await told(front))["default/chat"]["default/engine-0"]
     assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {
-        bin_of(300, 0): 1, bin_of(300, 1): 1, bin_of(300, 2): 1,
+        ttft_bin(300, 0): 1, ttft_bin(300, 1): 1, ttft_bin(300, 2): 1,
     }  # fmt: skip
     assert [m.n for m in arm.missed] == [1, 1, 1, 0, 0, 0]
 
@@ -149,9 +149,9 @@ async def test_requests_beside(pair):
     held.set()
     await first
     arm = (await told(front))["default/chat"]["default/engine-0"]
-    assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {bin_of(300, 0): 2}
+    assert {i: m.n for i, m in enumerate(arm.ttft) if m.n} == {ttft_bin(300, 0): 2}
     assert {i: m.n for i, m in enumerate(arm.tpot) if m.n} == {
-        tpot_bin_of(300, 0): 1, tpot_bin_of(300, 1): 1,
+        tpot_bin(300, 0): 1, tpot_bin(300, 1): 1,
     }  # fmt: skip
 
 
@@ -174,7 +174,7 @@ async def test_what_comes_while_an_answer_is_written_is_beside_it_too(pair):
         await asyncio.sleep(0.1)  # the gateway sees the end a little later
     arm = (await told(front))["default/chat"]["default/engine-0"]
     # (0 + 2) / 2, (1 + 1) / 2, (2 + 0) / 2
-    assert {i: m.n for i, m in enumerate(arm.tpot) if m.n} == {tpot_bin_of(300, 1): 3}
+    assert {i: m.n for i, m in enumerate(arm.tpot) if m.n} == {tpot_bin(300, 1): 3}
 
 
 async def test_tenants_are_told_apart_where_the_service_names_a_header(pair):

@@ -159,7 +159,7 @@ async def test_whose_fault_an_end_from_outside_is(
     await front.idle()
     account = front.gateway.shared.accounts.of("default/chat")
     assert (account.failed, account.shed) == (1, 0)
-    assert account.arm("default/engine-0").arm().errors == errors
+    assert account.arm("default/engine-0").snapshot().errors == errors
     assert bool(front.gateway.shared.loads.suspects) == bool(errors)
 
 

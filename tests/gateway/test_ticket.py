@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from penstock.core.canary.evidence import bin_of, tpot_bin_of
+from penstock.core.canary.evidence import tpot_bin, ttft_bin
 from penstock.core.canary.moments import Moments
 from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
 from penstock.core.routing.pick import Endpoint
@@ -86,8 +86,8 @@ def test_a_stream(account, clock, make):
     assert (arm.requests, arm.errors, arm.violations, arm.empty_outputs) == (1, 0, 0, 0)
     assert (arm.prompt_tokens, arm.cached_tokens) == (300, 256)
     assert (arm.overall, arm.output) == (log(1.5), log(3))
-    assert arm.ttft[bin_of(300, 0)] == log(0.5)  # since the engine got it
-    assert arm.tpot[tpot_bin_of(300, 0)] == log(1.0)
+    assert arm.ttft[ttft_bin(300, 0)] == log(0.5)  # since the engine got it
+    assert arm.tpot[tpot_bin(300, 0)] == log(1.0)
     assert arm.tenants == {}
 
 
@@ -105,7 +105,7 @@ def test_an_engine_that_tells_no_usage(account, clock, make):
     assert account.token_estimate == TokenEstimate()
     arm = account.arms()[POD]
     assert (arm.requests, arm.prompt_tokens, arm.cached_tokens) == (2, 0, 0)
-    assert arm.ttft[bin_of(300, 0)].n == 2
+    assert arm.ttft[ttft_bin(300, 0)].n == 2
 
 
 def test_the_tokens_that_an_engine_tells_correct_the_estimate(account, clock, make):
@@ -172,7 +172,7 @@ def test_a_client_that_is_waited_for_hides_the_pace(account, clock, make, blocke
     ticket.close(200)
     arm = account.arms()[POD]
     assert account.reading(0.0, clock()).tpot_s.count == is_timed
-    assert arm.tpot[tpot_bin_of(300, 0)].n == is_timed
+    assert arm.tpot[tpot_bin(300, 0)].n == is_timed
     assert (arm.requests, arm.violations) == (1, is_timed)
 
 
@@ -216,7 +216,7 @@ def test_how_it_ended(account, clock, make, status, ended, failed):
     stream(ticket, clock)
     ticket.close(status)
     assert (account.ended, account.failed, account.shed) == (ended, failed, 0)
-    assert account.arm(POD).arm().errors == failed
+    assert account.arm(POD).snapshot().errors == failed
 
 
 @pytest.mark.parametrize(("status", "shed"), [(200, 0), (404, 0), (499, 0), (500, 1), (503, 1)])
@@ -255,7 +255,7 @@ def test_one_that_breaks_off(account, clock, make, is_excused, errors):
         ticket.excuse()
     ticket.close(200)
     assert (account.failed, account.ended) == (1, 0)
-    arm = account.arm(POD).arm()
+    arm = account.arm(POD).snapshot()
     assert arm.errors == errors
     assert [each.errors for each in arm.tenants.values()] == [1] * errors
 

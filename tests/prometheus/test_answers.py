@@ -11,7 +11,7 @@ from penstock.clients import prometheus as gates
 from penstock.clients.clock import monotonic
 from penstock.clients.prometheus import Prometheus
 from penstock.clients.promql import Caps
-from penstock.core.canary.metric_gate import Unreadable
+from penstock.core.canary.metric_gate import QueryFailure
 
 HASTE = Caps(timeout_s=0.5, max_bytes=gates.CAPS.max_bytes)
 
@@ -53,7 +53,7 @@ async def test_what_is_no_number_says_what_to_change(prometheus, monkeypatch, qu
     monkeypatch.setattr(gates, "CAPS", HASTE)
     await prometheus.until("up == 1")
     answer = await ask(prometheus.host, query)
-    assert isinstance(answer, Unreadable)
+    assert isinstance(answer, QueryFailure)
     assert told in answer.reason
 
 
@@ -61,20 +61,20 @@ async def test_an_answer_that_is_too_large(prometheus, monkeypatch):
     monkeypatch.setattr(gates, "CAPS", Caps(timeout_s=5, max_bytes=1000))
     await prometheus.until("up == 1")
     answer = await ask(prometheus.host, '{__name__=~"vllm:.+"}')
-    assert isinstance(answer, Unreadable)
+    assert isinstance(answer, QueryFailure)
     assert "cannot be asked" in answer.reason
 
 
 async def test_a_path_that_is_not_prometheus(prometheus):
     answer = await ask(prometheus.host, "2", "/elsewhere")
-    assert isinstance(answer, Unreadable)
+    assert isinstance(answer, QueryFailure)
     assert "HTTP Status Code 404" in answer.reason
 
 
 async def test_only_hosts_that_the_operator_was_given_are_asked(prometheus):
     for url in (prometheus.url, "http://169.254.169.254/latest"):
         answer = await Prometheus(["other:9090"]).ask(url, "2")
-        assert isinstance(answer, Unreadable)
+        assert isinstance(answer, QueryFailure)
         assert "--metrics-host=" in answer.reason
 
 
@@ -86,7 +86,7 @@ async def test_a_server_that_hangs_or_is_gone(start_prometheus, monkeypatch):
     for _ in range(2):
         began_s = monotonic()
         answer = await ask(server.host, "2")
-        assert isinstance(answer, Unreadable)
+        assert isinstance(answer, QueryFailure)
         assert "cannot be asked" in answer.reason
         assert monotonic() - began_s < 10 * HASTE.timeout_s
         server.process.kill()
@@ -143,6 +143,6 @@ async def test_an_impostor_is_asked_once(monkeypatch, query, told):
     answer = await ask(host, query)
     listening.close()
     await asyncio.wait(impostor.tasks)
-    assert isinstance(answer, Unreadable)
+    assert isinstance(answer, QueryFailure)
     assert told in answer.reason
     assert impostor.queries == [("/api/v1/query", query)]

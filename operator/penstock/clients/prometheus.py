@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from penstock.clients.promql import Caps, Server, Unanswered, ask
-from penstock.core.canary.metric_gate import Answer, Unreadable
+from penstock.core.canary.metric_gate import Answer, QueryFailure
 
 CAPS = Caps(timeout_s=5.0, max_bytes=256 << 10)
 
@@ -20,16 +20,16 @@ class Prometheus:
         """Does not raise: what goes wrong is the answer."""
         server = Server(url)
         if server.host not in self._hosts:
-            return Unreadable(
+            return QueryFailure(
                 f"the operator may not ask {server.host}: start it with "
                 f"--metrics-host={server.host}, or change the metric's server"
             )
         try:
             return _number((await ask(server, query, CAPS)).result)
         except Unanswered as error:
-            return Unreadable(str(error))
+            return QueryFailure(str(error))
         except (ValueError, KeyError, TypeError, AttributeError):
-            return Unreadable(f"{server.host} does not answer as Prometheus does")
+            return QueryFailure(f"{server.host} does not answer as Prometheus does")
 
 
 def _number(result: Any) -> Answer:
@@ -39,12 +39,12 @@ def _number(result: Any) -> Answer:
     if not isinstance(result[0], dict):
         value = float(result[1])
     elif len(result) > 1:
-        return Unreadable(
+        return QueryFailure(
             f"the metric's query gives {len(result)} series: put sum(...), max(...) or the like "
             "around it"
         )
     elif "value" not in result[0]:
-        return Unreadable("the metric's query gives a range: it must give one number")
+        return QueryFailure("the metric's query gives a range: it must give one number")
     else:
         value = float(result[0]["value"][1])
     return None if value != value else value

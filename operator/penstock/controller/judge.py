@@ -19,10 +19,10 @@ from penstock.controller.metric_queries import MetricQueries
 from penstock.controller.scale_targets import by_service, children_of
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Block, Faults
-from penstock.core.canary.gated import gated
 from penstock.core.canary.judge import fault, judge
+from penstock.core.canary.metric_verdict import apply_metric_gates
 from penstock.core.canary.shadow import fault as shadow_fault
-from penstock.core.canary.shadow import look
+from penstock.core.canary.shadow import judge_shadow
 from penstock.core.canary.verdict import Verdict
 from penstock.core.manifests.kept import TRIAL, is_ours
 from penstock.core.observed.children import ObservedPod
@@ -203,13 +203,13 @@ class Judge:
         metrics = await self._metric_queries.evaluate(
             spec.metrics, before.metrics, case.placeholders, block.length_s
         )
-        verdict = gated(spec, state, verdict, metrics)
+        verdict = apply_metric_gates(spec, state, verdict, metrics)
         trial = replace(
             before,
             state=state,
             metrics=metrics,
-            canary=before.canary.plus(block.canary).of_most_tenants(),
-            control=before.control.plus(block.control).of_most_tenants(),
+            canary=before.canary.plus(block.canary).with_bounded_tenants(),
+            control=before.control.plus(block.control).with_bounded_tenants(),
         )
         judgement = Judgement(
             case.deployment, verdict, evidence(spec, state), metric_gates(metrics)
@@ -259,7 +259,7 @@ def _judge_copies(case: CanaryCase, before: Trial, block: Block) -> tuple[Trial,
     """Add a block of copied requests to the trial and derive the verdict."""
     # If `shadow` was removed from the spec meanwhile, no more copies are needed.
     spec = case.service.rollout.canary.shadow or ShadowSpec(duration_s=0.0)
-    verdict, shadow = look(spec, before.shadow, block)
+    verdict, shadow = judge_shadow(spec, before.shadow, block)
     return replace(before, shadow=shadow), Judgement(case.deployment, verdict, ())
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Container
 from typing import Protocol
 
-from penstock.core.canary.arm_count import ArmCount
+from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import Arm
 from penstock.core.routing.token_estimate import TokenEstimate
 from penstock.core.scaling.histogram import Tally
@@ -34,14 +34,14 @@ class Account:
         self.ttft_s, self.tpot_s = Tally(FIRST_TOKEN_S), Tally(BETWEEN_TOKENS_S)
         self.queued: set[Asked] = set()
         self.in_flight: set[Asked] = set()
-        self._arms: dict[str, ArmCount] = {}
+        self._arms: dict[str, ArmCounter] = {}
         self._unanswered: dict[str, int] = {}
         self._unended: dict[str, int] = {}
         self.token_estimate = TokenEstimate()
 
-    def arm(self, pod: str) -> ArmCount:
+    def arm(self, pod: str) -> ArmCounter:
         """pod: of an engine, "namespace/name"."""
-        return self._arms.setdefault(pod, ArmCount())
+        return self._arms.setdefault(pod, ArmCounter())
 
     def given(self, pod: str) -> tuple[int, int]:
         """Count a request that is sent to the pod. Returns how many others wait there for their first
@@ -64,7 +64,7 @@ class Account:
         self._arms = {pod: count for pod, count in self._arms.items() if pod in pods}
 
     def arms(self) -> dict[str, Arm]:
-        return {pod: count.arm() for pod, count in self._arms.items()}
+        return {pod: count.snapshot() for pod, count in self._arms.items()}
 
     def reading(self, at_s: float, now_s: float) -> GatewayReading:
         """at_s: since the epoch; now_s: of the monotonic clock."""

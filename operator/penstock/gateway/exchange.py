@@ -16,7 +16,7 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from penstock.core.canary.tenants import name_of
+from penstock.core.canary.tenants import tenant_name
 from penstock.core.routing.pick import Endpoint
 from penstock.core.routing.retry import Failure, may_retry
 from penstock.gateway.body_memory import BodyReservation
@@ -335,7 +335,7 @@ class Exchange:
 def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
     if not service.tenant_header or not service.is_mixed:
         return None
-    return name_of(headers.get(service.tenant_header.encode(), b"").decode("latin-1"))
+    return tenant_name(headers.get(service.tenant_header.encode(), b"").decode("latin-1"))
 
 
 LAST_WORDS = {

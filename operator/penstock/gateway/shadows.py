@@ -135,9 +135,11 @@ class Shadows:
             return
         arm = account.arm(endpoint.pod)
         if status >= 500 or count.has_failed:
-            arm.failed()
+            arm.record_failure()
         elif status < 400:
-            arm.ended(count.output_tokens, 0, is_empty=not count.has_text, violates=False)
+            arm.record_completion(
+                count.output_tokens, 0, is_empty=not count.has_text, violates=False
+            )
 
     async def _exchange(
         self, copy: Copy, service: Service, endpoint: Endpoint, count: AnswerCount

@@ -88,7 +88,7 @@ class Ticket:
         """Count, once, that the engine failed the request, even if another engine answers it."""
         if pod not in self._charged:
             self._charged.add(pod)
-            self._account.arm(pod).failed(self._tenant)
+            self._account.arm(pod).record_failure(self._tenant)
 
     def begins(self, *, is_stream: bool) -> None:
         """Start the answer. is_stream: whether it is a stream, whatever the request asked for."""
@@ -165,7 +165,7 @@ class Ticket:
         """Add the answer to the statistics of its engine."""
         assert self._pod is not None
         arm, count = self._account.arm(self._pod), self._count
-        arm.ended(
+        arm.record_completion(
             count.output_tokens,
             self._ahead,
             is_empty=not count.has_text,
@@ -174,9 +174,9 @@ class Ticket:
         )
         prompt_tokens = count.prompt_tokens
         if prompt_tokens is not None:
-            arm.told(prompt_tokens, count.cached_tokens)
+            arm.record_cached_tokens(prompt_tokens, count.cached_tokens)
         if self._is_stream:
-            arm.timed(
+            arm.record_latency(
                 prompt_tokens or self.prompt_tokens,
                 self._ahead,
                 self._beside,

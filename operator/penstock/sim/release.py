@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from penstock.api.convert import InvalidService, to_core
-from penstock.core.canary.arm_count import ArmCount
+from penstock.core.canary.arm_counter import ArmCounter
 from penstock.core.canary.evidence import Arm, Block
 from penstock.core.canary.judge import JudgeState, begin, judge
 from penstock.core.canary.verdict import Verdict
@@ -88,7 +88,7 @@ class Rollout:
         self._gateway = gateway
         self._deployed: dict[Side, int] = {}
         self._shares: tuple[Share, ...] = (Share(STABLE, 100),)
-        self._counts: dict[Side, ArmCount] = {}
+        self._counts: dict[Side, ArmCounter] = {}
         self._judged: JudgeState | None = None
         self._verdict: Verdict | None = None
         fleet.factors[NEW] = release.factor
@@ -111,16 +111,18 @@ class Rollout:
         side = self._gateway.sides.get(request.pod)
         if side is None or request.outcome == "shed":
             return
-        count = self._counts.setdefault(side, ArmCount())
+        count = self._counts.setdefault(side, ArmCounter())
         if request.outcome == "failed" or request.ttft_s is None:
-            count.failed()
+            count.record_failure()
             return
         violates = not request.meets(self._objectives.ttft_s, self._objectives.tpot_s)
-        count.ended(request.output_tokens, request.ahead, is_empty=False, violates=violates)
-        count.told(request.prompt_tokens, request.cached_tokens)
+        count.record_completion(
+            request.output_tokens, request.ahead, is_empty=False, violates=violates
+        )
+        count.record_cached_tokens(request.prompt_tokens, request.cached_tokens)
         tpot_s = request.tpot_s if request.output_tokens > 1 else None
         engine_s = request.ttft_s - (request.sent_s - request.arrival_s)
-        count.timed(
+        count.record_latency(
             request.prompt_tokens,
             request.ahead,
             request.beside,
@@ -185,7 +187,7 @@ class Rollout:
         spec = self._service.rollout.canary
         beside = CONTROLS if CONTROLS in self._deployed else STABLE
         canary, control = (
-            counts[side].arm() if side in counts else Arm() for side in (NEW, beside)
+            counts[side].snapshot() if side in counts else Arm() for side in (NEW, beside)
         )
         block = Block(length_s=BLOCK_S, canary=canary, control=control)
         self._verdict, self._judged = judge(spec, self._judged or begin(spec), block)

@@ -1,11 +1,11 @@
-"""How many of how many."""
+"""Counts of events among requests."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """events among requests on one side."""
+    """Number of events (such as errors) among a number of requests on one side of a comparison."""
 
     requests: int = 0
     events: int = 0

@@ -1,17 +1,16 @@
-"""How large a regression is, how well that is known, and how strongly it speaks against equality.
+"""Estimate of a regression: its size, its confidence sequence and its e-value.
 
-With information I (one over the variance of the estimate), the likelihood ratio of a shift of m
-against none, exp(I * (m * x - m * m / 2)), is a martingale while there is no shift and a
-supermartingale while the shift is negative, so any mixture of them over m > 0 is an e-process for
-"no regression": it may be looked at after every block (Johari et al. 2022; Ville's inequality).
-The variance is itself an estimate, so likelihoods are those of Student's t: with a variance from ten
-intervals, what looks like 50 to 1 is worth 23.
+With information I (the inverse variance of the estimate x), the likelihood ratio of a shift m against
+none, exp(I * (m * x - m * m / 2)), is a martingale if there is no shift and a supermartingale if the shift
+is negative. So a mixture over m > 0 is an e-process for "no regression" and may be evaluated after every
+block (Johari et al. 2022; Ville's inequality). As the variance is estimated too, the likelihoods are
+Student's t: with a variance from ten intervals, odds of 50 to 1 under a normal likelihood become 23 to 1.
 """
 
 import math
 from dataclasses import dataclass, replace
 
-# Shifts that are looked for, as multiples of the tolerance: mostly one to three times.
+# Shifts of the mixture, in multiples of the tolerance, and their prior: most of it on one to three.
 MULTIPLES = (1.0, 1.4, 2.0, 2.8, 4.0, 6.0, 9.0)
 _RAW = [math.exp(-(math.log(multiple / 2) ** 2) / (2 * 0.45**2)) for multiple in MULTIPLES]
 PRIOR = tuple(raw / sum(_RAW) for raw in _RAW)
@@ -21,8 +20,11 @@ MAX_LOG = 500.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """difference: canary less control, in logs. information: 1 / variance of it, 0 of no data.
-    degrees: of freedom, that the variance is known from."""
+    """An estimated difference between canary and control.
+
+    difference: canary minus control, of logarithms. information: 1 / variance of the difference, 0 without
+    data. degrees: degrees of freedom of the variance. canary_n, control_n: requests.
+    """
 
     difference: float
     information: float
@@ -31,7 +33,7 @@ class Estimate:
     control_n: int
 
     def e_value(self, scale: float, margin: float = 0.0) -> float:
-        """Against "the difference is at most `margin`". scale: the tolerance, in logs."""
+        """E-value against "the difference is at most `margin`". scale: the tolerance, in logs."""
         x = self.difference - margin
         none = self._log_likelihood(x)
         return sum(
@@ -40,21 +42,20 @@ class Estimate:
         )
 
     def _log_likelihood(self, x: float) -> float:
-        """Of being off by x, but for what does not depend on it: Student's t."""
+        """Log likelihood (Student's t) of a deviation x, without terms that do not depend on x."""
         nu = self.degrees
         return -(nu + 1) / 2 * math.log1p(self.information * x * x / nu)
 
     def two_sided_e_value(self, scale: float, margin: float) -> float:
-        """Against "the difference is within `margin` on either side"."""
+        """E-value against "the absolute difference is at most `margin`"."""
         mirrored = replace(self, difference=-self.difference)
         return (self.e_value(scale, margin) + mirrored.e_value(scale, margin)) / 2
 
     def radius(self, scale: float, alpha: float) -> float:
-        """Of a confidence sequence: each of its two bounds holds at all times but for a chance
-        alpha. It is narrowest, for the data there is, when it is about as wide as `scale`.
+        """Radius of a confidence sequence: each bound holds at all times with probability 1 - alpha.
 
-        The normal mixture of Robbins (Howard et al. 2021, eq. 14), one side; as far out as Student's
-        t is as unlikely.
+        The sequence is tuned to be narrowest when its radius is about `scale`. One-sided normal mixture of
+        Robbins (Howard et al. 2021, eq. 14), with the quantile of Student's t. Infinite without data.
         """
         if self.information <= 0:
             return math.inf

@@ -1,4 +1,4 @@
-"""What the gateways saw of the canary, and of what it is compared with, in one block of time."""
+"""Evidence of one block of time: gateway counts of the canary and of its control, and pod faults."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
@@ -8,66 +8,65 @@ from penstock.core.canary import tenants
 from penstock.core.canary.moments import NOTHING, Moments
 from penstock.core.canary.tenants import Tenants
 
-# Upper bounds of the prompt-length bins; the last bin has none. Powers of two leave a bin a
-# twenty-fifth of the variance of log length where lengths spread over a decade.
+# Upper bounds of the prompt-length bins; the last bin has none. With powers of two, 4 % of the variance of
+# log length remains within a bin if lengths spread over a decade.
 LENGTH_BOUNDS_TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192)
-NUM_LENGTHS = len(LENGTH_BOUNDS_TOKENS) + 1
-# Of the requests that an engine had been given and not begun to answer, when it was given one more.
-# How long a queue is explains most of what it does to a latency; finer bins explain hardly more.
-AHEAD_BOUNDS = (0, 1, 3, 7, 15)
-NUM_AHEADS = len(AHEAD_BOUNDS) + 1
-NUM_BINS = NUM_LENGTHS * NUM_AHEADS
-# Of the requests that an engine had been given and not ended: what it writes at once shares its steps, and
-# the time of a step grows with them. Half as many more are a few percent of TPOT. Their mean at the begin
-# and the end of an answer: while traffic moves to the canary, its answers end beside more than they began.
-BESIDE_BOUNDS = (0, 1, 2, 3, 5, 8, 12, 18, 27, 40, 60)
-NUM_BESIDES = len(BESIDE_BOUNDS) + 1
-NUM_TPOT_BINS = NUM_LENGTHS * NUM_BESIDES
+NUM_LENGTH_BINS = len(LENGTH_BOUNDS_TOKENS) + 1
+# Upper bounds of the bins of requests ahead: those that an engine had not started to answer when it
+# received a request. Queue length explains most of a queue's effect on TTFT; finer bins explain little more.
+QUEUE_BOUNDS = (0, 1, 3, 7, 15)
+NUM_QUEUE_BINS = len(QUEUE_BOUNDS) + 1
+NUM_BINS = NUM_LENGTH_BINS * NUM_QUEUE_BINS
+# Upper bounds of the bins of concurrent requests of an engine: they share its steps, so TPOT grows with
+# them, by a few percent for half as many more. A request counts in the bin of the mean of the start and the
+# end of its answer, because concurrency on the canary grows while traffic moves there.
+CONCURRENCY_BOUNDS = (0, 1, 2, 3, 5, 8, 12, 18, 27, 40, 60)
+NUM_CONCURRENCY_BINS = len(CONCURRENCY_BOUNDS) + 1
+NUM_TPOT_BINS = NUM_LENGTH_BINS * NUM_CONCURRENCY_BINS
 
 Binned = tuple[Moments, ...]
 EMPTY_BINS: Binned = (NOTHING,) * NUM_BINS
 EMPTY_TPOT_BINS: Binned = (NOTHING,) * NUM_TPOT_BINS
-EMPTY_AHEAD_BINS: Binned = (NOTHING,) * NUM_AHEADS
+EMPTY_QUEUE_BINS: Binned = (NOTHING,) * NUM_QUEUE_BINS
 
 COUNTERS = (
     "requests", "errors", "violations", "empty_outputs", "prompt_tokens", "cached_tokens",
 )  # fmt: skip
 
 
-def bin_of(prompt_tokens: int, ahead: int) -> int:
-    """Of TTFT. Bins of one prompt length stand together."""
+def ttft_bin(prompt_tokens: int, ahead: int) -> int:
+    """Index of a request's TTFT bin: by prompt length, then by requests ahead."""
     length = bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
-    return length * NUM_AHEADS + ahead_bin_of(ahead)
+    return length * NUM_QUEUE_BINS + queue_bin(ahead)
 
 
-def ahead_bin_of(ahead: int) -> int:
-    """Of misses."""
-    return bisect_left(AHEAD_BOUNDS, ahead)
+def queue_bin(ahead: int) -> int:
+    """Index of a request's bin by requests ahead, for missed objectives."""
+    return bisect_left(QUEUE_BOUNDS, ahead)
 
 
-def tpot_bin_of(prompt_tokens: int, beside: float) -> int:
-    """Likewise."""
+def tpot_bin(prompt_tokens: int, concurrent: float) -> int:
+    """Index of a request's TPOT bin: by prompt length, then by concurrent requests."""
     length = bisect_left(LENGTH_BOUNDS_TOKENS, prompt_tokens)
-    return length * NUM_BESIDES + bisect_left(BESIDE_BOUNDS, beside)
+    return length * NUM_CONCURRENCY_BINS + bisect_left(CONCURRENCY_BOUNDS, concurrent)
 
 
-def of_length(bins: "Binned", length: int) -> Moments:
-    """All of one bin of prompt lengths, whatever the engine was doing."""
-    each = len(bins) // NUM_LENGTHS
+def merge_length_bins(bins: "Binned", length: int) -> Moments:
+    """Sum of all bins of one prompt length, over requests ahead or concurrent requests."""
+    each = len(bins) // NUM_LENGTH_BINS
     return reduce(Moments.plus, bins[length * each : (length + 1) * each])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One side of the comparison.
+    """Counts and latency moments of one arm of the comparison. Field names are sent by gateways and stored.
 
-    requests: that ended, failed ones included. violations: that missed an objective, failed ones
-    included. empty_outputs: that succeeded and said nothing. ttft: log seconds since the engine was
-    given the request, per bin of prompt length and of requests ahead. tpot: log seconds, per bin of
-    prompt length and of requests beside. overall: log seconds to the first token since the request
-    came. output: log of output tokens. missed: of answers, 1 where an objective was missed and 0 where
-    all were met, per bin of requests ahead.
-    prompt_tokens and cached_tokens: for the prefix-hit rate. tenants: by name, where they are asked for.
+    requests: finished, with failed ones. violations: requests that missed an objective, with failed ones.
+    empty_outputs: successful answers without text. ttft: log seconds from the engine's receipt to the first
+    token, by ttft_bin. tpot: log seconds per output token, by tpot_bin. overall: log seconds from the
+    gateway's receipt to the first token. output: log of output tokens. missed: 1 for an answer that missed
+    an objective, 0 for others, by queue_bin. prompt_tokens, cached_tokens: for the prefix-cache hit rate.
+    tenants: by name, if the service distinguishes tenants.
     """
 
     requests: int = 0
@@ -78,7 +77,7 @@ class Arm:
     tpot: Binned = EMPTY_TPOT_BINS
     overall: Moments = NOTHING
     output: Moments = NOTHING
-    missed: Binned = EMPTY_AHEAD_BINS
+    missed: Binned = EMPTY_QUEUE_BINS
     prompt_tokens: int = 0
     cached_tokens: int = 0
     tenants: Tenants = field(default_factory=dict)
@@ -94,27 +93,29 @@ class Arm:
             **{name: getattr(self, name) + getattr(other, name) for name in COUNTERS},
         )
 
-    def since(self, earlier: "Arm | None") -> "Arm":
-        """What came after `earlier`; all of it when the counting began anew meanwhile."""
+    def increase_over(self, earlier: "Arm | None") -> "Arm":
+        """The increase over an earlier reading; everything if the counters were reset in between."""
         if earlier is None or any(b > a for a, b in zip(self._n, earlier._n, strict=True)):
             return self
         return Arm(
-            ttft=tuple(a.since(b) for a, b in zip(self.ttft, earlier.ttft, strict=True)),
-            tpot=tuple(a.since(b) for a, b in zip(self.tpot, earlier.tpot, strict=True)),
-            overall=self.overall.since(earlier.overall),
-            output=self.output.since(earlier.output),
-            missed=tuple(a.since(b) for a, b in zip(self.missed, earlier.missed, strict=True)),
-            tenants=tenants.since(self.tenants, earlier.tenants),
+            ttft=tuple(a.increase_over(b) for a, b in zip(self.ttft, earlier.ttft, strict=True)),
+            tpot=tuple(a.increase_over(b) for a, b in zip(self.tpot, earlier.tpot, strict=True)),
+            overall=self.overall.increase_over(earlier.overall),
+            output=self.output.increase_over(earlier.output),
+            missed=tuple(
+                a.increase_over(b) for a, b in zip(self.missed, earlier.missed, strict=True)
+            ),
+            tenants=tenants.increase_over(self.tenants, earlier.tenants),
             **{name: getattr(self, name) - getattr(earlier, name) for name in COUNTERS},
         )
 
-    def of_most_tenants(self) -> "Arm":
-        """The same, with a bounded number of them."""
-        return replace(self, tenants=tenants.folded(self.tenants))
+    def with_bounded_tenants(self) -> "Arm":
+        """A copy with at most MAX_TENANTS tenants."""
+        return replace(self, tenants=tenants.fold_tenants(self.tenants))
 
     @property
     def _n(self) -> tuple[int, ...]:
-        """All that only grows while the counting goes on."""
+        """All counters that only grow until they are reset."""
         moments = (*self.ttft, *self.tpot, *self.missed, self.overall, self.output)
         return *(getattr(self, name) for name in COUNTERS), *(m.n for m in moments)
 
@@ -124,8 +125,7 @@ NO_REQUESTS = Arm()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """What the canary's pods report: containers in CrashLoopBackOff, kills for memory, and outputs
-    that are not numbers."""
+    """Faults of the canary's pods: containers in CrashLoopBackOff, OOM kills, outputs with NaN logits."""
 
     crash_loops: int = 0
     out_of_memory: int = 0
@@ -134,8 +134,11 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """length_s: 10 to 30. control: pods of the stable revision as old as the canary's where there
-    are some, else all of stable."""
+    """Evidence of one block of time.
+
+    length_s: 10 to 30. control: pods of the stable revision as old as the canary's if there are any, else
+    all stable pods.
+    """
 
     length_s: float
     canary: Arm
@@ -145,7 +148,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What stable did before the canary came, an hour of it at best. Only rare events need it."""
+    """Baseline error counts of stable over at most an hour before the canary; only rare events need it."""
 
     requests: int = 0
     errors: int = 0

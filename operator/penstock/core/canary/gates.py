@@ -1,25 +1,26 @@
-"""What needs no statistics, or hardly any: faults that abort at once."""
+"""Fault gates: faults of the canary's pods and bursts of errors or empty answers abort at once."""
 
 import math
 
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Block
 
-# A burst less likely than this is no chance: an hour of blocks stays far below any alpha.
+# Significance level of a burst in one block; over an hour of blocks it stays far below any alpha.
 BURST_CHANCE = 1e-7
-# Events that never were seen are taken to be missing once in what is known, and in so many requests.
+# Prior of an event that the control never showed: one event in its requests and this many more.
 PRIOR_EVENTS, PRIOR_REQUESTS = 1.0, 200.0
-# Events that were seen a few times may be more frequent by so many standard deviations.
-DOUBT = 3.0
+# The control's share of events is raised by this many standard deviations.
+DEVIATIONS = 3.0
 
 
 def fault(
     block: Block, control_errors: Counts, canary_empty: Counts, control_empty: Counts
 ) -> str | None:
-    """Why the canary has to go now; control_* and canary_*: of the blocks before this one.
+    """Why the canary must be aborted now, in words; None if it need not be.
 
-    Errors are counted in one block, as all of them together are a test of their own. Empty answers
-    are not, and a canary that says nothing may get two requests in a block: they are counted in all.
+    control_*, canary_*: counts of all earlier blocks. Errors are tested within this block, because errors
+    over all blocks have a test of their own. Empty answers have none, and a block may have only two
+    requests, so they are tested over all blocks.
     """
     faults, canary, control = block.faults, block.canary, block.control
     if faults.crash_loops:
@@ -44,22 +45,22 @@ def fault(
 
 
 def _is_burst(canary: Counts, known: Counts, now: Counts) -> bool:
-    """A Poisson test against the control's share, of all time or of this block: the larger."""
+    """Poisson test against the control's share, of all blocks or of this one, whichever is larger."""
     if canary.events < 2:
         return False
-    share = max(_likely_share(known), _likely_share(now))
+    share = max(_upper_share(known), _upper_share(now))
     return poisson_tail(canary.events, canary.requests * share) < BURST_CHANCE
 
 
-def _likely_share(control: Counts) -> float:
-    """As large as it may well be."""
+def _upper_share(control: Counts) -> float:
+    """Upper confidence limit of the control's share of events."""
     if not control.events:
         return PRIOR_EVENTS / (control.requests + PRIOR_REQUESTS)
-    return min(1.0, (control.events + DOUBT * math.sqrt(control.events)) / control.requests)
+    return min(1.0, (control.events + DEVIATIONS * math.sqrt(control.events)) / control.requests)
 
 
 def poisson_tail(events: int, expected: float) -> float:
-    """An upper bound of P(X >= events), by a geometric series; 1 where events <= expected."""
+    """Upper bound of P(X >= events) for Poisson X, by a geometric series; 1 if events <= expected."""
     if events <= expected:
         return 1.0
     first = math.exp(events * math.log(expected) - expected - math.lgamma(events + 1))

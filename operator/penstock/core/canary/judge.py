@@ -1,13 +1,13 @@
-"""One block in, one verdict out: the canary goes on, has earned its place, or goes.
+"""Judges a canary: returns a verdict for each block of evidence.
 
-    gates -> tests (TTFT, TPOT, errors, objective violations, output length) -> evidence, combined
+    fault gates -> tests (TTFT, TPOT, errors, objective violations, output length) -> combined e-value
       -> abort at 1 / alpha -> accept when every regression is shown to be below its tolerance
       -> timeout -> the next weight
 
-Evidence is an e-value: a bet at fair odds against "the canary is no worse", whose mean stays at 1
-while that is true. The stake is split over the tests, and what all of them hold together reaches
-1 / alpha with a chance of at most alpha, whenever one looks. A test whose regression is shown to be
-within tolerance holds nothing against the canary, however sure it is that there is one.
+The combined evidence is an e-value: the wealth of fair bets against "the canary is no worse", with a mean
+of at most 1 while that is true. The initial stake is split over the tests. The total reaches 1 / alpha with
+probability at most alpha, at any time (Ville's inequality). A test whose regression is shown to be within
+tolerance does not count, even if a regression is certain.
 """
 
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from penstock.core.canary.counts import NONE, Counts
 from penstock.core.canary.errors import Errors
 from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_HISTORY, Block, History
-from penstock.core.canary.shift import AT_ONCE, IN_LINE, NO_LINES, Shift
-from penstock.core.canary.tally import TallyReading
+from penstock.core.canary.proportions import ProportionEstimate
+from penstock.core.canary.shift import CONCURRENCIES, QUEUE_LENGTHS, UNCORRELATED, Shift
 from penstock.core.canary.verdict import Abort, Accept, Continue, Extend, Verdict
 from penstock.core.canary.violations import Violations
 from penstock.core.canary.warmup import WarmUp
@@ -30,8 +30,8 @@ Metric = Literal[
     "TTFT", "TTFT with queues", "TPOT", "Errors", "Objective violations", "Output length"
 ]
 
-# The split of the stake. TTFT varies most and errors are rarest, so they get most; TPOT varies a
-# third of TTFT and wins back a small stake in a minute.
+# Initial stakes of the tests. TTFT has the largest variance and errors are rarest, so both get most; TPOT
+# has a third of TTFT's variance and recovers from a small stake within a minute.
 STAKES: dict[Metric, float] = {
     "TTFT": 0.50,
     "TTFT with queues": 0.0,
@@ -41,15 +41,18 @@ STAKES: dict[Metric, float] = {
     "Output length": 0.04,
 }
 
-# TTFT as clients see it may be so many tolerances worse: queues move it by more than that, and what
-# the revision does at equal load is known much better.
+# Tolerance of TTFT with queues, in multiples of the tolerance. Queues move it by more than the tolerance,
+# and the comparison at equal load is much more precise.
 QUEUE_TOLERANCES = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeState:
-    """ttft, tpot: at equal load. overall: TTFT with all that a request waited. judged_s: time with
-    requests on both sides; only that counts towards the timeout."""
+    """State of all tests. Field names are stored.
+
+    ttft, tpot: at equal load. overall: TTFT with queueing in the gateway and the engine. judged_s: seconds
+    with requests on both sides; only these count towards maxDuration. weight: earned share of traffic.
+    """
 
     ttft: Shift
     overall: Shift
@@ -66,7 +69,7 @@ class JudgeState:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one test holds. is_within: the regression is shown to be below its tolerance."""
+    """Result of one test. is_within: the regression is shown to be below its tolerance."""
 
     metric: Metric
     e_value: float
@@ -74,16 +77,18 @@ class Finding:
 
     @property
     def stake(self) -> float:
+        """Wealth of the test in the combined e-value."""
         return 0.0 if self.is_within else STAKES[self.metric] * self.e_value
 
 
 def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
+    """The state before the first block. history: baseline error counts of stable."""
     return JudgeState(
         ttft=Shift(),
-        overall=Shift(assumed=0.0),  # with queues in it, only what shows is known
+        overall=Shift(assumed=0.0),  # queues dominate the variance, so there is no prior for it
         tpot=Shift(),
         output=Shift(),
-        errors=Errors.beside(spec.error_tolerance, history),
+        errors=Errors.with_history(spec.error_tolerance, history),
         violations=Violations(spec.violation_tolerance),
         canary_empty=NONE,
         control_empty=NONE,
@@ -94,42 +99,42 @@ def begin(spec: CanarySpec, history: History = NO_HISTORY) -> JudgeState:
 
 
 def judge(spec: CanarySpec, state: JudgeState, block: Block) -> tuple[Verdict, JudgeState]:
-    """After each block, in order of time. Does not mutate `state`."""
+    """The verdict after a block, and the next state. Blocks must be in order of time."""
     if reason := fault(state, block):
         return Abort(reason, "Gate"), state
     if not (block.canary.requests and block.control.requests):
         return _extended(state, block), state
-    state = _observed(state, block)
-    findings = find(spec, state)
+    state = _with_block(state, block)
+    findings = evaluate_tests(spec, state)
     evidence = sum(finding.stake for finding in findings)
     if evidence >= 1 / spec.alpha:
         worst = max(findings, key=lambda finding: finding.stake)
-        return Abort(f"{describe(spec, state, worst.metric)}; {_odds(evidence)}"), state
-    if not _still_open(findings):
-        return Accept(f"{_all_told(spec, state)}; all within tolerance"), state
+        return Abort(f"{describe_test(spec, state, worst.metric)}; {_odds(evidence)}"), state
+    if not _undecided(findings):
+        return Accept(f"{_summary(spec, state)}; all within tolerance"), state
     if state.judged_s >= spec.max_duration_s:
         return _timed_out(spec, state, findings), state
     progress = min(_progress(spec, state.ttft.estimate()), _progress(spec, state.tpot.estimate()))
     weight = next_weight(spec, state.weight, progress, evidence)
     worst = max(findings, key=lambda finding: finding.stake)
-    reason = f"{describe(spec, state, worst.metric)}; {_odds(evidence)}"
+    reason = f"{describe_test(spec, state, worst.metric)}; {_odds(evidence)}"
     return Continue(reason, weight), replace(state, weight=weight)
 
 
 def fault(state: JudgeState, block: Block) -> str | None:
-    """Why the canary has to go at once; of a block that has not ended, too."""
+    """Why the canary must be aborted at once, in words; the block may be unfinished."""
     known = state.errors.tally.control
     return gates.fault(block, known, state.canary_empty, state.control_empty)
 
 
-def find(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
-    """What each test holds now."""
+def evaluate_tests(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
+    """The current results of all tests."""
     scale, alpha = spec.log_tolerance, spec.alpha
     ttft, tpot, output = state.ttft.estimate(), state.tpot.estimate(), state.output.estimate()
     overall, coarse = state.overall.estimate(), QUEUE_TOLERANCES * scale
     return (
         Finding("TTFT", ttft.e_value(scale), _is_within(ttft, scale, alpha)),
-        # Only what is more than one tolerance worse speaks against it: less is judged at equal load.
+        # A null hypothesis of one tolerance: smaller regressions are tested at equal load.
         Finding(
             "TTFT with queues", overall.e_value(coarse, scale), _is_within(overall, coarse, alpha)
         ),
@@ -138,27 +143,29 @@ def find(spec: CanarySpec, state: JudgeState) -> tuple[Finding, ...]:
         Finding(
             "Objective violations", state.violations.e_value(), state.violations.is_within(alpha)
         ),
-        # A new model may well answer at another length: only a drift beyond the tolerance, up or
-        # down, speaks against it, and nobody waits for proof that there is none.
+        # A new model may answer at another length: only a drift beyond the tolerance, up or down, counts
+        # against it, and acceptance does not wait for this test.
         Finding("Output length", output.two_sided_e_value(scale, scale), False),
     )
 
 
-def _still_open(findings: tuple[Finding, ...]) -> list[Metric]:
-    """What acceptance waits for."""
+def _undecided(findings: tuple[Finding, ...]) -> list[Metric]:
+    """Tests that acceptance still waits for."""
     return [f.metric for f in findings if not f.is_within and f.metric != "Output length"]
 
 
-def describe(spec: CanarySpec, state: JudgeState, metric: Metric) -> str:
-    """The sentence of one test."""
-    seen = seen_of(spec, state, metric)
-    if isinstance(seen, TallyReading):
-        return sentence.of_tally(metric, seen)
-    return sentence.of_shift(metric, seen, spec.log_tolerance, spec.alpha)
+def describe_test(spec: CanarySpec, state: JudgeState, metric: Metric) -> str:
+    """A sentence on the current result of one test."""
+    seen = statistics_of(spec, state, metric)
+    if isinstance(seen, ProportionEstimate):
+        return sentence.describe_proportions(metric, seen)
+    return sentence.describe_shift(metric, seen, spec.log_tolerance, spec.alpha)
 
 
-def seen_of(spec: CanarySpec, state: JudgeState, metric: Metric) -> Estimate | TallyReading:
-    """What one test goes by."""
+def statistics_of(
+    spec: CanarySpec, state: JudgeState, metric: Metric
+) -> Estimate | ProportionEstimate:
+    """The estimate behind one test."""
     match metric:
         case "Errors":
             return state.errors.reading(spec.alpha)
@@ -174,13 +181,13 @@ def seen_of(spec: CanarySpec, state: JudgeState, metric: Metric) -> Estimate | T
             return state.output.estimate()
 
 
-def _observed(state: JudgeState, block: Block) -> JudgeState:
+def _with_block(state: JudgeState, block: Block) -> JudgeState:
     canary, control, length_s = block.canary, block.control, block.length_s
     ttft, overall, tpot = state.ttft, state.overall, state.tpot
     if state.warm_up.is_over:
-        ttft = ttft.add(length_s, canary.ttft, control.ttft, IN_LINE)
-        overall = overall.add(length_s, (canary.overall,), (control.overall,), NO_LINES)
-        tpot = tpot.add(length_s, canary.tpot, control.tpot, AT_ONCE)
+        ttft = ttft.add(length_s, canary.ttft, control.ttft, QUEUE_LENGTHS)
+        overall = overall.add(length_s, (canary.overall,), (control.overall,), UNCORRELATED)
+        tpot = tpot.add(length_s, canary.tpot, control.tpot, CONCURRENCIES)
     violations = state.violations
     if state.warm_up.is_over:
         violations = violations.add(
@@ -195,7 +202,7 @@ def _observed(state: JudgeState, block: Block) -> JudgeState:
         ttft=ttft,
         overall=overall,
         tpot=tpot,
-        output=state.output.add(length_s, (canary.output,), (control.output,), NO_LINES),
+        output=state.output.add(length_s, (canary.output,), (control.output,), UNCORRELATED),
         errors=state.errors.add(
             length_s,
             Counts(canary.requests, canary.errors),
@@ -213,25 +220,31 @@ def _is_within(estimate: Estimate, scale: float, alpha: float) -> bool:
     return estimate.difference + estimate.radius(scale, alpha) < scale
 
 
-def _is_within_at_last(spec: CanarySpec, state: JudgeState, metric: Metric) -> bool:
-    """That look was planned before, and there is no other: what it shows need not hold at all times."""
+def _is_within_at_timeout(spec: CanarySpec, state: JudgeState, metric: Metric) -> bool:
+    """Whether one test is within tolerance in the final analysis at maxDuration.
+
+    There is a single analysis at a planned time, so bounds of fixed-sample tests suffice.
+    """
     match metric:
         case "Errors":
-            return state.errors.is_within_at_last()
+            return state.errors.is_within_at_timeout()
         case "Objective violations":
-            return state.violations.is_within_at_last()
+            return state.violations.is_within_at_timeout()
         case "TTFT with queues":
-            return state.overall.last_bound() < QUEUE_TOLERANCES * spec.log_tolerance
+            return state.overall.timeout_bound() < QUEUE_TOLERANCES * spec.log_tolerance
         case "TTFT":
-            return state.ttft.last_bound() < spec.log_tolerance
+            return state.ttft.timeout_bound() < spec.log_tolerance
         case "TPOT":
-            return state.tpot.last_bound() < spec.log_tolerance
+            return state.tpot.timeout_bound() < spec.log_tolerance
         case "Output length":
             return True
 
 
 def _progress(spec: CanarySpec, estimate: Estimate) -> float:
-    """A bound shrinks with the root of the information, so its inverse square measures that."""
+    """The part (0 to 1) of the required information that is there.
+
+    A bound shrinks with the square root of the information, so its inverse square measures information.
+    """
     bound = estimate.difference + estimate.radius(spec.log_tolerance, spec.alpha)
     return 1.0 if bound <= spec.log_tolerance else (spec.log_tolerance / bound) ** 2
 
@@ -247,9 +260,9 @@ def _extended(state: JudgeState, block: Block) -> Extend:
 def _timed_out(
     spec: CanarySpec, state: JudgeState, findings: tuple[Finding, ...]
 ) -> Accept | Abort:
-    still_open = [m for m in _still_open(findings) if not _is_within_at_last(spec, state, m)]
+    still_open = [m for m in _undecided(findings) if not _is_within_at_timeout(spec, state, m)]
     if not still_open:
-        return Accept(f"{_all_told(spec, state)}; all within tolerance at the last look")
+        return Accept(f"{_summary(spec, state)}; all within tolerance in the final analysis")
     reason = (
         f"undecided after {state.judged_s / 60:.0f} minutes with requests, onTimeout is "
         f"{spec.on_timeout}: not shown to be within tolerance: {', '.join(still_open)}"
@@ -257,8 +270,8 @@ def _timed_out(
     return Accept(reason, "Timeout") if spec.on_timeout == "Promote" else Abort(reason, "Timeout")
 
 
-def _all_told(spec: CanarySpec, state: JudgeState) -> str:
-    return f"{describe(spec, state, 'TTFT')}; {describe(spec, state, 'TPOT')}"
+def _summary(spec: CanarySpec, state: JudgeState) -> str:
+    return f"{describe_test(spec, state, 'TTFT')}; {describe_test(spec, state, 'TPOT')}"
 
 
 def _odds(evidence: float) -> str:

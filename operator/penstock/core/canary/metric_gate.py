@@ -1,60 +1,65 @@
-"""A user's own number as a gate: a query, what its answers may be, and what they came to so far."""
+"""Metric gates: evaluates a user's Prometheus query against its limits, measurement by measurement."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.core.spec.metric_gate import MetricGate
 
-# Waiting: not asked yet. Unreadable: the last answer was none. Failed: it has failed too often.
+# Waiting: not queried yet. Unreadable: the last query failed. Failed: too many measurements failed.
 GateState = Literal["Waiting", "Passing", "Failing", "NoData", "Unreadable", "Failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """There was no answer, or one that is not a number. reason: what to change, as a sentence."""
+class QueryFailure:
+    """The query had no answer, or one that is not a number. reason: a sentence that says what to change."""
 
     reason: str
 
 
-# None: the query matches nothing, or gives NaN.
-Answer = float | Unreadable | None
+# None: the query matches no series, or the value is NaN.
+Answer = float | QueryFailure | None
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Of one gate. elapsed_s: since the canary was first judged. next_s: when it is to be asked
-    again. failed: of so many measurements."""
+class MetricGateState:
+    """State of one gate. Field names are stored.
+
+    elapsed_s: since the canary was first judged. next_s: time of the next query, on the same clock. failed:
+    number of failed measurements. said: the last measurement in words.
+    """
 
     elapsed_s: float = 0.0
     next_s: float = 0.0
     measurements: int = 0
     failed: int = 0
     state: GateState = "Waiting"
-    said: str = "it is not measured yet"
+    said: str = "not measured yet"
 
     @property
     def is_open(self) -> bool:
-        """Whether a promotion waits for it."""
+        """Whether a promotion waits for this gate."""
         return self.state != "Passing"
 
 
-UNMEASURED = Measured()
+NOT_MEASURED = MetricGateState()
 
 
-def later(gate: MetricGate, before: Measured, length_s: float) -> tuple[Measured, bool]:
-    """After so much time: and whether it is to be asked now."""
+def advance(
+    gate: MetricGate, before: MetricGateState, length_s: float
+) -> tuple[MetricGateState, bool]:
+    """The gate `length_s` later, and whether its query is due."""
     first_s = before.next_s or gate.initial_delay_s
     after = replace(before, elapsed_s=before.elapsed_s + length_s, next_s=first_s)
     return after, after.elapsed_s >= first_s
 
 
-def measured(gate: MetricGate, before: Measured, answer: Answer) -> Measured:
-    """After an answer. What cannot be read counts neither for nor against the canary."""
+def record_answer(gate: MetricGate, before: MetricGateState, answer: Answer) -> MetricGateState:
+    """The gate after an answer. A failed query counts neither for nor against the canary."""
     asked = replace(before, next_s=before.elapsed_s + gate.interval_s)
-    if isinstance(answer, Unreadable):
+    if isinstance(answer, QueryFailure):
         return replace(asked, state="Unreadable", said=answer.reason)
     if answer is None and gate.no_data == "Hold":
-        return replace(asked, state="NoData", said="the query gives no data")
+        return replace(asked, state="NoData", said="the query returned no data")
     if answer is None:
         is_fault, said = gate.no_data == "Fail", "no data"
     else:

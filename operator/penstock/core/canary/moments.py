@@ -1,4 +1,4 @@
-"""Count, sum and sum of squares: all that a block tells of a quantity."""
+"""Moments of a quantity: count, sum and sum of squares."""
 
 import math
 from collections.abc import Iterable
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Of the natural logarithm of a quantity, so that a difference of means is a relative change; or of
-    0 and 1, so that the mean is a share."""
+    """Count, sum and sum of squares of values; field names are sent by gateways and stored.
+
+    The values are natural logarithms of a quantity, so that a difference of means is a relative change, or
+    0 and 1, so that the mean is a share.
+    """
 
     n: int = 0
     total: float = 0.0
@@ -22,15 +25,15 @@ class Moments:
     def plus(self, other: "Moments") -> "Moments":
         return Moments(self.n + other.n, self.total + other.total, self.squares + other.squares)
 
-    def since(self, earlier: "Moments") -> "Moments":
-        """What came after `earlier`, which is a part of this."""
+    def increase_over(self, earlier: "Moments") -> "Moments":
+        """The moments of the values added since `earlier`."""
         if self.n == earlier.n:
             return NOTHING
-        squares = max(0.0, self.squares - earlier.squares)  # rounding may carry it below
+        squares = max(0.0, self.squares - earlier.squares)  # rounding may make it negative
         return Moments(self.n - earlier.n, self.total - earlier.total, squares)
 
     def without(self, level: float) -> "Moments":
-        """The same after `level` was subtracted from each value."""
+        """The moments after `level` is subtracted from each value."""
         total = self.total - self.n * level
         squares = self.squares - level * (2 * self.total - self.n * level)
         return Moments(self.n, total, max(0.0, squares))

@@ -1,12 +1,13 @@
-"""What a test has seen, as a person reads it: metric, size, interval, samples."""
+"""Describes test results in English: metric, effect, confidence interval, sample sizes."""
 
 import math
 
 from penstock.core.canary.estimate import Estimate
-from penstock.core.canary.tally import TallyReading
+from penstock.core.canary.proportions import ProportionEstimate
 
 
-def of_shift(metric: str, estimate: Estimate, scale: float, alpha: float) -> str:
+def describe_shift(metric: str, estimate: Estimate, scale: float, alpha: float) -> str:
+    """A sentence on a latency or length difference. scale, alpha: as in Estimate.radius."""
     if not estimate.information:
         return f"{metric}: too few requests to compare yet"
     radius = estimate.radius(scale, alpha)
@@ -18,7 +19,8 @@ def of_shift(metric: str, estimate: Estimate, scale: float, alpha: float) -> str
     )
 
 
-def of_tally(metric: str, reading: TallyReading) -> str:
+def describe_proportions(metric: str, reading: ProportionEstimate) -> str:
+    """A sentence on a difference of two shares of requests."""
     canary, control = reading.canary, reading.control
     return (
         f"{metric}: {canary.events:,} of {canary.requests:,} requests to the canary and "

@@ -1,6 +1,6 @@
-"""A revision that is shown copies of requests before any caller meets it: only its faults are judged.
+"""Judges a revision by its answers to shadow copies of requests: only faults count.
 
-Its load is not what stable's is, so nothing is said of latencies: those are for the canary after it.
+The load of copies differs from stable's load, so latencies are not compared; the canary that follows does.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,11 @@ from penstock.core.spec.canary import ShadowSpec
 
 @dataclass(frozen=True, slots=True)
 class ShadowState:
-    """shown_s: time with copies that ended; only that counts. copies: of the new revision, with those
-    that failed. control_*: of what stands beside it."""
+    """Evidence from shadow copies. Field names are stored.
+
+    shown_s: seconds of blocks in which copies finished. copies: of the new revision, with failed ones.
+    control_*: of the pods that it is compared with.
+    """
 
     shown_s: float = 0.0
     copies: Counts = NONE
@@ -24,18 +27,18 @@ class ShadowState:
     control_empty: Counts = NONE
 
 
-NOT_SHOWN = ShadowState()
+NO_COPIES = ShadowState()
 
 
 def fault(state: ShadowState, block: Block) -> str | None:
-    """Why the revision has to go at once; of a block that has not ended, too."""
+    """Why the revision must be aborted at once, in words; the block may be unfinished."""
     return gates.fault(block, state.control_errors, state.canary_empty, state.control_empty)
 
 
-def look(spec: ShadowSpec, state: ShadowState, block: Block) -> tuple[Verdict, ShadowState]:
-    """After each block, in order of time. Does not mutate `state`."""
+def judge_shadow(spec: ShadowSpec, state: ShadowState, block: Block) -> tuple[Verdict, ShadowState]:
+    """The verdict after a block, and the next state. Blocks must be in order of time."""
     if reason := fault(state, block):
-        return Abort(f"{reason}, of copies that no caller saw", "Gate"), state
+        return Abort(f"{reason} (shadow copies, which no client saw)", "Gate"), state
     canary, control = block.canary, block.control
     after = ShadowState(
         state.shown_s + (block.length_s if canary.requests else 0.0),
@@ -44,7 +47,7 @@ def look(spec: ShadowSpec, state: ShadowState, block: Block) -> tuple[Verdict, S
         state.canary_empty.add(Counts(canary.requests, canary.empty_outputs)),
         state.control_empty.add(Counts(control.requests, control.empty_outputs)),
     )
-    said = f"{after.copies.requests:,} copies in {after.shown_s:.0f} s showed no fault"
+    reason = f"{after.copies.requests:,} copies in {after.shown_s:.0f} s showed no fault"
     if after.shown_s >= spec.duration_s:
-        return Shown(said), after
-    return Continue(f"{said} yet; {spec.duration_s:.0f} s are asked for", 0.0), after
+        return Shown(reason), after
+    return Continue(f"{reason} yet; {spec.duration_s:.0f} s are required", 0.0), after

@@ -1,7 +1,7 @@
-"""What came of the requests of each tenant: of so many, and of all others together.
+"""Outcomes and latencies by tenant, for a bounded number of tenants; the rest is merged into one.
 
-Names are what clients send in a header that the service names. Whoever sends more names than there is
-room for is counted among the others, so that no client can make a gateway remember without end.
+Tenant names come from a request header that the service's spec names. The bound keeps a client that sends
+many names from filling the gateway's memory.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ OTHERS = ""
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """requests: that ended, failed ones included. ttft, tpot: log seconds."""
+    """Statistics of one tenant. requests: finished, with failed ones. ttft, tpot: log seconds."""
 
     requests: int = 0
     errors: int = 0
@@ -31,21 +31,21 @@ class Tenant:
             self.tpot.plus(other.tpot),
         )
 
-    def since(self, earlier: "Tenant") -> "Tenant":
+    def increase_over(self, earlier: "Tenant") -> "Tenant":
         return Tenant(
             self.requests - earlier.requests,
             self.errors - earlier.errors,
-            self.ttft.since(earlier.ttft),
-            self.tpot.since(earlier.tpot),
+            self.ttft.increase_over(earlier.ttft),
+            self.tpot.increase_over(earlier.tpot),
         )
 
 
-NOBODY = Tenant()
+NO_TENANT_DATA = Tenant()
 Tenants = Mapping[str, Tenant]
 
 
-def name_of(header: str | None) -> str | None:
-    """None of a request that names no tenant, or not as one can be shown."""
+def tenant_name(header: str | None) -> str | None:
+    """The tenant's name in a request header; None if it is absent, too long or not printable."""
     if not header or not header.isprintable() or len(header) > MAX_NAME_CHARS:
         return None
     return header
@@ -55,21 +55,24 @@ def plus(left: Tenants, right: Tenants) -> Tenants:
     if not right:
         return left
     return {
-        name: left.get(name, NOBODY).plus(right.get(name, NOBODY)) for name in left.keys() | right
+        name: left.get(name, NO_TENANT_DATA).plus(right.get(name, NO_TENANT_DATA))
+        for name in left.keys() | right
     }
 
 
-def since(later: Tenants, earlier: Tenants) -> Tenants:
-    gained = {name: each.since(earlier.get(name, NOBODY)) for name, each in later.items()}
+def increase_over(later: Tenants, earlier: Tenants) -> Tenants:
+    gained = {
+        name: each.increase_over(earlier.get(name, NO_TENANT_DATA)) for name, each in later.items()
+    }
     return {name: each for name, each in gained.items() if each.requests}
 
 
-def folded(tenants: Tenants) -> Tenants:
-    """Those with the most requests, and all others together."""
+def fold_tenants(tenants: Tenants) -> Tenants:
+    """Keep the tenants with the most requests and merge all others into OTHERS."""
     if len(tenants) <= MAX_TENANTS:
         return tenants
     ordered = sorted(tenants, key=lambda name: (name == OTHERS, -tenants[name].requests, name))
-    rest = NOBODY
+    rest = NO_TENANT_DATA
     for name in ordered[MAX_TENANTS - 1 :]:
         rest = rest.plus(tenants[name])
     return {name: tenants[name] for name in ordered[: MAX_TENANTS - 1]} | {OTHERS: rest}

@@ -1,27 +1,31 @@
-"""What a judge may say after a block."""
+"""Verdicts of a canary's judge after a block of evidence."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-# Evidence: the tests. Gate: a fault that needs none. Timeout: the time was up, spec.on_timeout spoke.
+# Evidence: the tests. Gate: a fault or a metric gate. Timeout: maxDuration is over, onTimeout decides.
 Cause = Literal["Evidence", "Gate", "Timeout"]
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
+    """Promote the canary."""
+
     reason: str
     cause: Cause = "Evidence"
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
+    """Roll the canary back."""
+
     reason: str
     cause: Cause = "Evidence"
 
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """weight: the share of traffic that the canary has earned."""
+    """Continue the judgement. weight: the share of traffic that the canary has earned, 0 to 1."""
 
     reason: str
     weight: float
@@ -29,7 +33,7 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """Nothing was seen, so nothing is held for or against the canary: the time is added."""
+    """Continue without counting this block's time, because one side finished no request."""
 
     reason: str
     weight: float
@@ -37,7 +41,7 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Copies have shown no fault for as long as was asked for: it may meet callers."""
+    """Shadow copies showed no fault for the configured duration: the canary may get traffic."""
 
     reason: str
 

@@ -1,34 +1,38 @@
-"""Whether the canary misses its objectives more often: a betting test that survives queues.
+"""Betting test of the canary's share of missed objectives against its control's.
 
-Misses come in heaps: one long prompt holds up a minute of requests. So the bet is on the difference of
-shares of half a minute, cut to a range that no heap leaves: it wins or loses once per interval,
-however many requests are in the heap. The product of (1 + bet * difference) is a martingale while
-the difference is 0 in the mean (Waudby-Smith and Ramdas 2024).
+Misses are clustered: one long prompt delays a minute of requests. So each bet is on the difference of the
+shares in an interval of 30 s, clipped to a bounded range: it wins or loses once per interval, however many
+requests missed. The product of (1 + bet * difference) is a martingale while the mean difference is 0
+(Waudby-Smith and Ramdas 2024).
 """
 
 from dataclasses import dataclass, replace
 
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Binned
-from penstock.core.canary.shift import IN_LINE, Shift
-from penstock.core.canary.tally import EMPTY, Tally, TallyReading
+from penstock.core.canary.proportions import EMPTY, ProportionEstimate, ProportionStatistics
+from penstock.core.canary.shift import QUEUE_LENGTHS, Shift
 
-# A bet of b meets differences of at most 0.8 / b on either side, so it never loses all.
+# Bets per interval. bet * difference is clipped to +-LARGEST_LOSS, so no bet loses all of its wealth.
 BETS = (0.5, 1.0, 2.0, 4.0)
 LARGEST_LOSS = 0.8
-# Before acceptance, how much misses heap up has to show.
+# Least number of intervals before acceptance: the dispersion of misses must be known.
 MIN_INTERVALS = 10
-UNSEEN = Shift(assumed=0.0)
+NO_ANSWERS = Shift(assumed=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Violations:
-    """won: what each bet made of a stake of 1. at_equal_load: of answers with as many requests ahead."""
+    """State of the test. Field names are stored.
+
+    tolerance: largest accepted increase of the share. tally: misses among requests of both sides. won:
+    wealth of each bet, which starts at 1. at_equal_load: difference of misses at equal queue length.
+    """
 
     tolerance: float
-    tally: Tally = EMPTY
+    tally: ProportionStatistics = EMPTY
     won: tuple[float, ...] = (1.0,) * len(BETS)
-    at_equal_load: Shift = UNSEEN
+    at_equal_load: Shift = NO_ANSWERS
 
     def add(
         self,
@@ -38,9 +42,14 @@ class Violations:
         canary_missed: Binned,
         control_missed: Binned,
     ) -> "Violations":
-        """canary, control: of one block, requests on both sides. *_missed: of its answers."""
+        """Add the misses of one block, which needs requests on both sides.
+
+        canary, control: of all requests. *_missed: of answers, by queue_bin.
+        """
         tally = self.tally.add(length_s, canary, control)
-        at_equal_load = self.at_equal_load.add(length_s, canary_missed, control_missed, IN_LINE)
+        at_equal_load = self.at_equal_load.add(
+            length_s, canary_missed, control_missed, QUEUE_LENGTHS
+        )
         if tally.spread.n == self.tally.spread.n:
             return replace(self, tally=tally, at_equal_load=at_equal_load)
         interval = self.tally.open_canary.add(canary), self.tally.open_control.add(control)
@@ -52,20 +61,24 @@ class Violations:
         return Violations(self.tolerance, tally, tuple(won), at_equal_load)
 
     def e_value(self) -> float:
-        """Against "the canary does not miss its objectives more often"."""
+        """E-value against "the canary does not miss its objectives more often"."""
         return sum(self.won) / len(self.won)
 
     def is_within(self, alpha: float) -> bool:
+        """Whether the increase is shown to be below the tolerance, at any time, at level alpha."""
         if self.tally.spread.n < MIN_INTERVALS:
             return False
         return self.tally.is_below(self.tolerance, self._base_share, alpha)
 
-    def is_within_at_last(self) -> bool:
-        """At equal load: half of what an hour's misses vary by is whose pod stood in line longer, and
-        that is left to TTFT with queues."""
-        return self.at_equal_load.last_bound(self.tally.least_variance) < self.tolerance
+    def is_within_at_timeout(self) -> bool:
+        """Whether the increase is below the tolerance in the final analysis, at equal queue length.
 
-    def reading(self, alpha: float) -> TallyReading:
+        Half of the variance of an hour's misses comes from different queues; TTFT with queues tests those.
+        """
+        return self.at_equal_load.timeout_bound(self.tally.least_variance) < self.tolerance
+
+    def reading(self, alpha: float) -> ProportionEstimate:
+        """The estimated increase of the share of misses with its upper bound."""
         return self.tally.reading(self._base_share, alpha)
 
     @property

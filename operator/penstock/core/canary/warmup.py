@@ -1,26 +1,31 @@
-"""Whether the canary's prefix cache is as full as its control's: before that, latency is not judged."""
+"""Detects the end of the canary's warm-up, before which its latencies are not judged.
+
+The warm-up ends when the canary's prefix-cache hit rate is comparable with its control's.
+"""
 
 from dataclasses import dataclass
 
 from penstock.core.canary.evidence import Arm, Block
 
-# Old blocks fade: at ten seconds a block the hit rate is that of the last two minutes.
-FADING = 0.92
-# Hit rates so close are comparable.
+# Weight of the earlier blocks per block of 10 s: the hit rate covers about the last two minutes.
+DECAY = 0.92
+# Largest difference of hit rates that counts as comparable.
 MARGIN = 0.10
-# A cache that is still emptier by then will stay so, and that is a regression to be judged.
-LIMIT_S = 300.0
+# Longest warm-up; a hit rate that is still lower by then is a regression, and is judged as one.
+MAX_WARMUP_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class HitRate:
+    """Exponentially weighted prefix-cache hit rate. Field names are stored."""
+
     prompt_tokens: float = 0.0
     cached_tokens: float = 0.0
 
     def add(self, arm: Arm) -> "HitRate":
         return HitRate(
-            FADING * self.prompt_tokens + arm.prompt_tokens,
-            FADING * self.cached_tokens + arm.cached_tokens,
+            DECAY * self.prompt_tokens + arm.prompt_tokens,
+            DECAY * self.cached_tokens + arm.cached_tokens,
         )
 
     @property
@@ -30,8 +35,11 @@ class HitRate:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """is_over: once true it stays so, and counts from the next block on: what decides it is seen
-    before the latencies that it lets in."""
+    """State of the warm-up. Field names are stored.
+
+    is_over: stays true once set, and applies from the next block on, so that the decision does not depend
+    on the latencies that it admits.
+    """
 
     elapsed_s: float = 0.0
     canary: HitRate = HitRate()
@@ -46,5 +54,5 @@ class WarmUp:
         is_comparable = canary.share >= control.share - MARGIN
         has_data = bool(block.canary.requests and block.control.requests)
         return WarmUp(
-            elapsed_s, canary, control, (has_data and is_comparable) or elapsed_s >= LIMIT_S
+            elapsed_s, canary, control, (has_data and is_comparable) or elapsed_s >= MAX_WARMUP_S
         )

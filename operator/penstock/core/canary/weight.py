@@ -1,19 +1,19 @@
-"""How much traffic the canary has earned: evidence moves the weight, the clock does not."""
+"""Computes the canary's share of traffic from the evidence; elapsed time alone does not raise it."""
 
 import math
 
 from penstock.core.spec.canary import CanarySpec
 
-# At most twofold from one block to the next: a gateway's endpoints warm up, too.
+# Largest growth of the share from one block to the next, so that new endpoints can warm up.
 MAX_GROWTH = 2.0
 
 
 def next_weight(spec: CanarySpec, weight: float, progress: float, e_value: float) -> float:
-    """progress: 0 to 1, the part of the information that acceptance needs which is there.
+    """The next share of traffic, from min_weight to max_weight; it never falls.
 
-    Grows on its own scale from min_weight to max_weight, and halts where the evidence against the
-    canary is half of what aborts it (in logs): more traffic would then be a bet against the odds.
-    It never shrinks: an abort does that.
+    progress: the gathered part (0 to 1) of the information that acceptance needs; the share grows
+    exponentially with it. The share stays when the evidence against the canary (e_value) exceeds half of
+    the abort threshold on a log scale.
     """
     if e_value >= 1 / math.sqrt(spec.alpha):
         return weight

@@ -76,7 +76,7 @@ class Gateways:
             for service, engines in feed.arms.items():
                 earlier = old.arms.get(service, {})
                 for engine, arm in engines.items():
-                    gained = arm.since(earlier.get(engine))
+                    gained = arm.increase_over(earlier.get(engine))
                     arms[service][engine] = arms[service][engine].plus(gained)
         return arms
 
@@ -89,7 +89,10 @@ class Gateways:
             return new
         changes = {name: getattr(new, name) - getattr(old, name) for name in COUNTERS}
         return replace(
-            new, ttft_s=new.ttft_s.since(old.ttft_s), tpot_s=new.tpot_s.since(old.tpot_s), **changes
+            new,
+            ttft_s=new.ttft_s.increase_over(old.ttft_s),
+            tpot_s=new.tpot_s.increase_over(old.tpot_s),
+            **changes,
         )
 
 

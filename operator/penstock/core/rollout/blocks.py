@@ -29,7 +29,7 @@ def build_block(
     """
 
     def side(pods: frozenset[str]) -> Arm:
-        gained = (after[pod].since(before.get(pod)) for pod in sorted(pods) if pod in after)
+        gained = (after[pod].increase_over(before.get(pod)) for pod in sorted(pods) if pod in after)
         return reduce(Arm.plus, gained, NO_REQUESTS)
 
     return Block(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.core.canary.evidence import LENGTH_BOUNDS_TOKENS, Arm, of_length
+from penstock.core.canary.evidence import LENGTH_BOUNDS_TOKENS, Arm, merge_length_bins
 from penstock.core.canary.moments import Moments
 
 
@@ -39,9 +39,13 @@ def compare_by_prompt_length(canary: Arm, control: Arm) -> Iterator[LengthBin]:
     """Yield the bins of prompt length with requests on either side, shortest prompts first."""
     lows, highs = (0, *LENGTH_BOUNDS_TOKENS), (*LENGTH_BOUNDS_TOKENS, None)
     for index, (low, high) in enumerate(zip(lows, highs, strict=True)):
-        ttft = mean_pair(of_length(canary.ttft, index), of_length(control.ttft, index))
+        ttft = mean_pair(
+            merge_length_bins(canary.ttft, index), merge_length_bins(control.ttft, index)
+        )
         if ttft.canary_n or ttft.control_n:
-            tpot = mean_pair(of_length(canary.tpot, index), of_length(control.tpot, index))
+            tpot = mean_pair(
+                merge_length_bins(canary.tpot, index), merge_length_bins(control.tpot, index)
+            )
             yield LengthBin(low, high, ttft, tpot)
 
 

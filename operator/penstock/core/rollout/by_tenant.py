@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.core.canary.counts import Counts
 from penstock.core.canary.evidence import Arm
-from penstock.core.canary.tenants import NOBODY, OTHERS
+from penstock.core.canary.tenants import NO_TENANT_DATA, OTHERS
 from penstock.core.rollout.by_prompt_length import MeanPair, mean_pair
 
 
@@ -23,9 +23,12 @@ class TenantComparison:
 def compare_by_tenant(canary: Arm, control: Arm) -> Iterator[TenantComparison]:
     """Yield tenants by descending number of requests on the canary; the remaining tenants come last."""
     names = canary.tenants.keys() | control.tenants
-    requests = {name: canary.tenants.get(name, NOBODY).requests for name in names}
+    requests = {name: canary.tenants.get(name, NO_TENANT_DATA).requests for name in names}
     for name in sorted(names, key=lambda name: (name == OTHERS, -requests[name], name)):
-        ours, theirs = canary.tenants.get(name, NOBODY), control.tenants.get(name, NOBODY)
+        ours, theirs = (
+            canary.tenants.get(name, NO_TENANT_DATA),
+            control.tenants.get(name, NO_TENANT_DATA),
+        )
         yield TenantComparison(
             name,
             mean_pair(ours.ttft, theirs.ttft),

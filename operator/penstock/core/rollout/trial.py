@@ -9,9 +9,9 @@ from penstock.core.canary import judge as judges
 from penstock.core.canary.estimate import Estimate
 from penstock.core.canary.evidence import NO_REQUESTS, Arm, History
 from penstock.core.canary.judge import Finding, JudgeState
-from penstock.core.canary.metric_gate import Measured
-from penstock.core.canary.shadow import NOT_SHOWN, ShadowState
-from penstock.core.canary.tally import TallyReading
+from penstock.core.canary.metric_gate import MetricGateState
+from penstock.core.canary.proportions import ProportionEstimate
+from penstock.core.canary.shadow import NO_COPIES, ShadowState
 from penstock.core.formats.serialization import Unreadable, from_plain, to_plain
 from penstock.core.spec.canary import CanarySpec
 from penstock.core.spec.service import Object
@@ -33,8 +33,8 @@ class Trial:
     version: Literal[6]
     deployment: str
     state: JudgeState
-    shadow: ShadowState = NOT_SHOWN
-    metrics: Mapping[str, Measured] = field(default_factory=dict)
+    shadow: ShadowState = NO_COPIES
+    metrics: Mapping[str, MetricGateState] = field(default_factory=dict)
     canary: Arm = NO_REQUESTS
     control: Arm = NO_REQUESTS
 
@@ -64,10 +64,10 @@ def from_record(record: object, deployment: str | None = None) -> Trial | None:
 
 def evidence(spec: CanarySpec, state: JudgeState) -> tuple[Object, ...]:
     """The state of each test, in the status's format."""
-    return tuple(_evidence(spec, state, finding) for finding in judges.find(spec, state))
+    return tuple(_evidence(spec, state, finding) for finding in judges.evaluate_tests(spec, state))
 
 
-def metric_gates(metrics: Mapping[str, Measured]) -> tuple[Object, ...]:
+def metric_gates(metrics: Mapping[str, MetricGateState]) -> tuple[Object, ...]:
     """The state of each metric gate, in the status's format."""
     return tuple(
         {"name": name, "kind": "Metric", "state": each.state, "message": each.said}
@@ -111,7 +111,7 @@ def _shift_effect(spec: CanarySpec, estimate: Estimate) -> Object:
     return effect
 
 
-def _tally_effect(reading: TallyReading) -> Object:
+def _tally_effect(reading: ProportionEstimate) -> Object:
     """Difference of the shares of requests with an event (error, late), and its upper bound."""
     return {
         "effect": _rounded(reading.difference),

@@ -34,7 +34,7 @@ class Histogram:
     def mean(self) -> float | None:
         return self.total / self.count if self.count else None
 
-    def since(self, earlier: "Histogram | None") -> "Histogram":
+    def increase_over(self, earlier: "Histogram | None") -> "Histogram":
         """What came after `earlier`; all of it when the counting began anew meanwhile."""
         if earlier is None or earlier.count > self.count:
             return self

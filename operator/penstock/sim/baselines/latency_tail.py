@@ -70,7 +70,10 @@ class LatencyTail:
             return None
         first, last = scrapes[0].counted, scrapes[-1].counted
         since = [
-            [mine[k].since(first[who][k] if who in first else None) for who, mine in last.items()]
+            [
+                mine[k].increase_over(first[who][k] if who in first else None)
+                for who, mine in last.items()
+            ]
             for k in (0, 1)
         ]
         ttft, tpot = (_quantile(histograms, self.quantile) for histograms in since)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.canary.evidence import (
-    AHEAD_BOUNDS,
-    BESIDE_BOUNDS,
+    CONCURRENCY_BOUNDS,
     LENGTH_BOUNDS_TOKENS,
-    NUM_AHEADS,
-    NUM_BESIDES,
     NUM_BINS,
+    NUM_CONCURRENCY_BINS,
+    NUM_QUEUE_BINS,
     NUM_TPOT_BINS,
+    QUEUE_BOUNDS,
     Arm,
     Binned,
     Block,
@@ -125,17 +125,17 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
     good = ~side.failed
     length = np.searchsorted(LENGTH_BOUNDS_TOKENS, side.prompt_tokens)
     # A single-server queue decodes no other request, so the requests beside are those ahead.
-    ahead = NUM_AHEADS * length + np.searchsorted(AHEAD_BOUNDS, side.ahead)
-    beside = NUM_BESIDES * length + np.searchsorted(BESIDE_BOUNDS, side.ahead)
+    ahead = NUM_QUEUE_BINS * length + np.searchsorted(QUEUE_BOUNDS, side.ahead)
+    beside = NUM_CONCURRENCY_BINS * length + np.searchsorted(CONCURRENCY_BOUNDS, side.ahead)
     violated = side.failed | (side.ttft > limits.ttft) | (side.tpot > limits.tpot)
     ttft = _cells((block * NUM_BINS + ahead)[good], side.ttft[good], blocks * NUM_BINS)
     tpot = _cells((block * NUM_TPOT_BINS + beside)[good], side.tpot[good], blocks * NUM_TPOT_BINS)
     overall = _cells(block[good], side.ttft[good], blocks)
     output = _cells(block[good], side.output[good], blocks)
     missed = _cells(
-        (block * NUM_AHEADS + np.searchsorted(AHEAD_BOUNDS, side.ahead))[good],
+        (block * NUM_QUEUE_BINS + np.searchsorted(QUEUE_BOUNDS, side.ahead))[good],
         violated[good].astype(np.float64),
-        blocks * NUM_AHEADS,
+        blocks * NUM_QUEUE_BINS,
     )
     requests = np.bincount(block, minlength=blocks).tolist()
     errors = np.bincount(block[side.failed], minlength=blocks).tolist()
@@ -151,7 +151,7 @@ def _arms(side: Requests, start_s: float, stop_s: float, limits: Objectives) -> 
             tpot=tpot[i * NUM_TPOT_BINS : (i + 1) * NUM_TPOT_BINS],
             overall=overall[i],
             output=output[i],
-            missed=missed[i * NUM_AHEADS : (i + 1) * NUM_AHEADS],
+            missed=missed[i * NUM_QUEUE_BINS : (i + 1) * NUM_QUEUE_BINS],
             prompt_tokens=round(prompt[i]),
             cached_tokens=round(cached[i]),
         )

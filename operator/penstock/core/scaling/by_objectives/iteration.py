@@ -75,7 +75,7 @@ class Window:
         the mean time of an iteration: it is where as many decode in each.
         """
         steps = later.steps - earlier.steps
-        gaps = later.itl_s.since(earlier.itl_s)
+        gaps = later.itl_s.increase_over(earlier.itl_s)
         if (
             steps < MIN_STEPS
             or gaps.count < MIN_STEPS

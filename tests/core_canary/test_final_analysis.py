@@ -6,12 +6,12 @@ import random
 import pytest
 
 from penstock.core.canary.counts import Counts
-from penstock.core.canary.dispersion import LAST_BATCHES, LAST_Z, Dispersion, student
-from penstock.core.canary.evidence import NUM_AHEADS, NUM_BINS, ahead_bin_of, bin_of
+from penstock.core.canary.dispersion import TIMEOUT_BATCHES, TIMEOUT_Z, Dispersion, student_t
+from penstock.core.canary.evidence import NUM_BINS, NUM_QUEUE_BINS, queue_bin, ttft_bin
 from penstock.core.canary.judge import begin, judge
 from penstock.core.canary.moments import NOTHING, Moments
-from penstock.core.canary.shift import IN_LINE, Shift
-from penstock.core.canary.tally import INTERVAL_S, Tally
+from penstock.core.canary.proportions import INTERVAL_S, ProportionStatistics
+from penstock.core.canary.shift import QUEUE_LENGTHS, Shift
 from penstock.core.canary.verdict import Abort, Accept, Continue
 from penstock.core.canary.violations import Violations
 from penstock.core.spec.canary import CanarySpec
@@ -23,7 +23,7 @@ TWENTY_MINUTES = CanarySpec(max_duration_s=1200.0)
     ("degrees", "expected"), [(8, 2.306), (11, 2.201), (30, 2.042), (1000, 1.962)]
 )
 def test_students_quantile(degrees, expected):
-    assert student(LAST_Z, degrees) == pytest.approx(expected, abs=0.01)
+    assert student_t(TIMEOUT_Z, degrees) == pytest.approx(expected, abs=0.01)
 
 
 def drifting(draw, alike):
@@ -40,34 +40,34 @@ def test_the_bound_is_below_the_truth_as_seldom_as_it_says(alike):
     """2.5 %, and a little more where neighbours are alike for longer than a batch."""
     draw = random.Random(2)
     spreads = [drifting(draw, alike) for _ in range(400)]
-    missed = sum(spread.mean + spread.last_margin() < 0.0 for spread in spreads)
+    missed = sum(spread.mean + spread.timeout_margin() < 0.0 for spread in spreads)
     assert 1 <= missed <= 26
 
 
 def test_a_few_batches_bound_nothing():
     spread = Dispersion()
-    for index in range(LAST_BATCHES):
-        assert spread.last_margin() == math.inf
+    for index in range(TIMEOUT_BATCHES):
+        assert spread.timeout_margin() == math.inf
         spread = spread.add(1.0, float(index % 2))
-    assert spread.last_margin() < math.inf
+    assert spread.timeout_margin() < math.inf
 
 
 @pytest.mark.parametrize(("per_interval", "is_known"), [(1, False), (20, True)])
 def test_no_event_among_few_requests_shows_little(per_interval, is_known):
-    tally = Tally()
-    for _ in range(2 * LAST_BATCHES):
+    tally = ProportionStatistics()
+    for _ in range(2 * TIMEOUT_BATCHES):
         tally = tally.add(INTERVAL_S, Counts(per_interval, 0), Counts(9 * per_interval, 0))
-    assert (tally.last_bound() < 0.05) is is_known
+    assert (tally.timeout_bound() < 0.05) is is_known
 
 
 def misses(draw, requests, line_share, shares):
     """0 and 1 of so many requests, of which that share stood in line: by requests ahead, and in all.
     shares: that miss, without a line and in one."""
     in_line = sum(draw.random() < line_share for _ in range(requests))
-    bins = [NOTHING] * NUM_AHEADS
+    bins = [NOTHING] * NUM_QUEUE_BINS
     for line, n in ((0, requests - in_line), (4, in_line)):
         late = sum(draw.random() < shares[line > 0] for _ in range(n))
-        bins[ahead_bin_of(line)] = Moments(n, late, late)
+        bins[queue_bin(line)] = Moments(n, late, late)
     return tuple(bins), Counts(requests, round(sum(each.total for each in bins)))
 
 
@@ -82,20 +82,20 @@ def misses(draw, requests, line_share, shares):
 )
 def test_misses_are_compared_in_lines_of_one_length(line_share, shares, is_within):
     draw, state = random.Random(3), Violations(0.05)
-    for _ in range(4 * LAST_BATCHES):
+    for _ in range(4 * TIMEOUT_BATCHES):
         canary_missed, canary = misses(draw, 60, line_share, shares)
         control_missed, control = misses(draw, 540, 0.2, (0.0, 0.4))
         state = state.add(INTERVAL_S, canary, control, canary_missed, control_missed)
-    assert state.is_within_at_last() is is_within
+    assert state.is_within_at_timeout() is is_within
 
 
 @pytest.mark.parametrize(("per_interval", "is_known"), [(1, False), (20, True)])
 def test_no_miss_among_few_requests_shows_little(per_interval, is_known):
     state = Violations(0.05)
-    for _ in range(2 * LAST_BATCHES):
+    for _ in range(2 * TIMEOUT_BATCHES):
         sides = [misses(random.Random(1), n * per_interval, 0.0, (0.0, 0.0)) for n in (1, 9)]
         state = state.add(INTERVAL_S, *(c for _, c in sides), *(m for m, _ in sides))
-    assert state.is_within_at_last() is is_known
+    assert state.is_within_at_timeout() is is_known
 
 
 def ended(make, **worse):
@@ -114,7 +114,7 @@ def ended(make, **worse):
 def test_the_last_look_promotes_what_is_like_stable(make):
     verdicts = ended(make)
     assert sum(isinstance(verdict, Accept) for verdict in verdicts) >= 5
-    assert any("at the last look" in verdict.reason for verdict in verdicts)
+    assert any("in the final analysis" in verdict.reason for verdict in verdicts)
 
 
 def test_the_last_look_promotes_nothing_that_is_as_much_worse_as_is_tolerated(make):
@@ -130,9 +130,9 @@ def behind(aheads):
         for count, many in ((5, aheads), (45, (0, 1, 4))):
             bins = [[] for _ in range(NUM_BINS)]
             for index in range(count):
-                bins[bin_of(100, many[index % len(many)])].append(draw.gauss(0.0, 0.8))
+                bins[ttft_bin(100, many[index % len(many)])].append(draw.gauss(0.0, 0.8))
             sides.append(tuple(Moments.of(each) for each in bins))
-        state = state.add(10.0, *sides, IN_LINE)
+        state = state.add(10.0, *sides, QUEUE_LENGTHS)
     return state.estimate().information
 
 

@@ -1,22 +1,25 @@
-"""Events among requests on both sides: how many, how much they heap up, how many more they may be."""
+"""Compares the shares of requests with an event (error, missed objective) on both sides."""
 
 import math
 from dataclasses import dataclass
 
 from penstock.core.canary.counts import NONE, Counts
-from penstock.core.canary.dispersion import UNDISPERSED, Dispersion
+from penstock.core.canary.dispersion import NO_DISPERSION, Dispersion
 from penstock.core.canary.estimate import MAX_LOG
 
-# Shorter spans hide what a queue does.
+# Length of an interval of the dispersion estimate; shorter ones hide the effect of queues.
 INTERVAL_S = 30.0
-# The part of the bound that "within tolerance" is betted on.
+# Shares that `is_below` bets on, as fractions of the tested bound.
 FRACTIONS = (0.1, 0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True, slots=True)
-class TallyReading:
-    """difference, high: canary's share less the control's; high holds at all times but for a chance
-    alpha."""
+class ProportionEstimate:
+    """Estimated difference of two shares.
+
+    difference: canary's share minus the control's. high: its upper bound, which holds at all times with
+    probability 1 - alpha.
+    """
 
     difference: float
     high: float
@@ -25,30 +28,35 @@ class TallyReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """open_*: the interval that is being gathered."""
+class ProportionStatistics:
+    """Sufficient statistics of two proportions. Field names are stored.
+
+    canary, control: totals. open_*: the unfinished interval. spread: differences of finished intervals.
+    """
 
     canary: Counts = NONE
     control: Counts = NONE
     open_s: float = 0.0
     open_canary: Counts = NONE
     open_control: Counts = NONE
-    spread: Dispersion = UNDISPERSED
+    spread: Dispersion = NO_DISPERSION
 
-    def add(self, length_s: float, canary: Counts, control: Counts) -> "Tally":
-        """canary, control: of one block, requests on both sides."""
+    def add(self, length_s: float, canary: Counts, control: Counts) -> "ProportionStatistics":
+        """Add the events of one block, which needs requests on both sides."""
         open_canary, open_control = self.open_canary.add(canary), self.open_control.add(control)
         all_canary, all_control = self.canary.add(canary), self.control.add(control)
         open_s = self.open_s + length_s
         if open_s < INTERVAL_S:
-            return Tally(all_canary, all_control, open_s, open_canary, open_control, self.spread)
+            return ProportionStatistics(
+                all_canary, all_control, open_s, open_canary, open_control, self.spread
+            )
         weight = 1 / (1 / open_canary.requests + 1 / open_control.requests)
         spread = self.spread.add(weight, open_canary.share - open_control.share)
-        return Tally(all_canary, all_control, spread=spread)
+        return ProportionStatistics(all_canary, all_control, spread=spread)
 
     @property
     def dispersion(self) -> float:
-        """>= 1: how much more the differences vary than those of independent requests would."""
+        """Variance inflation of the differences over independent requests, >= 1."""
         canary, control = self.canary, self.control
         both = canary.add(control)
         if not both.events or not self.spread.n:
@@ -74,30 +82,35 @@ class Tally:
         )
         return evidence / len(FRACTIONS) >= 1 / alpha
 
-    def last_bound(self) -> float:
-        """Of the canary's share less the control's, of one look at a time that was set before."""
+    def timeout_bound(self) -> float:
+        """Upper bound of the canary's share minus the control's in the final analysis."""
         difference = self._cautious.share - self.control.share
-        return difference + self.spread.last_margin(self.least_variance)
+        return difference + self.spread.timeout_margin(self.least_variance)
 
     @property
     def least_variance(self) -> float:
-        """Of the canary's share, if its requests are independent."""
+        """Variance of the canary's share if its requests are independent."""
         share = self._cautious.share
         return share * (1 - share) / self._cautious.requests
 
     @property
     def _cautious(self) -> Counts:
-        """With two events and two others more than the canary had (Agresti and Coull 1998), or none in a
-        handful would show that there will be none."""
+        """The canary's counts plus two events and two non-events (Agresti and Coull 1998).
+
+        Without them, a few requests without an event would prove a share of 0.
+        """
         return self.canary.add(Counts(4, 2))
 
-    def reading(self, base: float, alpha: float) -> TallyReading:
+    def reading(self, base: float, alpha: float) -> ProportionEstimate:
+        """The difference with its upper bound. base: the control's share, as in `is_below`."""
         low, high = 0.0, 1.0
-        for _ in range(20):  # halves to a millionth
+        for _ in range(20):  # bisection to 1e-6
             middle = (low + high) / 2
             is_below = self.is_below(middle, base, alpha)
             low, high = (low, middle) if is_below else (middle, high)
-        return TallyReading(self.canary.share - self.control.share, high, self.canary, self.control)
+        return ProportionEstimate(
+            self.canary.share - self.control.share, high, self.canary, self.control
+        )
 
 
-EMPTY = Tally()
+EMPTY = ProportionStatistics()

@@ -1,26 +1,26 @@
-"""What came of the requests that one engine was given, counted as a canary's judge wants it."""
+"""Counts outcomes and latencies of one engine's requests as sufficient statistics for the canary judge."""
 
 import math
 
 from penstock.core.canary.evidence import (
-    NUM_AHEADS,
     NUM_BINS,
+    NUM_QUEUE_BINS,
     NUM_TPOT_BINS,
     Arm,
-    ahead_bin_of,
-    bin_of,
-    tpot_bin_of,
+    queue_bin,
+    tpot_bin,
+    ttft_bin,
 )
 from penstock.core.canary.moments import NOTHING, Moments
-from penstock.core.canary.tenants import MAX_TENANTS, NOBODY, OTHERS, Tenant
+from penstock.core.canary.tenants import MAX_TENANTS, NO_TENANT_DATA, OTHERS, Tenant
 
-# Clocks are no finer, and a logarithm needs a number above zero.
-LEAST_S = 1e-6
+# Lower bound of recorded latencies, s: the clock's resolution, and logarithms need a positive number.
+MIN_LATENCY_S = 1e-6
 MISSED, MET = Moments(1, 1.0, 1.0), Moments(1)
 
 
-class ArmCount:
-    """Of one engine pod, since this process began to count."""
+class ArmCounter:
+    """Cumulative counts of one engine pod since this process started to count."""
 
     def __init__(self) -> None:
         self.requests = self._errors = self._violations = self._empty_outputs = 0
@@ -28,17 +28,17 @@ class ArmCount:
         self._ttft = [NOTHING] * NUM_BINS
         self._tpot = [NOTHING] * NUM_TPOT_BINS
         self._overall = self._output = NOTHING
-        self._missed = [NOTHING] * NUM_AHEADS
+        self._missed = [NOTHING] * NUM_QUEUE_BINS
         self._tenants: dict[str, Tenant] = {}
 
-    def failed(self, tenant: str | None = None) -> None:
-        """tenant: None where tenants are not told apart."""
+    def record_failure(self, tenant: str | None = None) -> None:
+        """Count a failed request. tenant: None if the service does not distinguish tenants."""
         self._add(tenant, Tenant(requests=1, errors=1))
         self.requests += 1
         self._errors += 1
         self._violations += 1
 
-    def ended(
+    def record_completion(
         self,
         output_tokens: int,
         ahead: int,
@@ -47,42 +47,52 @@ class ArmCount:
         violates: bool,
         tenant: str | None = None,
     ) -> None:
-        """ahead: requests that the engine had not begun to answer when it was given this one."""
+        """Count an answered request.
+
+        ahead: requests that the engine had not started to answer when it received this one. is_empty: the
+        answer has no text. violates: a latency objective was missed.
+        """
         self._add(tenant, Tenant(requests=1))
         self.requests += 1
         self._empty_outputs += is_empty
         self._violations += violates
         self._output = _with(self._output, output_tokens)
-        bin_ = ahead_bin_of(ahead)
+        bin_ = queue_bin(ahead)
         self._missed[bin_] = self._missed[bin_].plus(MISSED if violates else MET)
 
-    def timed(
+    def record_latency(
         self,
         prompt_tokens: int,
         ahead: int,
-        beside: float,
+        concurrent: float,
         ttft_s: float,
         tpot_s: float | None,
         *,
         overall_s: float,
         tenant: str | None = None,
     ) -> None:
-        """ahead: as of `ended`. beside: those and the ones that the engine was answering, the mean of then
-        and of the end. overall_s: ttft_s and what the request waited before. tpot_s: None of one token."""
-        bin_ = bin_of(prompt_tokens, ahead)
+        """Record the latencies of an answer.
+
+        ahead: as in record_completion. concurrent: unfinished requests of the engine, the mean of start and
+        end of the answer. ttft_s: since the engine received the request. overall_s: since the gateway did.
+        tpot_s: None for an answer of one token.
+        """
+        bin_ = ttft_bin(prompt_tokens, ahead)
         self._overall = _with(self._overall, overall_s)
         self._ttft[bin_] = _with(self._ttft[bin_], ttft_s)
         if tpot_s is not None:
-            bin_ = tpot_bin_of(prompt_tokens, beside)
+            bin_ = tpot_bin(prompt_tokens, concurrent)
             self._tpot[bin_] = _with(self._tpot[bin_], tpot_s)
         tpot = NOTHING if tpot_s is None else _with(NOTHING, tpot_s)
         self._add(tenant, Tenant(ttft=_with(NOTHING, ttft_s), tpot=tpot))
 
-    def told(self, prompt_tokens: int, cached_tokens: int) -> None:
+    def record_cached_tokens(self, prompt_tokens: int, cached_tokens: int) -> None:
+        """Record the tokens of a prompt, and those of them that the prefix cache held."""
         self._prompt_tokens += prompt_tokens
         self._cached_tokens += cached_tokens
 
-    def arm(self) -> Arm:
+    def snapshot(self) -> Arm:
+        """The counts so far."""
         return Arm(
             requests=self.requests,
             errors=self._errors,
@@ -103,9 +113,9 @@ class ArmCount:
             return
         has_room = tenant in self._tenants or len(self._tenants) < MAX_TENANTS - 1
         name = tenant if has_room else OTHERS
-        self._tenants[name] = self._tenants.get(name, NOBODY).plus(more)
+        self._tenants[name] = self._tenants.get(name, NO_TENANT_DATA).plus(more)
 
 
 def _with(moments: Moments, value: float) -> Moments:
-    log = math.log(max(value, LEAST_S))
+    log = math.log(max(value, MIN_LATENCY_S))
     return Moments(moments.n + 1, moments.total + log, moments.squares + log * log)
