@@ -1,17 +1,16 @@
-"""A BlueGreen switch and its way back under load, on a real cluster with the real gateway.
+"""Measures a BlueGreen switch and its rollback under load, on a real cluster with the real gateway.
 
 .venv/bin/python benchmarks/blue_green.py [--rate 100] [--rounds 5] [--replicas 1]
 
-Requests come at a fixed rate, whatever becomes of those before. Each has an id, which the engine that
-answers it writes to its log: so it is known which side answered which. An answer is one token of a
-small model, which two cores can give a hundred times a second.
+Requests are sent at a fixed rate, open loop. Each has an id, which the answering engine logs, so the side
+of each answer is known. An answer is one token of a small model; two cores give a hundred per second.
 
-Each round rolls a revision out, then a person aborts it. Told is how long after each patch a request
-was still sent that the side which was left has answered:
+Each round rolls a revision out, then aborts it. The figures are the time from each patch until the last
+request that the old side of the switch answered was sent:
 
-- the switch: from the operator's patch of status.traffic, as a watch of the API server shows it (a few
-  milliseconds late), and from the moment the last pod of the new side was ready;
-- the way back: from a person's patch, before it is sent.
+- switch: from the operator's patch of status.traffic, as seen by a watch (a few milliseconds late), and from
+  the moment when the last pod of the new side was ready;
+- rollback: from a person's patch, before it is sent.
 """
 
 import argparse
@@ -45,14 +44,14 @@ SETTLE_S = 5.0
 
 @dataclass
 class Load:
-    """Completions of one token at a fixed rate. sent: when, and with what status, by their ids."""
+    """Open-loop load of one-token completions. sent: (time, status) by request id."""
 
     url: str
     rate: float
     sent: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Until cancelled; then those that are under way end."""
+        """Send requests until cancelled, then wait for the open ones."""
         began_s, number, asking = monotonic(), 0, set()
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
             try:
@@ -82,7 +81,7 @@ class Load:
         return sum(status != 200 for _, status in self.sent.values())
 
     def last_s(self, holds: Callable[[str], bool], since_s: float, until_s: float) -> float:
-        """When the last of these was sent that was answered."""
+        """Send time of the last answered request of these."""
         return max(
             (
                 sent_s
@@ -95,7 +94,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds that the left side went on after the patch. from_ready_s: after the pods were ready."""
+    """Seconds after the patch in which the old side still answered.
+
+    from_ready_s: after the pods were ready.
+    """
 
     switch_s: float
     from_ready_s: float
@@ -103,7 +105,7 @@ class Round:
 
 
 async def first(kube: Kube, resource: Resource, holds: Callable[[Object], bool]) -> float:
-    """When an object was first seen of which this holds."""
+    """Time when an object that meets the condition was first seen."""
     items, version = await kube.list(resource, "default")
     if any(map(holds, items)):
         return monotonic()
@@ -114,7 +116,7 @@ async def first(kube: Kube, resource: Resource, holds: Callable[[Object], bool])
 
 
 def answered_by(stage: Stage, pods: list[str]) -> frozenset[str]:
-    """The ids in the logs of these engines."""
+    """Request ids in the logs of these engines."""
     lines = [
         line for pod in pods for line in stage.kubectl("logs", pod, "-c", "engine").split("\n")
     ]
@@ -122,7 +124,7 @@ def answered_by(stage: Stage, pods: list[str]) -> frozenset[str]:
 
 
 async def one_round(stage: Stage, load: Load, number: int, replicas: int) -> Round:
-    """Switch to another revision, and go back to the stable one."""
+    """Switch to another revision and roll back to the stable one."""
     kube, before = stage.kube, await stage.view(NAME)
     stable = before.status["stableRevision"]
     ready: set[str] = set()

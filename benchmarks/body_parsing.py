@@ -4,7 +4,7 @@
 
 For each body: the time of json.loads, which the gateway used before, of its own parse, and of the renaming
 for an engine that knows the model by another name; then the memory of Python objects that is kept beside
-the body. A heap of 500,000 objects stands for a gateway's own. "refused" is a 400 with the reason.
+the body. A heap of 500,000 objects represents the gateway's own. "refused" is a 400 with the reason.
 """
 
 import argparse

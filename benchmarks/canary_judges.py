@@ -1,12 +1,12 @@
-"""How often judges of canaries err, and how long they take: every figure of docs/concepts/canary.md.
+"""Measures error rates and decision times of canary judges: the figures of docs/concepts/canary.md.
 
     python benchmarks/canary_judges.py healthy [--latency queue] [--runs 400] [--jobs 2] [--seed 0]
     python benchmarks/canary_judges.py worse
     python benchmarks/canary_judges.py judges
-    python benchmarks/canary_judges.py bars      exits with 1 where a bar is missed
+    python benchmarks/canary_judges.py bars      exits with 1 if a bar is missed
 
-One row of any table is `penstock simulate-rollout` with the same options. Shares with exact 95 %
-intervals, times as medians with 95 % intervals.
+Each row of a table equals `penstock simulate-rollout` with the same options. Shares have exact 95 %
+intervals; times are medians with 95 % intervals.
 """
 
 import argparse
@@ -42,7 +42,7 @@ WORSE = {
     ),
     "+50 % TTFT in queues": replace(BESIDE, latency="queue", effect=Effect(ttft=1.5)),
 }
-# The most minutes that the median may take; all but 2 % must be found within the hour.
+# Bar: largest median in minutes. At least 98 % must be detected within the hour.
 BARS_MINUTES = {
     "+20 % TTFT": 10.0,
     "+50 % TTFT": 3.0,
@@ -53,7 +53,7 @@ BARS_MINUTES = {
 
 
 class Campaign:
-    """Runs rows, prints each as it is done, keeps all of them."""
+    """Runs the rows of a table, prints each one and keeps all."""
 
     def __init__(self, runs: int, jobs: int, seed: int, latencies: tuple[Latency, ...]) -> None:
         self.runs, self.jobs, self.seed, self.latencies = runs, jobs, seed, latencies
@@ -89,7 +89,7 @@ def minutes(told: dict[str, Any]) -> str:
 
 
 def healthy(campaign: Campaign) -> list[str]:
-    """A canary like stable; returns the bars that are missed."""
+    """Simulate canaries equal to stable. Returns the missed bars."""
     missed = []
     rows: list[tuple[Latency, float]]
     rows = [("lognormal", 0.3), ("heavy", 0.3), ("queue", 0.3), ("queue", 0.6)]
@@ -121,7 +121,7 @@ def healthy(campaign: Campaign) -> list[str]:
 
 
 def grown(campaign: Campaign, kind: str, utilization: float, missed: list[str]) -> list[Trial]:
-    """As the product does it: control pods, and traffic that grows with the evidence."""
+    """Simulate with control pods and with traffic that grows with the evidence, as the operator does."""
     lives: list[Trial] = []
     for rate in RATES:
         scenario = Scenario(
@@ -142,7 +142,7 @@ def grown(campaign: Campaign, kind: str, utilization: float, missed: list[str]) 
 
 
 def worse(campaign: Campaign) -> list[str]:
-    """A canary that is worse than stable; returns the bars that are missed."""
+    """Simulate canaries worse than stable. Returns the missed bars."""
     header("worse", campaign.runs)
     missed = []
     for label, scenario in WORSE.items():
@@ -162,7 +162,7 @@ def worse(campaign: Campaign) -> list[str]:
 
 
 def judges(campaign: Campaign) -> list[str]:
-    """All judges on the same draws."""
+    """Compare all judges on the same draws."""
     cases = {
         "healthy": BESIDE,
         **{label: WORSE[label] for label in ("+20 % TTFT", "+50 % TTFT", "+2 points of errors")},

@@ -1,9 +1,9 @@
-"""A canary while the load grows: what it costs in attainment and GPU-hours.
+"""Measures the cost of a canary in attainment and GPU-hours while the load grows.
 
 .venv/bin/python benchmarks/canary_under_ramp.py [--scenario llm-d-ramp] [--at 180] [--seeds 10]
 
-The same simulated hour with and without a rollout of an equal revision: real scaler, planner, sizes,
-shares and judge; engines and time are simulated. Ends with 1 when attainment falls by more than a point.
+It simulates the same hour with and without a rollout of an equal revision. Scaler, planner, traffic split and
+judge are the production code. Exits with 1 if attainment falls by more than one percentage point.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""How long one decision takes: a service of 200 pods, and a thousand services in one tick.
+"""Measures the time of a scaling decision: a service of 200 pods, and 1,000 services in one tick.
 
     python benchmarks/decide_time.py [--ticks 60]
 
-Bars: at most 1 ms, median, at 200 pods; the thousand services, of 1 to 8 pods each, within 1 s. Time of
-the processor, as other work on the machine is not ours. Every tick is a new look with new numbers; the
-windows are warm before anything is timed. Exits with 1 where a bar is missed.
+Bars: at 200 pods a median of at most 1 ms; 1,000 services of 1 to 8 pods within 1 s. Times are CPU time, to
+exclude other work on the machine. Every tick has new readings, and the windows are full before the first
+timing. Exits with 1 if a bar is missed.
 """
 
 import argparse
@@ -35,8 +35,8 @@ PROMPT_TOKENS, OUTPUT_TOKENS, POD_RPS = 1000, 200, 5.0
 BAR_ONE_S, BAR_TICK_S = 1e-3, 1.0
 
 
-class Seen:
-    """A service that serves 5 requests/s in each of its pods; nothing of it is read from anywhere."""
+class SyntheticService:
+    """Generates observations of a service with 5 requests/s per pod."""
 
     def __init__(self, pods: int, seed: int) -> None:
         self.pods = pods
@@ -57,7 +57,7 @@ class Seen:
         return Observation(self._now_s, pods, self.pods, self._gateway(sum(self._done)))
 
     def decide(self, seen: Observation) -> float:
-        """Seconds of the processor."""
+        """CPU seconds of a decision."""
         began = time.process_time()
         _, self.state = RULE.decide(OBJECTIVES, BOUNDS, seen, self.state)
         return time.process_time() - began
@@ -90,7 +90,7 @@ def _of(bounds: tuple[float, ...], count: int, total: float) -> Histogram:
     return Histogram(bounds, (count, *(0 for _ in bounds)), total)
 
 
-def warm(services: list[Seen], ticks: int) -> None:
+def warm(services: list[SyntheticService], ticks: int) -> None:
     for _ in range(ticks):
         for service in services:
             service.decide(service.look())
@@ -103,13 +103,11 @@ def main() -> int:
     parser.add_argument("--ticks", type=int, default=60, help="that are timed")
     parser.add_argument("--warm", type=int, default=330, help="ticks before; 330 fill every window")
     options = parser.parse_args()
-    large = Seen(200, 1)
+    large = SyntheticService(200, 1)
     warm([large], options.warm)
     one_s = median(large.decide(large.look()) for _ in range(options.ticks))
-    many = [Seen(1 + seed % 8, seed) for seed in range(1000)]
-    warm(
-        many, 35
-    )  # their windows are a tenth as full, which makes them no cheaper than by a search
+    many = [SyntheticService(1 + seed % 8, seed) for seed in range(1000)]
+    warm(many, 35)  # windows a tenth as full, which saves only a few steps of a binary search
     tick_s = median(sum(service.decide(service.look()) for service in many) for _ in range(5))
     told: list[tuple[str, float, float, Callable[[float], str]]] = [
         ("one service of 200 pods, median", one_s, BAR_ONE_S, lambda s: f"{1e3 * s:.2f} ms"),

@@ -1,10 +1,10 @@
-"""Clients that leave in every phase of their request: how soon is nothing of them left?
+"""Measures how soon an engine frees everything of clients that disconnect in each phase of a request.
 
     python benchmarks/departures.py [--clients 2000] [--group 10]
 
-A real engine with a model made on the spot. Groups of clients get as far as one phase (queued,
-prefill, decode, a stream that is not read), then close their connections all at once. Exits with 1
-when their blocks and places are not free within LIMIT_S, or the engine's memory has grown.
+It runs a real engine with a small random model. Groups of clients reach a phase (queued, prefill, decode,
+unread stream), then close all connections at once. Exits with 1 if their blocks and slots are not free within
+LIMIT_S, or if the engine's memory has grown.
 """
 
 import argparse
@@ -26,7 +26,7 @@ LIMIT_S = 0.25
 POLL_S = 0.002
 PHASE_TIMEOUT_S = 60
 MAX_NUM_SEQS = 10
-# Above what pages and allocators keep; a leak of one block table for each client would show.
+# Bytes. Above the noise of pages and allocators; a leak of one block table per client would exceed it.
 MAX_GROWTH_BYTES = 24 * 2**20
 
 GAUGES = {
@@ -44,7 +44,7 @@ LONG: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """reached: of the state while a group of so many clients is there."""
+    """Phase of a request. reached: whether the engine's state shows a group of this size in the phase."""
 
     name: str
     body: Callable[[int], dict[str, Any]]
@@ -86,7 +86,7 @@ class Engine:
         return {GAUGES[f.name]: f.samples[0].value for f in families if f.name in GAUGES}
 
     async def until(self, condition: Callable[[State], bool]) -> float:
-        """Seconds until the state is so. Raises TimeoutError."""
+        """Seconds until the state meets the condition. Raises TimeoutError."""
         started_s = time.monotonic()
         while not condition(await self.state()):
             if time.monotonic() - started_s > PHASE_TIMEOUT_S:
@@ -95,7 +95,7 @@ class Engine:
         return time.monotonic() - started_s
 
     async def connect(self, body: dict[str, Any], *, reads: bool) -> asyncio.StreamWriter:
-        """A request whose answer has begun, if it is read at all."""
+        """Send a request and wait for the start of its answer, if it is read."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         raw = json.dumps(body).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n"
@@ -122,7 +122,7 @@ async def running_engine() -> AsyncIterator[Engine]:
 
 @dataclass(slots=True)
 class Outcome:
-    """seconds: from the last closed connection to an engine without the group, by phase."""
+    """Result. seconds: by phase, from the last closed connection until the engine is free of the group."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     growth_bytes: int = 0
@@ -141,14 +141,14 @@ async def campaign(num_clients: int, group: int) -> Outcome:
             for phase in PHASES:
                 seconds = await leave(running, phase, group)
                 outcome.seconds.setdefault(phase.name, []).append(seconds)
-            if turn == rounds // 10:  # caches and allocators are warm by then
+            if turn == rounds // 10:  # caches and allocators are warm after the first groups
                 before_bytes = running.process.memory_info().rss
         outcome.growth_bytes = running.process.memory_info().rss - before_bytes
     return outcome
 
 
 async def leave(running: Engine, phase: Phase, group: int) -> float:
-    """Seconds until the engine has nothing of the group any more."""
+    """Disconnect a group. Returns the seconds until the engine is free of it."""
     num_held = MAX_NUM_SEQS if phase.holds_engine else 0
     holders = [await running.connect(LONG, reads=True) for _ in range(num_held)]
     try:

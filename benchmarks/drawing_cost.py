@@ -3,10 +3,9 @@
     python benchmarks/drawing_cost.py [--vocab 152000] [--sequences 64] [--drafts 4] [--threads 2]
                                       [--rounds 3]
 
-Each line is one mix of settings: the median time of a step's draws, and the peak of this process's
-resident memory above what it held before (VmHWM, which is set back through /proc/self/clear_refs),
-with the logits that the model gives, beside what sizing counts for it. Exits 1 when a peak is above
-that.
+Each line is a mix of sampling parameters: the median time of sampling in one step, the increase of this
+process's peak resident memory including the logits (VmHWM, reset through /proc/self/clear_refs), and the
+estimate used in sizing. Exits with 1 if a peak exceeds its estimate.
 """
 
 import argparse
@@ -34,7 +33,7 @@ PENALTIES = {"repetition_penalty": 1.1, "frequency_penalty": 0.2}
 
 
 def mixes(vocab_size: int) -> dict[str, tuple[list[dict[str, Any]], int]]:
-    """Settings that sequences take in turn, and how long their history is."""
+    """Mixes of sampling parameters, assigned to sequences in turn, with the length of their history."""
     allowed = frozenset(range(vocab_size - vocab_size // 75))
     return {
         "greedy": ([{"temperature": 0.0}], 100),
@@ -72,7 +71,7 @@ def sequences_of(
 
 
 def peak_of(work: Callable[[], object]) -> int:
-    """Bytes of memory that work has at most, beside what was there before."""
+    """Peak memory of `work` in bytes, above the memory before it."""
     gc.collect()
     device.release_memory("cpu")
     Path("/proc/self/clear_refs").write_text("5")
@@ -87,7 +86,7 @@ def peak_of(work: Callable[[], object]) -> int:
 def measure(
     sequences: Sequence[ScheduledSequence], vocab_size: int, dtype: torch.dtype, rounds: int
 ) -> tuple[float, int]:
-    """Median seconds of a step's draws, and the peak of its bytes, with the logits."""
+    """Median seconds of sampling in one step, and its peak bytes including the logits."""
     num_rows = sum(sequence.num_rows for sequence in sequences)
     states = RequestStates()
     times_s: list[float] = []

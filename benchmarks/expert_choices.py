@@ -1,8 +1,7 @@
-"""Which experts each token got: recorded in both models, and imposed on the reference.
+"""Records the experts of each token in engine and reference, and imposes the engine's on the reference.
 
-In a number type that rounds, a router whose favourites nearly tie may choose another expert, and
-what follows is another computation. Whether that explains a difference is seen by giving the
-reference the engine's choices: what is left must be noise.
+In a rounded number type, a router with a near tie may choose another expert, and the result differs from
+there on. With the engine's choices imposed on the reference, the remaining difference must be noise.
 """
 
 from collections.abc import Iterator
@@ -19,13 +18,13 @@ from penstock_engine.layers.moe import MixtureOfExperts
 from penstock_engine.paged_model import row_order
 from penstock_engine.runner import Runner
 
-# By layer with experts: logits of the router [positions, experts].
+# Router logits [positions, experts] by layer with experts.
 Logits = list[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """gap: by how much a router preferred an expert that it chose to one that was chosen instead."""
+    """Different choice of a router. gap: logit of its own choice minus that of the other's choice."""
 
     layer: int
     position: int
@@ -33,7 +32,7 @@ class Flip:
 
 
 class ReferenceRouters:
-    """The routers of a model of transformers, which is given one sequence at a time."""
+    """Routers of a transformers model that computes one sequence at a time."""
 
     def __init__(self, model: transformers.PreTrainedModel) -> None:
         named = model.named_modules()
@@ -41,7 +40,7 @@ class ReferenceRouters:
 
     @contextmanager
     def recording(self) -> Iterator[Logits]:
-        """What they say inside the context, one position after another."""
+        """Record the router logits of all positions within the context manager."""
         heard: Logits = [torch.empty(0) for _ in self._routers]
 
         def hear(index: int, output: Any) -> None:
@@ -57,7 +56,7 @@ class ReferenceRouters:
 
     @contextmanager
     def imposing(self, chosen: list[torch.Tensor]) -> Iterator[None]:
-        """chosen: by layer, experts [positions, per token], of a forward pass over all of them."""
+        """Impose experts in a forward pass. chosen: by layer, [positions, experts per token]."""
 
         def impose(router: nn.Module, experts: torch.Tensor, output: Any) -> Any:
             logits, weights, _ = output
@@ -75,15 +74,17 @@ class ReferenceRouters:
             yield
 
     def favourites(self, said: Logits) -> list[torch.Tensor]:
-        """The experts that these routers choose after such logits."""
+        """Experts that the routers choose for these logits."""
         return [
             logits.topk(router.top_k).indices
             for router, logits in zip(self._routers, said, strict=True)
         ]
 
     def first_flips(self, said: Logits, own: Logits) -> "list[Flip]":
-        """Where others' logits choose other experts than its own: in the lowest layer that has any,
-        as no other choice has led to these."""
+        """Flips in the lowest layer with any: places where the other logits choose other experts.
+
+        Flips in higher layers may follow from these.
+        """
         pairs = zip(self.favourites(said), self.favourites(own), strict=True)
         for layer, (theirs, ours) in enumerate(pairs):
             flips = []
@@ -100,7 +101,7 @@ class ReferenceRouters:
 
 
 class EngineRouters:
-    """A runner that notes what its routers say, for each token and all before it."""
+    """Runner that records its router logits for each token."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -125,7 +126,7 @@ class EngineRouters:
         return sampled
 
     def said(self, tokens: list[int]) -> Logits:
-        """Last of all, of each position of these tokens."""
+        """Recorded logits of each position of these tokens, the latest if computed twice."""
         prefixes = (tuple(tokens[: end + 1]) for end in range(len(tokens)))
         return list(torch.stack([self._by_prefix[prefix] for prefix in prefixes], dim=1))
 

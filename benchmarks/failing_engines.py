@@ -2,16 +2,16 @@
 
     python benchmarks/failing_engines.py [--requests 1000] [--clients 32] [--seed 1]
 
-Four sound engines and one that fails every request at once, over real sockets, behind the real gateway:
-with a status of 500, a TCP reset, a status of 503, or a stream whose first event is an error. Clients
-ask one after the other, half of them for streams. Then the failing engine is sound again, and half as
-many requests follow once it has been given one. The bar: at most 2 % of the requests see an error. A
-fail-fast engine is always the least loaded, so without ejection most requests would.
+Four healthy engines and a failing one run over real sockets behind the real gateway. The failing one answers
+at once with status 500, a TCP reset, status 503, or a stream whose first event is an error. Half of the
+clients stream. Then the failing engine recovers, and half as many requests follow once it gets one again.
+Bar: at most 2 % of the requests see an error. An engine that fails fast is always the least loaded, so
+without ejection most requests would.
 
-Printed for each fault: requests that saw an error; requests that the failing engine was given; the
-fewest and the most that one sound engine was given; how long after its recovery the failing engine was
-given a request again, and its part of the requests after that, where an even part is 20 %. With
---objectives the service has some, so that requests go through its admission queue.
+Printed for each fault: requests with an error; requests to the failing engine; the smallest and the largest
+number of requests to a healthy engine; the time from recovery to the engine's next request, and its share of
+the requests after that (an even share is 20 %). --objectives gives the service objectives, so that requests
+pass its admission queue.
 """
 
 import argparse
@@ -48,7 +48,7 @@ ERROR = {"error": {"message": "broken"}}
 
 @dataclass
 class Engine:
-    """An HTTP server. fault: one of FAULTS, or None while it is sound."""
+    """HTTP server of an engine. fault: one of FAULTS, or None while healthy."""
 
     name: str
     draw: random.Random
@@ -98,7 +98,7 @@ class Outcome:
 async def measure(
     fault: str, *, requests: int, clients: int, seed: int, objectives: Objectives | None = None
 ) -> Outcome:
-    random.seed(seed)  # the gateway's own draws
+    random.seed(seed)  # random draws of the gateway
     draw = random.Random(seed)
     engines = [Engine(f"engine-{n}", random.Random(seed + n)) for n in range(SOUND_ENGINES + 1)]
     bad = draw.choice(engines)

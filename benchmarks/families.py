@@ -1,4 +1,4 @@
-"""Small random models, one or more of each family that the engine serves."""
+"""Builds small random models of each family that the engine serves."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,9 @@ VOCAB_SIZE = 512
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A small random model. config: what makes it a tell-tale of its family.
+    """Small random model. config: sizes that exercise the features of its family.
 
-    shortest: prompts have at least so many tokens. shard: largest file of its checkpoint.
+    shortest: minimum prompt tokens. shard: largest file of its checkpoint.
     """
 
     name: str
@@ -43,10 +43,10 @@ class Family:
 
 
 def randomise(model: transformers.PreTrainedModel) -> None:
-    """Biases are born as 0 and norms as 1, and would not show whether they are used.
+    """Randomise weights whose initial values would hide faults.
 
-    An embedding that is also the head, and is scaled up as Gemma's is, would repeat its input. And
-    a router that hardly prefers one expert to another would make every rounding a change of mind.
+    Biases start as 0 and norms as 1, so a missing one would not show. A tied embedding, scaled up as in
+    Gemma, would repeat its input. A router with near ties would choose another expert at every rounding.
     """
     if model.config.tie_word_embeddings:
         model.get_input_embeddings().weight.data *= 0.25
@@ -102,7 +102,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "phi": Family("Phi", {"num_key_value_heads": 4}),
     "phi3": Family("Phi3", {"sliding_window": 60, "original_max_position_embeddings": 2048} | PHI3),
-    # transformers rotates a text as a long one from token 17 on, the engine from its first.
+    # transformers uses the long rotary factors from token 17 on, the engine from the first token.
     "phi3-long": Family("Phi3", {"original_max_position_embeddings": 16} | PHI3, shortest=17),
     "mixtral": Family("Mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2}),
     "qwen3-moe": Family(

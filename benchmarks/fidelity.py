@@ -1,12 +1,11 @@
-"""How well the simulator foretells a real local cluster: the same requests to both.
+"""Compares the simulator with a real local cluster that gets the same requests.
 
     python benchmarks/fidelity.py [--trace FILE --format azure] [--rps 4] [--minutes 5] [--replicas 1]
 
-A cluster comes up with the demo's model, and requests are sent open-loop at their times. Before and after
-that one engine is calibrated through the gateway, as machines become slower and faster within minutes, and
-the simulator is given the same requests with the profile of both sweeps together. Compared are means
-of TTFT and of the whole time in buckets of prompt and output length.
-Exits 1 when the mean absolute error passes 20 % for TTFT or 10 % for the whole.
+A cluster serves the demo's model, and requests are sent open loop. An engine is calibrated through the
+gateway before and after, because the speed of a machine drifts within minutes; the simulator uses the profile
+of both sweeps. The means of TTFT and of total time are compared in buckets of prompt and output length. Exits
+with 1 if the mean absolute error exceeds 20 % for TTFT or 10 % for total time.
 """
 
 import argparse
@@ -48,10 +47,10 @@ ROOT = Path(__file__).parents[1]
 SERVICE = "faithful"
 DEFAULTS = Engine()
 TTFT_BAR, E2E_BAR = 0.20, 0.10
-NUM_BUCKETS = 3  # of prompt lengths, and as many of output lengths
+NUM_BUCKETS = 3  # buckets of prompt length, and the same number of output length
 
 
-class Seen(NamedTuple):
+class RequestLatency(NamedTuple):
     prompt_tokens: int
     output_tokens: int
     ttft_s: float
@@ -73,7 +72,7 @@ spec:
 
 
 def planned(options: argparse.Namespace, most_tokens: int) -> list[Request]:
-    """In order of arrival, with lengths that the model can take."""
+    """Requests in order of arrival, with lengths bounded by the model."""
     duration_s, random = options.minutes * 60.0, Random(options.seed)
     if options.trace:
         trace = Trace(path=options.trace, format=options.format)
@@ -95,14 +94,14 @@ def planned(options: argparse.Namespace, most_tokens: int) -> list[Request]:
     return found
 
 
-async def sent(prober: Prober, requests: Sequence[Request]) -> list[Seen]:
+async def sent(prober: Prober, requests: Sequence[Request]) -> list[RequestLatency]:
     began_s = monotonic()
 
-    async def one(request: Request) -> Seen:
+    async def one(request: Request) -> RequestLatency:
         await asyncio.sleep(began_s + request.arrival_s - monotonic())
         answer = await prober.ask(request.prompt_tokens, request.output_tokens)
         took_s = answer.token_s[-1] - answer.sent_s
-        return Seen(request.prompt_tokens, request.output_tokens, answer.ttft_s, took_s)
+        return RequestLatency(request.prompt_tokens, request.output_tokens, answer.ttft_s, took_s)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(request)) for request in requests]
@@ -111,7 +110,7 @@ async def sent(prober: Prober, requests: Sequence[Request]) -> list[Seen]:
 
 def simulated(
     profile: Profile, requests: Sequence[Request], options: argparse.Namespace
-) -> list[Seen]:
+) -> list[RequestLatency]:
     with tempfile.TemporaryDirectory() as folder:
         trace, row = Path(folder, "trace.csv"), Path(folder, "profile.yaml")
         row.write_text(write(profile))
@@ -133,15 +132,19 @@ def simulated(
         done = run(scenario, "static", options.seed, {"replicas": str(options.replicas)})
     found = done.services[0].gateway.requests
     return [
-        Seen(r.prompt_tokens, r.output_tokens, r.ttft_s or 0.0, (r.end_s or 0.0) - r.arrival_s)
+        RequestLatency(
+            r.prompt_tokens, r.output_tokens, r.ttft_s or 0.0, (r.end_s or 0.0) - r.arrival_s
+        )
         for r in found
     ]
 
 
-def compare(real: Sequence[Seen], foretold: Sequence[Seen]) -> tuple[float, float]:
-    """Mean absolute relative error of bucket means: of TTFT, and of the whole time."""
+def compare(
+    real: Sequence[RequestLatency], foretold: Sequence[RequestLatency]
+) -> tuple[float, float]:
+    """Mean absolute relative errors of the bucket means of TTFT and of total time."""
     cuts = [quantiles([seen[index] for seen in real], n=NUM_BUCKETS) for index in (0, 1)]
-    buckets: dict[tuple[int, int], list[tuple[Seen, Seen]]] = defaultdict(list)
+    buckets: dict[tuple[int, int], list[tuple[RequestLatency, RequestLatency]]] = defaultdict(list)
     for was, said in zip(real, foretold, strict=True):
         place = tuple(sum(was[index] > cut for cut in cuts[index]) for index in (0, 1))
         buckets[place[0], place[1]].append((was, said))
@@ -160,7 +163,7 @@ def compare(real: Sequence[Seen], foretold: Sequence[Seen]) -> tuple[float, floa
 
 
 async def described(stage: Stage) -> Facts:
-    """An engine's own account."""
+    """Facts that the engine reports about itself."""
     view = await stage.view(SERVICE)
     async with httpx.AsyncClient(base_url=f"http://{view.pods[0].address}:{ENGINE_PORT}") as engine:
         return await facts(engine)

@@ -1,11 +1,10 @@
-"""Requests of every shape that /openapi.json allows, and of those that it does not.
+"""Fuzzes an engine with requests that /openapi.json allows and with malformed ones.
 
     python benchmarks/fuzz_engine.py [--cases 20000] [--seed 0]
 
-Makes a small model, serves it, and sends it Schemathesis' cases and the malformed requests beside
-this file. Exits 1 when an answer is a 5xx that is not planned or not as described, when the engine
-has restarted, when a block or a slot is not free at the end, or when memory has not returned to
-the level of its first tenth.
+It serves a small random model and sends it cases from Schemathesis and from malformed_requests.py. Exits with
+1 if an answer is an unplanned 5xx or not as described, if the engine restarted, if a block or slot is in use
+at the end, or if memory is above the level of the first tenth of the cases.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from schemathesis.checks import CHECKS
 from schemathesis.core.failures import FailureGroup
 
 ANSWER_TIMEOUT_S = 60
-# Beyond the level, for what an allocator keeps.
+# Allowance in bytes for memory that an allocator keeps.
 SLACK_BYTES = 48 * 2**20
 CHECK_NAMES = (
     "status_code_conformance", "content_type_conformance", "response_schema_conformance",
@@ -35,12 +34,12 @@ CHECK_NAMES = (
 REFUSED_BY_DEFAULT = (
     "allowed_token_ids", "model", "priority", "prompt_logprobs", "stop_token_ids", "tools",
 )  # fmt: skip
-# What a route is worth: those without a body have few answers to give.
+# Share of cases by route: routes without a body have few distinct cases.
 SHARE_WITH_BODY, SHARE_WITHOUT = 10, 1
 
 
 class Findings:
-    """How often each status came, and the first example of each way to be wrong."""
+    """Counts of statuses, and the first example of each kind of fault."""
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
@@ -51,7 +50,7 @@ class Findings:
 
 
 def cases(url: str, num_cases: int, seed: int, findings: Findings) -> None:
-    """Sends so many cases, half of them as described and half not."""
+    """Send cases, half of them valid by the description and half invalid."""
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
     operations = [result.ok() for result in schema.get_all_operations()]
     shares = [SHARE_WITH_BODY if op.body else SHARE_WITHOUT for op in operations]
@@ -104,7 +103,7 @@ def _send(
 
 
 def _tame(case: Any) -> None:
-    """Without what no engine in its default settings could serve."""
+    """Reduce a case to what an engine with default settings can serve."""
     if isinstance(case.body, dict):
         for name in REFUSED_BY_DEFAULT:
             case.body.pop(name, None)
@@ -113,7 +112,7 @@ def _tame(case: Any) -> None:
 
 
 def leftovers(url: str) -> list[str]:
-    """Gauges that are not at zero though nobody is served."""
+    """Gauges that are not zero although no request is open."""
     deadline_s = time.monotonic() + 10
     while True:
         lines = requests.get(f"{url}/metrics", timeout=30).text.splitlines()
@@ -130,7 +129,7 @@ def leftovers(url: str) -> list[str]:
 
 
 def campaign(num_cases: int, seed: int) -> tuple[Counter[int], list[str], str]:
-    """Statuses by count, what is wrong, and the memory in words."""
+    """Run the campaign. Returns counts of statuses, faults, and a description of the memory."""
     findings = Findings()
     flags = (
         "--max-model-len", "128", "--num-gpu-blocks-override", "400", "--dtype", "float32",

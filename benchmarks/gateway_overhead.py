@@ -1,30 +1,27 @@
-"""What the gateway costs: the same requests straight to a trivial engine and through the gateway.
+"""Measures the gateway's overhead: requests direct to a trivial engine and through the gateway.
 
     python benchmarks/gateway_overhead.py [--seconds 5] [--clients 16] [--chunks 50]
         [--httptools] [--before DIR]
     python benchmarks/gateway_overhead.py --copies [--rate 50] [--rounds 40] [--pause-ms 20]
 
-The engine and the gateway are processes of their own; the load comes from this one. All ways are
-measured in turn, several times, so that a noisy machine disturbs them alike: straight to the engine,
-through the gateway, to a service with objectives (which has a line), and by a route that copies each
-request to a second engine. The gateway's CPU time is given for each request.
+Engine and gateway are separate processes; this process is the client. The paths are measured in turns, so
+that noise of the machine affects all of them: direct to the engine, through the gateway, to a service with
+objectives (which has an admission queue), and by a route that mirrors each request to a second engine. The
+gateway's CPU time per request is printed.
 
-With --httptools the same gateway behind uvicorn's httptools protocol takes its turns, and with --before
-the gateway of another checkout.
+--httptools adds the same gateway behind uvicorn's httptools protocol, and --before the gateway of another
+checkout.
 
-With --copies, streams come one at a time and at a fixed rate, far from the gateway's limit: what a copy
-adds to the latency of its original, where the second engine answers, refuses connections, and takes
-requests without a word. Every four requests go each of the ways, in an order that is drawn anew, so
-what disturbs the machine meets all of them; the interval of the difference is a bootstrap's over rounds
-of a hundred requests. Beside the latency as the client sees it stands what the gateway's event loop
-computed from a request's arrival to the end of its answer: a busy machine does not lengthen that. On a
-virtual machine, requests for which the host stood still are left out (its stolen time grew between the
-end of the request before and theirs, "steal" of proc_stat(5), in steps of 10 ms): how many of each way
-is printed.
+--copies sends one stream at a time at a fixed rate, far below the gateway's limit, and measures the latency
+that mirroring adds to the original: with a second engine that answers, refuses connections, or never answers.
+Of every four requests one takes each path, in random order. The interval of the difference is a bootstrap
+over rounds of a hundred requests. Besides the client's latency it prints the CPU time of the gateway's event
+loop from arrival to the end of the answer, which a busy machine does not lengthen. On a virtual machine,
+requests during which the hypervisor took CPU time are excluded ("steal" of proc_stat(5), in steps of 10 ms);
+their number is printed.
 
-With --pause-ms, engines answer after a pause with hardly any work, as they do where they have processors
-of their own: always the same for callers, drawn from half to one and a half of it for copies, so that
-both answers come at once now and then.
+--pause-ms makes engines answer after a pause with hardly any CPU time, as engines on their own hosts do: a
+constant pause for originals, and 0.5 to 1.5 times of it for copies, so that both answers coincide at times.
 """
 
 import argparse
@@ -48,10 +45,10 @@ EVENT = (
     b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"delta":{"content":" a"}}]}\n\n'
 )
 DONE = b"data: [DONE]\n\n"
-# How requests go, and what model they ask for.
+# Paths of requests, with the model of each.
 WAYS = {"direct": "plain", "gateway": "plain", "objectives": "timed", "copied": "copied"}
 ROUNDS = 4
-# What becomes of the copies, and what model is asked for.
+# Outcomes of copies, with the model of each.
 COPIES = {
     "no copy": "plain",
     "answered": "copied",
@@ -66,7 +63,7 @@ WHOLE = b'{"choices":[{"message":{"content":"all of it"}}]}'
 
 
 async def engine(chunks: int, least_s: float, most_s: float) -> None:
-    """Answers after a pause: a stream of `chunks` events, or one body. Of -1 chunks: never."""
+    """Serve answers after a pause: a stream of `chunks` events, or one body; -1 chunks: never answer."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -101,7 +98,7 @@ async def engine(chunks: int, least_s: float, most_s: float) -> None:
 
 
 class Clocked:
-    """An ASGI application, and the processor's seconds from each request's arrival to its end."""
+    """ASGI application that records the CPU time from each request's arrival to its end."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app
@@ -119,7 +116,7 @@ class Clocked:
 
 
 async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int) -> None:
-    """The real gateway, with a fleet that nobody has to watch: the models of WAYS and COPIES.
+    """Serve the real gateway with a fixed fleet: the models of WAYS and COPIES.
 
     http: "own", or "httptools" for uvicorn's protocol of that name.
     """
@@ -133,7 +130,7 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     from penstock.gateway.snapshot import Route, Service, Snapshot
     from penstock.gateway.upstream import Upstream
 
-    gc.freeze()  # as the command does with what it imported
+    gc.freeze()  # as the gateway command does after its imports
     settings = GatewaySettings(host="127.0.0.1", port=0)
 
     def service(name: str, port: int, objectives: Objectives | None = None) -> Service:
@@ -146,7 +143,7 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
         return Route("default", name, name, 0, (rule,))
 
     closed = socket.socket()
-    closed.bind(("127.0.0.1", 0))  # and nobody listens
+    closed.bind(("127.0.0.1", 0))  # a port without a listener
     services = (
         service("plain", engine_port),
         service("timed", engine_port, Objectives(60.0, 60.0)),
@@ -174,7 +171,7 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
 
 @asynccontextmanager
 async def process(*arguments: str, checkout: str = "") -> AsyncIterator[tuple[int, int]]:
-    """(port, pid) of this file run in another role, with the packages of a checkout."""
+    """Start this file in another role with the packages of a checkout. Returns (port, pid)."""
     environment = dict(os.environ)
     if checkout:
         environment["PYTHONPATH"] = f"{checkout}/operator:{checkout}/engine"
@@ -190,7 +187,7 @@ async def process(*arguments: str, checkout: str = "") -> AsyncIterator[tuple[in
 
 
 async def ask(session: aiohttp.ClientSession, port: int, model: str, stream: bool) -> float:
-    """Its latency."""
+    """Send a request. Returns its latency in seconds."""
     body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": "x" * 400}]}
     began = time.perf_counter()
     async with session.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body) as got:
@@ -201,7 +198,7 @@ async def ask(session: aiohttp.ClientSession, port: int, model: str, stream: boo
 
 
 async def load(port: int, model: str, clients: int, seconds: float, stream: bool) -> list[float]:
-    """The latency of each request that `clients` could make one after the other."""
+    """Closed-loop load of `clients` clients. Returns the latency of each request."""
     took: list[float] = []
     end = time.perf_counter() + seconds
 
@@ -215,13 +212,16 @@ async def load(port: int, model: str, clients: int, seconds: float, stream: bool
 
 
 def stolen_s() -> float:
-    """What the host took from this machine's processors since it was started; 0 where none says so."""
+    """CPU seconds taken by the hypervisor since boot; 0 if the kernel does not report them."""
     return getattr(psutil.cpu_times(), "steal", 0.0)
 
 
 async def one_round(port: int, rate: float) -> tuple[ByWay, ByWay]:
-    """The latency of each stream, one begun every 1 / rate seconds if the one before has ended, and
-    what the gateway computed for it; by what becomes of its copy. Without those that the host disturbed."""
+    """Latency and gateway CPU time of each stream, by outcome of its copy.
+
+    A stream starts every 1 / rate seconds, once the one before has ended. Streams disturbed by the
+    hypervisor are excluded.
+    """
     ways = [way for _ in range(ROUND_REQUESTS) for way in random.sample(list(COPIES), len(COPIES))]
     took: ByWay = {way: [] for way in COPIES}
     spent: ByWay = {way: [] for way in COPIES}
@@ -297,7 +297,7 @@ async def copies(options: argparse.Namespace) -> None:
 
 
 async def spent_s(port: int) -> list[float]:
-    """Of each request since it was last asked for."""
+    """CPU seconds of each request since the previous call."""
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{port}{SPENT}") as got,
@@ -311,7 +311,7 @@ def p99(latencies: list[float]) -> float:
 
 
 def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[float, float]:
-    """The 95 % interval of how much later the 99th percentile is, over rounds drawn anew."""
+    """Bootstrap 95 % interval of the difference of the 99th percentiles, over rounds."""
     pairs = list(zip(without, copied, strict=True))
     found = []
     for _ in range(RESAMPLES):
@@ -326,7 +326,7 @@ def difference(without: list[list[float]], copied: list[list[float]]) -> tuple[f
 async def processes(
     options: argparse.Namespace,
 ) -> AsyncIterator[tuple[int, dict[str, tuple[int, int]]]]:
-    """The port of the engine, and the port and pid of each gateway."""
+    """Start the processes. Returns the engine's port, and the port and pid of each gateway."""
     chunks, pause_s = str(options.chunks), options.pause_ms / 1e3
     for_callers = str(pause_s), str(pause_s)
     for_copies = str(0.5 * pause_s), str(1.5 * pause_s)

@@ -1,4 +1,4 @@
-"""A model folder of Llama's, Qwen's or Gemma's kind as a GGUF file, written by the gguf library."""
+"""Writes a Llama, Qwen or Gemma model folder as a GGUF file, with the gguf library."""
 
 import json
 from pathlib import Path
@@ -19,9 +19,9 @@ FLOATS = {"F32": np.float32, "F16": np.float16}
 
 
 def write_gguf(directory: Path, path: Path, kind: str) -> dict[str, torch.Tensor]:
-    """directory: with config.json and one file of weights. kind: of its matrices, as F16 or Q4_0.
+    """Write a GGUF file. directory: holds config.json and one file of weights. kind: F16, Q4_0, ….
 
-    Returns the weights as the file has them, in float32, by their names in the folder.
+    Returns the weights as stored, dequantised to float32, by their names in the folder.
     """
     config = json.loads((directory / "config.json").read_text())
     architecture = ARCHITECTURES[config["model_type"]]
@@ -115,13 +115,13 @@ def _own_name(architecture: str, module: str) -> str:
 
 
 def _pairs_of_neighbours(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """The order of rows that llama.cpp's converter gives to the queries and keys of Llama."""
+    """Row order of Llama's query and key weights after llama.cpp's converter."""
     halves = rows.reshape(num_heads, 2, len(rows) // num_heads // 2, *rows.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(rows.shape))
 
 
 def _add_tokenizer(writer: GGUFWriter, directory: Path) -> None:
-    """A byte-level one."""
+    """Add a byte-level tokenizer."""
     tokenizer = json.loads((directory / "tokenizer.json").read_text())
     added = {token["id"]: token for token in tokenizer["added_tokens"]}
     vocab = tokenizer["model"]["vocab"] | {t["content"]: i for i, t in added.items()}

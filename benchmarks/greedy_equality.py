@@ -1,16 +1,15 @@
-"""Is greedy output equal to transformers', token for token, whatever the engine does meanwhile?
+"""Compares the engine's greedy tokens with transformers' under batching, chunking, caching and preemption.
 
     python benchmarks/greedy_equality.py [--prompts 50] [--longest 600] [--new-tokens 32]
                                          [--families llama,qwen3] [--dtypes float32,bfloat16]
                                          [--concurrency 1,16] [--chunks 16,256] [--tensor-parallel 2]
                                          [--pipeline-parallel 2] [--expert-parallel]
 
-Small random models of each family answer prompts of 1 to --longest tokens: with transformers'
-generate, one prompt at a time, and with the engine at concurrency 1 and 16, with chunks of at most
-16 and 256 tokens or as told, with the prefix cache and n-gram speculation on and off, and with so few blocks
-that sequences are preempted; if asked for, as several processes that share the model. Where two
-outputs part, verdicts.py says why: a tie, noise, another choice of experts, each counted. Anything
-else is a fault, and the exit status is 1.
+Small random models of each family answer prompts of 1 to --longest tokens: with transformers' generate, one
+prompt at a time, and with the engine at several concurrencies and chunk sizes, with the prefix cache and
+n-gram speculation on and off, with so few blocks that sequences are preempted, and optionally with a model
+sharded over processes. verdicts.py explains each difference as a tie, noise, or another choice of experts.
+Any other difference is a fault, and the exit status is 1.
 """
 
 import argparse
@@ -68,7 +67,7 @@ class Result:
         return Counter(judgement.verdict for judgement in self.judgements)
 
 
-# Alone, and in a crowd that preempts each other.
+# A single sequence, and many that preempt each other.
 SETTINGS = (
     Setting(1, 256, False, False),
     Setting(1, 256, True, True),
@@ -78,9 +77,9 @@ SETTINGS = (
         for values in itertools.product((16, 256), (False, True), (False, True))
     ),
 )
-# The mechanics are the same in every number type; here the question is how the numbers are rounded.
+# Other number types differ only in rounding, so fewer settings suffice.
 BFLOAT16_SETTINGS = (Setting(1, 256, False, False), Setting(16, 16, True, True))
-# One token is enough to look up: random prompts seldom repeat two.
+# Match one token: random prompts seldom repeat two.
 NGRAM = SpeculationConfig(
     method="ngram", num_speculative_tokens=4, prompt_lookup_min=1, prompt_lookup_max=3
 )
@@ -89,7 +88,7 @@ NGRAM = SpeculationConfig(
 def make_prompts(
     num_prompts: int, longest: int, seed: int, *, shortest: int = 1
 ) -> list[list[int]]:
-    """Lengths shortest to longest, spread evenly over their logarithm; every other one shares a prefix."""
+    """Prompts with log-spaced lengths from shortest to longest; every second one shares a prefix."""
     draw = random.Random(seed)
     document = [draw.randrange(VOCAB_SIZE) for _ in range(longest)]
     prompts = []
@@ -117,7 +116,7 @@ def reference(model: transformers.PreTrainedModel, prompt: list[int], new_tokens
 
 
 def room(prompts: list[list[int]], new_tokens: int) -> dict[str, int]:
-    """Just more blocks than the longest prompt needs."""
+    """Number of blocks, slightly more than the longest prompt needs."""
     longest = max(map(len, prompts)) + new_tokens
     num_blocks = -(-longest // BLOCK_SIZE) + 4
     return {"num_blocks": num_blocks, "block_size": BLOCK_SIZE, "max_model_len": longest + 1}
@@ -131,7 +130,7 @@ def generate(
     dtype: str = "float32",
     **options: Any,
 ) -> tuple[list[list[int]], Scheduler]:
-    """The engine's answers. options: more of RunnerConfig."""
+    """Answers of the engine. options: further fields of RunnerConfig."""
     runner = load(directory, prompts, new_tokens, (setting,), dtype, **options)
     with closing(runner):
         window_tokens = ModelConfig.load(directory).window_tokens
@@ -159,7 +158,7 @@ def answer(
     runner: Runner | EngineRouters, prompts: list[list[int]], new_tokens: int, setting: Setting,
     window_tokens: int | None,
 ) -> tuple[list[list[int]], Scheduler]:  # fmt: skip
-    """One answer to each prompt. runner: with room for them. window_tokens: of its model."""
+    """Answer each prompt with a runner that has blocks for them. window_tokens: attention window."""
     scheduler = Scheduler(
         SchedulerConfig(
             max_num_seqs=setting.concurrency,

@@ -1,12 +1,12 @@
-"""What the best number of replicas would have been, found afterwards: how much any rule could have saved.
+"""Searches the cheapest replica plan in hindsight: a bound on what any scaling rule could save.
 
     python benchmarks/hindsight.py azure-110 [mooncake-110 ...] [--traces FOLDER] [--steps 300]
 
-A plan says for each minute how many replicas are asked for. The search begins with the cheapest of fixed
-numbers and of the oracle's plans that attains the goal, changes a stretch of minutes by one at a time, runs
-the same slice of the trace again, and keeps what attains the goal with fewer GPU-hours (start-ups included);
-on its way also what is a little worse (annealing). What it finds is what perfect foresight can have; a longer
-search may find more. Prints each improvement.
+A plan has the desired replicas of each minute. The search starts with the cheapest fixed number or oracle
+plan that attains the target. It changes a few minutes by one replica, simulates the same slice of the trace,
+and keeps plans that attain the target with fewer GPU-hours, start-up included; by simulated annealing it also
+keeps slightly worse ones. The result is achievable with perfect foresight; a longer search may find a better
+one. Prints each improvement.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from random import Random
 from penstock.sim import compiled
 
 if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before anything of it is imported
+    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from penstock.sim.baselines.oracle import Oracle
 from penstock.sim.clock import Clock
@@ -31,11 +31,11 @@ from penstock.sim.service import Service
 
 GOAL = 0.99
 CUT_S = 60.0
-# A point of attainment too little counts as so many GPU-hours while the search is on its way.
+# Penalty in GPU-hours per percentage point of missing attainment.
 POINT_GPU_HOURS = 0.2
-# What a worse plan may cost more: about a replica for half a minute at first, and nothing at the end.
+# Initial temperature in GPU-hours: about one replica for half a minute. It falls to 0.
 WARMTH_GPU_HOURS = 0.008
-# Of what a replica can take, as the oracle plans.
+# Utilisations with which the oracle plans.
 SHARES = (0.9, 1.0, 1.05, 1.1, 1.15)
 
 Plan = tuple[int, ...]
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Slice:
-    """The reported part of a trace. known: what plans came to."""
+    """Report part of a trace. known: outcomes of simulated plans."""
 
     world: World
     seed: int
@@ -99,8 +99,10 @@ class Slice:
 
 
 def fixed(of: Slice) -> Plan:
-    """The fewest replicas that are enough all the time, sought from above: overload takes long to simulate.
-    Raises ValueError when as many as there may be are not enough."""
+    """Smallest fixed number that attains the target, searched downwards because overload is slow to simulate.
+
+    Raises ValueError if the maximum does not attain it.
+    """
     plan = (of.most(),) * of.minutes()
     if not of.outcome(plan).is_enough:
         raise ValueError(f"{of.world.name}: {plan[0]} replicas do not attain {GOAL:.0%}")
@@ -116,7 +118,7 @@ def first(of: Slice) -> Plan:
 
 
 def changed(plan: Plan, draw: Random) -> Plan:
-    """One more or one less, more often less, for some minutes."""
+    """Copy of a plan with one replica more or, more often, less for some minutes."""
     begin = draw.randrange(len(plan))
     end = begin + draw.choice([1, 2, 3, 5, 8])
     by = draw.choice([-1, -1, 1])
@@ -124,7 +126,7 @@ def changed(plan: Plan, draw: Random) -> Plan:
 
 
 def search(of: Slice, steps: int, draw: Random) -> Iterator[tuple[Plan, Outcome]]:
-    """Each plan that is enough and cheaper than those before it."""
+    """Yield each attaining plan that is cheaper than all before it."""
     plan = best = first(of)
     yield best, of.outcome(best)
     for step in range(steps):

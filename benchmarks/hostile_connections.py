@@ -1,12 +1,11 @@
-"""Connections that try to smuggle, override or hold: what the gateway and its engine make of them.
+"""Sends hostile connections to the gateway: request smuggling, header overrides, slow clients.
 
     python benchmarks/hostile_connections.py [--requests 1000] [--seed 0] [--clients 50]
 
-Requests of five kinds go to a real gateway, a process of its own, before an engine that records what it
-gets: with an Upgrade header, with trailers, pipelined, and with a head or a body that comes slowly or not
-at all. Exits 1 when a request is answered twice or out of order, when the engine sees a request that
-nobody sent, or a header that its client may not set, or when an answer is not the expected one. Prints
-the gateway's resident memory before, and at most.
+Requests of five kinds go to a real gateway process before a recording engine: with an Upgrade header, with
+trailers, pipelined, and with a head or a body that arrives slowly or never. Exits with 1 if a request is
+answered twice or out of order, if the engine gets a request that was not sent or a header that clients may
+not set, or if a status is unexpected. Prints the gateway's resident memory before and its peak.
 """
 
 import argparse
@@ -42,8 +41,10 @@ CLOSED = 0
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """Bytes of one client on one connection. pieces: sent with pauses between. ids: of the requests in
-    them, in order. statuses: allowed for the first answer. is_complete: whether all may be answered."""
+    """Bytes of one client connection. pieces: sent with pauses. ids: of the requests, in order.
+
+    statuses: allowed for the first answer. is_complete: whether all requests may be answered.
+    """
 
     kind: str
     pieces: tuple[bytes, ...]
@@ -54,7 +55,7 @@ class Hostile:
 
 @dataclass
 class RecordingEngine:
-    """Answers each request with its id, and keeps what it got. seen: id -> header lists."""
+    """Engine that answers each request with its id and records it. seen: header lists by id."""
 
     seen: dict[str, list[list[tuple[str, str]]]] = field(default_factory=dict)
 
@@ -92,7 +93,7 @@ class RecordingEngine:
 
 
 def corpus(seed: int, count: int) -> list[Hostile]:
-    """`count` of each kind, in random order."""
+    """Build `count` connections of each kind, in random order."""
     draw = random.Random(seed)
     kinds: dict[str, Callable[[random.Random, str], Hostile]] = {
         "upgrade": _upgrade,
@@ -107,7 +108,7 @@ def corpus(seed: int, count: int) -> list[Hostile]:
 
 
 def _upgrade(draw: random.Random, request_id: str) -> Hostile:
-    """Half of them carry another request behind the JSON of their body: that body is no JSON."""
+    """Request with an Upgrade header; in half of them a second request follows the JSON in the body."""
     body = _body(request_id, draw.choice((10, 1000, 60_000, 300_000)))
     is_json = draw.random() < 0.5
     if not is_json:
@@ -137,7 +138,7 @@ def _trailer(draw: random.Random, request_id: str) -> Hostile:
     if is_endless:
         statuses = frozenset({400, 431})
     elif any(line.startswith((b"content-length", b"transfer-encoding")) for line in fields):
-        statuses = frozenset({200, 400, 501})  # they have no place there
+        statuses = frozenset({200, 400, 501})  # trailers may not contain these
     else:
         statuses = frozenset({200})
     return Hostile("trailer", _split(draw, request), (request_id,), statuses)
@@ -167,7 +168,7 @@ def _slow_body(draw: random.Random, request_id: str) -> Hostile:
 def _slow(
     draw: random.Random, kind: str, request_id: str, request: bytes, unfinished_bytes: int
 ) -> Hostile:
-    """Half of them stop at a point before `unfinished_bytes`."""
+    """Slow request; half of them stop at a point before `unfinished_bytes`."""
     if draw.random() < 0.5:
         least = 1 if kind == "slow head" else request.index(b"\r\n\r\n") + 4
         cut = request[: draw.randint(least, unfinished_bytes)]
@@ -194,7 +195,7 @@ def _split(draw: random.Random, data: bytes) -> tuple[bytes, ...]:
 
 
 async def send(host: str, port: int, hostile: Hostile) -> list[tuple[int, str]]:
-    """The answers: each one's status and id. Raises TimeoutError when the connection does not end."""
+    """Send a connection. Returns (status, id) of each answer. Raises TimeoutError if it stays open."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -259,7 +260,7 @@ async def campaign(
 
 
 async def gateway(engine_port: int) -> None:
-    """The real gateway, with one service."""
+    """Serve the real gateway with one service."""
     from penstock.core.routing.pick import Endpoint, Side
     from penstock.gateway.app import Gateway
     from penstock.gateway.fleet import Fleet

@@ -1,10 +1,10 @@
-"""An ASGI server's behaviour with hostile connections, and its CPU time per request.
+"""Checks an ASGI server with hostile connections, and measures its CPU time per request.
 
     python benchmarks/http_servers.py "uvicorn http_servers:app --port {port} --http h11 --no-access-log"
     python benchmarks/http_servers.py "granian --interface asgi http_servers:app --port {port} --http 1"
 
-The command is run in this folder, with a free port. None of these servers but uvicorn is a dependency:
-install what is to be compared beside this file's own needs (aiohttp, psutil).
+The command runs in this folder with a free port. Only uvicorn is a dependency of Penstock: install other
+servers, and aiohttp and psutil, which this file needs.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ SEEN: list[dict[str, Any]] = []
 
 
 async def app(scope: dict, receive: Any, send: Any) -> None:
-    """Answers with a stream or a word, and at /seen with what it got; /hang waits for the client to go."""
+    """Answer with a stream or a word. /seen returns the received requests; /hang waits for a disconnect."""
     if scope["type"] != "http":
         return
     seen = {"path": scope["path"], "body_bytes": 0, "outcome": "answered", "tenants": []}
@@ -66,7 +66,7 @@ class Prober:
         return socket.create_connection(("127.0.0.1", self._port), timeout=3)
 
     def exchange(self, *pieces: bytes) -> bytes:
-        """All that comes back, until the connection ends or is silent."""
+        """Send bytes. Returns all bytes until the connection ends or is silent."""
         with self.connect() as connection:
             got = b""
             with suppress(OSError):
@@ -77,7 +77,7 @@ class Prober:
                     got += data
             return got
 
-    def seen(self, path: str) -> list[dict[str, Any]]:
+    def received(self, path: str) -> list[dict[str, Any]]:
         answer = self.exchange(b"GET /seen HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         text = answer[answer.index(b"[{") : answer.rindex(b"}]") + 2]
         return [one for one in json.loads(text) if one["path"] == path]
@@ -86,8 +86,8 @@ class Prober:
         head = b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: %d\r\n\r\n"
         body = _head("/smuggled") + b"content-length: 0\r\n\r\n" + b"a" * 100_000
         got = self.exchange(_head("/upgrade") + head % len(body), body)
-        (seen,) = self.seen("/upgrade")
-        smuggled = len(self.seen("/smuggled"))
+        (seen,) = self.received("/upgrade")
+        smuggled = len(self.received("/smuggled"))
         return (
             f"{got.count(b'HTTP/1.1')} answers, {seen['body_bytes']} of {len(body)} body bytes, "
             f"{smuggled} smuggled"
@@ -96,7 +96,7 @@ class Prober:
     def trailer(self) -> str:
         chunked = b"x-tenant: alice\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n"
         self.exchange(_head("/trailer") + chunked, b"0\r\nx-tenant: mallory\r\n\r\n")
-        return f"tenants {self.seen('/trailer')[0]['tenants']}"
+        return f"tenants {self.received('/trailer')[0]['tenants']}"
 
     def endless_trailer(self) -> str:
         sent_bytes, line = 0, b"x: %s\r\n" % (b"y" * 1000) * 100
@@ -117,7 +117,7 @@ class Prober:
             time.sleep(PAUSE_S)
         time.sleep(2)
         return "its leaving is " + (
-            "seen" if self.seen("/hang")[0]["outcome"] == "left" else "hidden"
+            "seen" if self.received("/hang")[0]["outcome"] == "left" else "hidden"
         )
 
     def two_lengths(self) -> str:

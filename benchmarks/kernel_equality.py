@@ -1,12 +1,12 @@
-"""Do the attention kernels equal their torch references, whatever the shapes and types?
+"""Compares the attention kernels with their torch references over shapes and number types.
 
     python benchmarks/kernel_equality.py [--seed 0] [--part 1/10] [--device cuda [--full]]
 
-Each case writes keys and values into a paged cache and attends over them, once by the kernels and
-once by the references: caches must agree bit for bit, outputs to the precision of their type. The
-cases are a covering array: every pair of values of any two factors below occurs in one of them.
-Without a GPU they run under Triton's interpreter. --full runs the whole product of the shapes on a
-GPU instead, in random order, for at most --seconds. Exits with 1 when any case differs.
+Each case writes keys and values into a paged cache and attends over them, with the kernels and with the
+references. Caches must be equal bit for bit, outputs to the precision of their type. The cases are a covering
+array: every pair of values of any two factors occurs in a case. Without a GPU they run under Triton's
+interpreter. --full runs all combinations of shapes on a GPU, in random order, for at most --seconds. Exits
+with 1 if a case differs.
 """
 
 import argparse
@@ -20,9 +20,7 @@ from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any
 
-if (
-    __name__ == "__main__" and "cuda" not in sys.argv
-):  # Triton decides at its import whether it interprets
+if __name__ == "__main__" and "cuda" not in sys.argv:  # Triton reads this variable at import
     os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
@@ -49,17 +47,17 @@ FACTORS = SHAPES | {
     "dtype": ("float32", "float16", "bfloat16"),
     "cache": ("same", "int8", "float8_e4m3fn"),
 }
-# Of the largest outputs, about 2. In half precision the weights of the values are rounded too.
+# Tolerance relative to the largest outputs, about 2. In half precision attention weights are rounded too.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
-MAX_PROGRAMS, MAX_READS = 260, 500_000  # of a case for the interpreter: seconds
-# Of the batch's other sequences: more would cost time and show little.
+MAX_PROGRAMS, MAX_READS = 260, 500_000  # seconds per case under the interpreter
+# Limits of the other sequences of a batch; larger ones take time and test little more.
 MAX_LENGTH_NEARBY, MAX_QUERIES_NEARBY = 40, 4
-MAX_WRITTEN = 50  # tokens whose keys and values the kernel writes; the reference wrote the others
+MAX_WRITTEN = 50  # tokens written by the kernel; the reference writes the others
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """length and queries: of one sequence; the batch's others have fewer of both."""
+    """Case of the covering array. length, queries: of the largest sequence of the batch."""
 
     heads: int
     group: int
@@ -75,17 +73,17 @@ class Case:
 
 
 def is_possible(row: Mapping[str, Any]) -> bool:
-    """Of a case, or of the factors chosen so far."""
+    """Whether the chosen factors are a valid combination; a partial choice counts too."""
     return "heads" not in row or "group" not in row or row["heads"] % row["group"] == 0
 
 
 def is_small(
     row: Mapping[str, Any], *, max_programs: int = MAX_PROGRAMS, max_reads: int = MAX_READS
 ) -> bool:
-    """Possible, and cheap for the interpreter, which goes by programs and by keys read."""
+    """Whether a case is possible and cheap for the interpreter: few programs and few keys read."""
     if not is_possible(row):
         return False
-    # At least, where a factor is not chosen yet.
+    # The smallest value stands for a factor that is not chosen yet.
     heads, queries = row.get("heads", row.get("group", 1)), row.get("queries", 1)
     group = row.get("group") or max(group for group in SHAPES["group"] if heads % group == 0)
     length, window = row.get("length", 1), row.get("window", 1)
@@ -103,8 +101,9 @@ def covering_array(
     is_allowed: Callable[[Mapping[str, Any]], bool],
     draw: random.Random,
 ) -> Iterator[dict[str, Any]]:
-    """Rows in which every allowed pair occurs: each begins with a pair still missing, then takes,
-    factor by factor, the value that adds most of the missing ones.
+    """Greedy covering array: rows in which every allowed pair of values occurs.
+
+    Each row starts with a missing pair; then each factor takes the value that adds most missing pairs.
     """
     values = [[(name, value) for value in options] for name, options in sorted(factors.items())]
     every = [
@@ -131,13 +130,13 @@ def covering_array(
 
 
 def cases(seed: int, **limits: int) -> list[Case]:
-    """limits: of is_small."""
+    """Covering array of the cases within the limits of is_small."""
     rows = covering_array(FACTORS, partial(is_small, **limits), random.Random(seed))
     return [Case(**row) for row in rows]
 
 
 def product(seed: int) -> Iterator[Case]:
-    """Every combination of shapes, in random order; the other factors are drawn."""
+    """All combinations of shapes in random order; the other factors are drawn at random."""
     draw = random.Random(seed)
     rows = [dict(zip(SHAPES, row, strict=True)) for row in itertools.product(*SHAPES.values())]
     draw.shuffle(rows)
@@ -147,7 +146,7 @@ def product(seed: int) -> Iterator[Case]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What both sides are given. Lists are by sequence, tensors on the device."""
+    """Inputs of kernel and reference. Lists are by sequence, tensors on the device."""
 
     lengths: list[int]
     queries: list[int]
@@ -165,7 +164,7 @@ class Batch:
         queries = [min(case.queries, case.length)]
         most_nearby = min(case.queries, MAX_QUERIES_NEARBY)
         queries += [draw.randint(0, min(most_nearby, length)) for length in nearby]
-        # A row of decoding is there even if its sequence is padding, of length 0.
+        # A decode row exists even if its sequence is padding of length 0.
         queries = [1] * case.batch if case.queries == 1 else queries
         tables, slots = place(lengths, case.block_size, draw)
         kv_heads = case.heads // case.group
@@ -176,8 +175,8 @@ class Batch:
             shape = (rows, heads, case.head_dim)
             return torch.randn(shape, generator=generator, device=device).to(dtype)
 
-        # Keys and values are cut from one projection. Larger queries let few enough keys decide
-        # the result that each one missed is seen.
+        # Keys and values are views of one projection. With large queries few keys dominate, so that
+        # a single missing key changes the result.
         projected = normal(sum(lengths), 2 * kv_heads)
         query = normal(sum(queries), case.heads) * 2
         keys, values = projected.split(kv_heads, dim=1)
@@ -191,7 +190,7 @@ def place(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Block tables (int32 [sequences, width]) over shuffled blocks, and the slot of each token.
 
-    Entries behind a sequence's own blocks point outside the pool: they must not be read.
+    Entries after a sequence's own blocks point outside the pool, so a read of them fails.
     """
     counts = [-(-length // block_size) for length in lengths]
     free = draw.sample(range(sum(counts)), sum(counts))
@@ -208,7 +207,7 @@ def place(
 def empty_cache(
     case: Case, num_blocks: int, device: str
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Full of NaN, by itself or by its scales: what was not written must not be read."""
+    """Cache filled with NaN, in values or scales, so that a read of unwritten slots shows."""
     kv_heads = case.heads // case.group
     shape = (2, num_blocks, case.block_size, kv_heads, case.head_dim)
     if case.cache == "same":
@@ -220,7 +219,7 @@ def empty_cache(
 
 
 def differences(case: Case, seed: int, device: str) -> list[str]:
-    """What is wrong; empty if nothing is."""
+    """Describe the differences of a case; empty if none."""
     batch = Batch.of(case, random.Random(f"{seed} {astuple(case)}"), device)
     num_blocks = sum(-(-length // case.block_size) for length in batch.lengths) + 1
     cache, scales = empty_cache(case, num_blocks, device)
@@ -235,7 +234,7 @@ def differences(case: Case, seed: int, device: str) -> list[str]:
 
 
 def writes_as_it_stands(batch: Batch, cache: torch.Tensor, scales: torch.Tensor | None) -> bool:
-    """Whether the kernel, where some tokens are wiped out, restores every bit."""
+    """Whether the kernel rewrites some erased tokens bit for bit."""
     if not len(batch.slots):
         return True
     some = torch.linspace(0, len(batch.slots) - 1, min(len(batch.slots), MAX_WRITTEN)).long()
@@ -255,7 +254,7 @@ def equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 def attend(
     case: Case, batch: Batch, cache: torch.Tensor, scales: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """By the reference, which may read all of a table, and by the kernel."""
+    """Attention outputs of the reference, which may read a whole table, and of the kernel."""
     lengths = torch.tensor(batch.lengths, dtype=torch.int32, device=batch.query.device)
     tables, scale = batch.tables, case.head_dim**-0.5
     options = {"window": case.window, "softcap": case.softcap, "kv_scales": scales}
@@ -271,7 +270,7 @@ def attend(
 
 
 def campaign(selected: list[Case], seed: int, device: str, seconds: float) -> tuple[int, int]:
-    """The number of cases run, and of those that differ, each printed."""
+    """Run cases and print each difference. Returns the number of cases and of differing ones."""
     started = time.monotonic()
     num_run = num_different = 0
     for case in selected:
@@ -308,9 +307,10 @@ def main() -> None:
 
 
 def skip_what_is_idle() -> None:
-    """Of Triton's interpreter. It patches its language again in each call between kernel functions,
-    at more cost than the call, and what the first call patched stays patched. It computes each sum
-    and product of integers again, wider, for an assertion that is made only in debug mode.
+    """Speed up Triton's interpreter by removing repeated work.
+
+    It patches the language module again at each call between kernel functions, although the first patch
+    stays. It also recomputes integer sums and products in a wider type for an assertion of debug mode.
     """
     from triton.runtime.interpreter import InterpretedFunction, interpreter_builder
 

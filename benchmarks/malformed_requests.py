@@ -1,9 +1,9 @@
-"""Requests that no HTTP client would send, byte by byte: what an engine does with them.
+"""Sends malformed HTTP requests, byte by byte, to a running engine.
 
     python benchmarks/malformed_requests.py http://127.0.0.1:8000
 
-Sends every one of them to a running engine. Exits 1 when an answer is a 5xx that is not planned,
-when none comes and the connection stays open, or when the engine is not well afterwards.
+Exits with 1 if an answer is an unplanned 5xx, if a connection stays open without an answer, or if the engine
+is unhealthy afterwards.
 """
 
 import argparse
@@ -19,10 +19,10 @@ from select import select
 from urllib.parse import urlsplit
 
 ANSWER_TIMEOUT_S = 30.0
-# Of a client that may have more to send: then it closes its half.
+# Seconds after which a client with an incomplete request closes its sending half.
 PATIENCE_S = 3.0
 NUM_CLIENTS = 16
-# Full, asleep, stopping or too late: each says so in its body.
+# Planned 5xx: queue full, asleep, stopping or deadline; the body names the reason.
 PLANNED = frozenset({503, 504})
 CLOSED = 0
 
@@ -87,14 +87,14 @@ BODIES = (
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """name: what is wrong with it."""
+    """Malformed request. name: its fault."""
 
     name: str
     payload: bytes
 
 
 def corpus(host: str, seed: int = 0) -> Iterator[Malformed]:
-    """Every kind of fault, one at a time, and noise at the end."""
+    """Malformed requests, each with one fault, and random bytes at the end."""
     line, end = b"POST /v1/completions HTTP/1.1\r\n", b"\r\n\r\n"
     own = b"host: " + host.encode() + b"\r\n"
     sized = own + b"content-length: %d" % len(GOOD_BODY)
@@ -128,7 +128,7 @@ def corpus(host: str, seed: int = 0) -> Iterator[Malformed]:
 
 
 def _streams(line: bytes, head: bytes) -> Iterator[Malformed]:
-    """What is wrong with the order of things, or where they end."""
+    """Requests with faults of order or framing."""
     good = line + head + GOOD_BODY
     yield Malformed("nothing at all", b"")
     yield Malformed("only line ends", b"\r\n" * 100)
@@ -152,9 +152,9 @@ def _named(part: str, value: bytes, payload: bytes) -> Malformed:
 
 
 def send(host: str, port: int, payload: bytes) -> int:
-    """The status of the first answer; CLOSED when the engine closes without one.
+    """Send a request. Returns the status of the first answer, or CLOSED.
 
-    Raises TimeoutError when it does neither.
+    Raises TimeoutError if the engine neither answers nor closes.
     """
     with socket.create_connection((host, port), timeout=ANSWER_TIMEOUT_S) as connection:
         try:
@@ -162,7 +162,10 @@ def send(host: str, port: int, payload: bytes) -> int:
             if not select([connection], [], [], PATIENCE_S)[0]:
                 connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(65_536)
-        except (ConnectionResetError, BrokenPipeError):  # it had heard enough
+        except (
+            ConnectionResetError,
+            BrokenPipeError,
+        ):  # the engine closed before all bytes were sent
             return CLOSED
     return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else CLOSED
 
@@ -174,12 +177,12 @@ def is_well(host: str, port: int) -> bool:
 
 
 def campaign(host: str, port: int, seed: int = 0) -> tuple[Counter[int], list[str]]:
-    """How often each status came, and what must not have happened."""
+    """Send all requests. Returns counts of statuses, and faults."""
 
     def offer(malformed: Malformed) -> int | str:
         try:
             return send(host, port, malformed.payload)
-        except OSError as error:  # of which a time-out is one
+        except OSError as error:  # TimeoutError included
             return str(error)
 
     requests = list(corpus(host, seed))

@@ -1,10 +1,10 @@
-"""Which faults the tests would not notice: mutants drawn at random, each against its group's tests.
+"""Mutation testing: draws random mutants and runs the tests of their group against each.
 
     python benchmarks/mutants.py --seed 7 --per-group 25
 
-One fault at a time is put into a copy of the tree. The tests that ran its statement come first, then
-the other tests of the group, up to the first that fails. Finished mutants are kept in a ledger under
-out/, so a campaign goes on where it ended. `--show` prints the survivors with their differences.
+Each mutant is applied to a copy of the tree. The tests that ran its statement come first, then the other
+tests of the group, up to the first failure. Finished mutants are stored under out/, so a campaign can be
+resumed. `--show` prints the survivors with their differences.
 """
 
 import argparse
@@ -28,9 +28,9 @@ from mutations import Mutation, mutations_of
 ROOT = Path(__file__).parents[1]
 CORE, GATEWAY = "operator/penstock/core", "operator/penstock/gateway"
 ENGINE = "engine/penstock_engine"
-# A mutant that never ends is noticed too: after one or three times what the group takes, and this.
+# Time limit of a mutant that never ends: one or three times the time of the group, plus this.
 SPARE_S = 60.0
-# And one whose lists never stop growing.
+# Memory limit of a mutant whose lists grow without end.
 MAX_DATA_BYTES = 6 << 30
 # pytest's exit codes: all passed; no test was selected.
 PASSED, NO_TESTS = 0, 5
@@ -38,7 +38,7 @@ PASSED, NO_TESTS = 0, 5
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sources that are mutated, as patterns of paths, and the tests that should notice."""
+    """Group of sources, as path patterns, with the tests that should detect their mutants."""
 
     sources: Sequence[str]
     tests: Sequence[str]
@@ -86,7 +86,7 @@ class Mutant:
 
 
 class Tests:
-    """A group's tests in a copy of the tree: which of them run a line, and how long all take."""
+    """Tests of a group in a copy of the tree, with the lines that each runs and the total time."""
 
     def __init__(self, tree: Path, name: str) -> None:
         self.tree, self._group, self._slug = tree, GROUPS[name], name.replace(" ", "-")
@@ -94,7 +94,7 @@ class Tests:
         self.whole_s = 0.0
 
     def trace(self) -> None:
-        """Runs them once with coverage. Raises SystemExit when one fails without any fault."""
+        """Run all tests with coverage. Raises SystemExit if one fails without a mutant."""
         config = self.tree / ".coveragerc"
         config.write_text("[run]\ndynamic_context = test_function\n")
         tracer = ("-m", "coverage", "run", f"--rcfile={config}", f"--data-file={self._data}")
@@ -105,7 +105,7 @@ class Tests:
             sys.exit(f"{self._slug}: the tests fail without any fault:\n{output[-3000:]}")
 
     def notice(self, mutant: Mutant) -> str | None:
-        """The first test that fails with the mutant, or a time-out. None: the mutant survives."""
+        """First test that fails with the mutant, or a time-out. None if the mutant survives."""
         # Time limits are multiples of the traced run of the whole group, which is slower than any run here.
         first, every = self._that_run(mutant), self._group.tests
         for tests, factor in ((first, 1), (every, 3)):
@@ -123,7 +123,7 @@ class Tests:
         return None
 
     def _that_run(self, mutant: Mutant) -> list[str]:
-        """Test functions that ran the statement, at most 40 of them: few at first are fast."""
+        """Test functions that ran the statement, at most 40, to fail fast."""
         data = coverage.CoverageData(str(self._data))
         data.read()
         lines = data.contexts_by_lineno(str(self.tree / mutant.path))

@@ -1,4 +1,4 @@
-"""Mutations of Python source: small, plausible faults, each at one place of a function's body."""
+"""Generates mutations of Python source: small, plausible faults in function bodies."""
 
 import ast
 import copy
@@ -13,14 +13,14 @@ OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
     ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult,
     ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
 }  # fmt: skip
-# A log line that is missing or worded otherwise is no fault of a decision.
+# A missing or reworded log line is not a fault.
 NOT_MUTATED = frozenset({"debug", "info", "warning", "error", "exception", "super"})
 COMMUTATIVE = frozenset({"max", "min"})
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One mutation of a module. first_line, last_line: its statement, counted from 1.
+    """Mutation of a module. first_line, last_line: its statement, counted from 1.
 
     source: the whole module with the mutation; its other lines are unchanged.
     """
@@ -40,7 +40,7 @@ class _Change:
 
 
 def mutations_of(source: str) -> list[Mutation]:
-    """Every mutation of a module, in the order of its lines. Module-level statements have none."""
+    """All mutations of a module in line order. Module-level statements are not mutated."""
     found = [
         Mutation(c.operator, c.statement.lineno, c.statement.end_lineno or 0, changed)
         for statement in _statements(ast.parse(source))
@@ -92,7 +92,7 @@ def _changes_of_statement(statement: ast.stmt) -> Iterator[_Change]:
 
 
 def _expressions(statement: ast.stmt) -> Iterator[ast.expr]:
-    """Expressions of this statement alone, not of statements in it, nor of annotations."""
+    """Expressions of this statement, without nested statements and annotations."""
     for name, value in ast.iter_fields(statement):
         if name == "annotation":
             continue
@@ -143,7 +143,7 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
 
 
 def _replaced(source: str, old: ast.expr | ast.stmt, new: ast.AST) -> str | None:
-    """The module with one node written anew. None: that would be the same, or no Python."""
+    """Module source with one node replaced. None if it is unchanged or invalid."""
     text = ast.unparse(ast.fix_missing_locations(new))
     if isinstance(new, ast.expr):
         text = f"({text})"
@@ -185,6 +185,6 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _is_ordered(call: ast.Call) -> bool:
-    """Whether the call means something else when its first two arguments are swapped."""
+    """Whether swapping the first two arguments of the call changes its meaning."""
     is_starred = any(isinstance(argument, ast.Starred) for argument in call.args[:2])
     return not is_starred and _name_of(call) not in COMMUTATIVE

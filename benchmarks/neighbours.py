@@ -1,16 +1,15 @@
-"""How fast a CPU engine is beside other programs, and how much adapting its threads costs alone.
+"""Measures a CPU engine with adaptive threads beside other programs, and alone.
 
     python benchmarks/neighbours.py MODEL [--rounds 3] [--seconds 6]
 
-Every rate is tokens per second of one decoding sequence on the same two cores, in processes that drive
-the engine's Runner. The three comparisons of a round follow each other, so that what else the machine
-does meets both sides of a ratio. `others` is how many cores processes outside of the comparison used;
-rounds with more than --max-others do not count. Exits with 1 when the median of a comparison's ratios
-is below its bar, or none of its rounds was quiet.
+Rates are tokens/s of one decoding sequence on the same two cores, in processes that drive the engine's
+Runner. The comparisons of a round are adjacent in time, so that other load affects both sides of a ratio.
+`others` is the number of cores used by other processes; rounds above --max-others do not count. Exits with 1
+if the median ratio of a comparison is below its bar, or if no round was quiet.
 
-- alone: adaptive threads over two fixed ones, which spin.
-- busy core: adaptive threads over one fixed thread, both beside a program that keeps a core busy.
-- four engines: the sum of four at once over one that is alone.
+- alone: adaptive threads against two fixed threads, which spin.
+- busy core: adaptive threads against one fixed thread, both beside a program that keeps a core busy.
+- four engines: the sum of four engines at once against a single engine.
 """
 
 import argparse
@@ -24,16 +23,16 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 NUM_CORES = 2
-# Before each measurement: as long as threads take to be given up, or to be taken back at first.
+# Seconds before each measurement, in which the engine adapts its threads.
 SETTLE_S = 4.0
 BARS = {"alone": 0.95, "busy core": 0.8, "four engines": 0.8}
-# Positions of the tokens that are decoded, over and over.
+# Positions of the decoded tokens, repeated.
 FIRST, END, BLOCK_SIZE = 64, 256, 16
 ADAPTIVE, ONE, TWO = "adaptive", "1", "2"
 
 
 class Worker:
-    """A process that decodes on request. threads: adaptive, or a fixed number."""
+    """Process that decodes on request. threads: adaptive, or a fixed number."""
 
     def __init__(self, model_dir: Path, threads: str) -> None:
         self._process = subprocess.Popen(
@@ -48,7 +47,7 @@ class Worker:
         print(seconds, file=self._process.stdin, flush=True)
 
     def rate(self) -> float:
-        """Tokens per second, once the time is over."""
+        """Tokens/s over the requested time."""
         return float(self._read())
 
     def close(self) -> None:
@@ -63,7 +62,7 @@ class Worker:
 
 
 def decode(model_dir: Path, threads: str) -> None:
-    """The work of a worker: for each number of seconds on its input, the rate on its output."""
+    """Worker loop: reads seconds from its input and writes the measured rate to its output."""
     import torch
 
     from penstock_engine import device
@@ -105,7 +104,7 @@ def decode(model_dir: Path, threads: str) -> None:
 
 @contextmanager
 def busy_core() -> Iterator[int]:
-    """The process id of a program that keeps a core busy meanwhile."""
+    """Run a program that keeps a core busy. Yields its process id."""
     process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         yield process.pid
@@ -115,7 +114,7 @@ def busy_core() -> Iterator[int]:
 
 
 def busy_s() -> float:
-    """Seconds that the cores of this process have been in use since the machine's start."""
+    """Busy seconds of this process's cores since boot."""
     own = {f"cpu{index}" for index in os.sched_getaffinity(0)}
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     ticks = sum(int(words[i]) for words in lines if words[0] in own for i in (1, 2, 3, 6, 7, 8))
@@ -123,13 +122,13 @@ def busy_s() -> float:
 
 
 def used_s(pids: Sequence[int]) -> float:
-    """Seconds of CPU time of processes."""
+    """CPU seconds of these processes."""
     texts = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
     return sum(int(words[11]) + int(words[12]) for words in texts) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(workers: Sequence[Worker], pids: Sequence[int], seconds: float) -> tuple[float, float]:
-    """The sum of the workers' rates at the same time; cores that other processes than pids used."""
+    """Sum of the workers' simultaneous rates, and cores used by processes other than pids."""
     started_s = time.monotonic()
     others_s = busy_s() - used_s(pids)
     for worker in workers:
@@ -162,10 +161,10 @@ def main() -> None:
 
 
 def compare(workers: Sequence[Worker], num_rounds: int, seconds: float, max_others: float) -> bool:
-    """Whether the median of every comparison's quiet rounds reaches its bar.
+    """Compare medians over quiet rounds with the bars. Returns whether all reach them.
 
-    workers: four adaptive ones, one thread, two threads. max_others: cores that other programs may
-    use in a round that counts.
+    workers: four adaptive ones, one thread, two threads. max_others: cores that other programs may use
+    in a counted round.
     """
     four, adaptive, one, two = workers[:4], workers[:1], workers[4:5], workers[5:]
     sides = {

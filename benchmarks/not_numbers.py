@@ -1,12 +1,12 @@
-"""Does a request whose activations are not numbers change any other request's answer?
+"""Checks that a request with NaN activations changes no other request's answer.
 
     python benchmarks/not_numbers.py [--healthy 500] [--bad 50] [--seed 0] [--variants plain,lora]
 
-Models of a few thousand weights, in which one token makes NaN: its embedding is infinite, or its
-value vectors overflow float16. The real engine loop answers the healthy requests alone, and then
-with bad ones between them, which have that token in their prompt, often behind a prefix that they
-share with healthy ones. (In float16, the bad ones are first run without that token, not left out.)
-Prints a line for each variant; exits 1 when a healthy answer differs or a bad request gets one.
+In models of a few thousand weights, one token produces NaN: its embedding is infinite, or its value vectors
+overflow float16. The real engine loop answers the healthy requests alone, then mixed with bad ones that
+contain the token, often after a prefix shared with healthy ones. (In float16 the first run has the bad
+requests without the token, to keep the batches equal.) Prints a line per variant. Exits with 1 if a healthy
+answer differs or a bad request gets an answer.
 """
 
 import argparse
@@ -53,10 +53,10 @@ ADAPTER = "adapter"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """config: of the model. runner, scheduler: options beside those that all variants have.
+    """Variant of model and engine. config: of the model. runner, scheduler: additional options.
 
-    overflows: the bad token's values overflow float16; else its embedding is infinite.
-    drafts: how tokens are guessed. has_adapter: half of the requests use one.
+    overflows: the bad token's values overflow float16; else its embedding is infinite. drafts: speculation
+    method. has_adapter: half of the requests use an adapter.
     """
 
     family: str = "qwen3"
@@ -71,7 +71,7 @@ class Variant:
 WINDOW = {"sliding_window": 9}
 VARIANTS = {
     "plain": Variant(),
-    # No prefix cache: its hits would change the batches, and so the rounding.
+    # No prefix cache: hits would change the batches and so the rounding.
     "float16 overflow": Variant(
         runner={"dtype": "float16"}, scheduler={"prefix_caching": False}, overflows=True
     ),
@@ -92,7 +92,7 @@ VARIANTS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """name: unique. seed: decides what is drawn."""
+    """Request. name: unique. seed: of its sampling."""
 
     name: str
     prompt: list[int]
@@ -108,7 +108,7 @@ class Answer:
 
 
 def make_model(directory: Path, variant: Variant, seed: int = 0) -> None:
-    """Token BAD_TOKEN is the only one from which anything but numbers can come."""
+    """Build a model in which only BAD_TOKEN produces NaN or infinity."""
     made = CONFIGS[variant.family](**SHAPE | variant.config)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -123,7 +123,7 @@ def make_model(directory: Path, variant: Variant, seed: int = 0) -> None:
 
 
 def _overflow(model: Any) -> None:
-    """The first number of each hidden state is 0, but for the bad token; values are large in it."""
+    """Make value vectors overflow in the first hidden dimension, which is 0 except for the bad token."""
     embedding = model.model.embed_tokens.weight
     embedding[:, 0] = 0
     embedding[BAD_TOKEN] = 0
@@ -135,7 +135,7 @@ def _overflow(model: Any) -> None:
 
 
 def make_requests(num_healthy: int, num_bad: int, variant: Variant, seed: int) -> list[Request]:
-    """Healthy and bad ones in random order. Every third shares a prefix of up to 30 tokens."""
+    """Healthy and bad requests in random order. Every third shares a prefix of up to 30 tokens."""
     draw = random.Random(seed)
     prefixes = [[draw.randrange(1, 60) for _ in range(30)] for _ in range(4)]
     are_bad = [True] * num_bad + [False] * num_healthy
@@ -232,7 +232,7 @@ def _run(scheduler: Scheduler, runner: Runner, requests: Many[Request]) -> dict[
 def differences(
     variant: Variant, directory: Path, num_healthy: int, num_bad: int, seed: int
 ) -> list[str]:
-    """Healthy requests whose answer depends on the bad ones, and bad ones that got an answer."""
+    """Healthy requests with a changed answer, and bad requests with an answer."""
     model_dir, draft_dir = directory / "model", directory / "draft"
     make_model(model_dir, variant)
     if variant.drafts == "draft_model":
@@ -255,9 +255,9 @@ def differences(
 
 
 def _harmless(request: Request) -> Request:
-    """The same without the bad token, and with one token to draw, so that batches stay the same.
+    """Copy without the bad token and with one output token, to keep the batches equal.
 
-    In float16, the rounding of a row depends on how many others its batch has.
+    In float16 the rounding of a row depends on the size of its batch.
     """
     if BAD_TOKEN not in request.prompt:
         return request

@@ -1,11 +1,10 @@
-"""The operator dies at every write of a rollout, before it and after it, and the end is the same.
+"""Kills the operator before and after every write of a rollout and compares the end state.
 
 .venv/bin/python benchmarks/operator_crashes.py [--strategy NAME ...] [--ending NAME ...]
 
-For each strategy, a service lives twice with a revision that takes over, and twice with one
-that a person takes back: once undisturbed, and once with the operator killed at each and every write,
-at the first attempt before it is made and at the second one after it, so that no operator lives longer
-than one write. Ends with 1 when a life does not end as the undisturbed one did.
+For each strategy and ending (promoted, or aborted by a person) a service runs its life cycle twice: once
+undisturbed, and once with the operator killed at every write, before it at the first attempt and after it at
+the second. Exits with 1 if the end states differ.
 """
 
 import argparse
@@ -30,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 async def one(
     cluster: Cluster, kube: Kube, model_uri: str, strategy: Strategy, ending: Ending
 ) -> tuple[int, bool]:
-    """(operators killed, whether it ended the same)."""
+    """Compare both runs. Returns (killed operators, whether the end states are equal)."""
     undisturbed = await survive(cluster, kube, (), model_uri, strategy, ending)
     killed = await survive(cluster, kube, None, model_uri, strategy, ending)
     is_same = killed.end == undisturbed.end

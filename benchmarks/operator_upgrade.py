@@ -1,11 +1,11 @@
-"""Upgrades the operator under load; only services that are restarted afterwards may get new pods.
+"""Upgrades the operator under load and checks that only restarted services get new pods.
 
 .venv/bin/python benchmarks/operator_upgrade.py [--per-strategy 3]
 
-Services of all four strategies serve, two of them in the middle of a canary. Then the operator is replaced
-by one with another engine image and another pod template; the records of every other service are made such
-as a version of Penstock leaves them that did not record pods. No pod may be replaced. Then one service of
-each strategy is told to restart, and takes the new image by its strategy. Ends with 1 otherwise.
+Services of all four strategies are serving, two of them during a canary. The operator is replaced by one with
+another engine image and another pod template. The revision records of every second service are changed to
+those of a version that did not record pods. No pod may be replaced. Then a service of each strategy is
+restarted and must get the new image by its strategy. Exits with 1 otherwise.
 """
 
 import argparse
@@ -43,7 +43,7 @@ NEXT_VERSION = (
     "from penstock.core.manifests import engine; engine.PRE_STOP_S = 5; "
     "from penstock.cli.main import main; main()"
 )
-# For a new leader to look at everything several times.
+# Seconds in which a new leader reconciles everything several times.
 QUIET_S = 60
 PATIENCE_S = 600.0
 MANAGER = "upgrade"
@@ -71,7 +71,7 @@ def service(name: str, strategy: Strategy) -> Object:
 
 
 class Campaign:
-    """names: of the services, by strategy."""
+    """Upgrade drill on one cluster. names: services by strategy."""
 
     def __init__(self, stage: Stage, names: Mapping[Strategy, list[str]]) -> None:
         self._stage, self._kube, self._names = stage, stage.kube, names
@@ -99,7 +99,8 @@ class Campaign:
                 sum(c["restartCount"] for c in pod["status"].get("containerStatuses", [])),
             )
             for pod in found
-            if "deletionTimestamp" not in pod["metadata"]  # it finishes its streams
+            if "deletionTimestamp"
+            not in pod["metadata"]  # a terminating pod may finish its streams
         }
 
     async def upgrade(self) -> None:
@@ -126,7 +127,7 @@ class Campaign:
         await eventually(leads, within_s=120, what="the new operator leads")
 
     async def restart(self, name: str, strategy: Strategy) -> tuple[list[str], float]:
-        """The phases that the service went through, and how long it took in seconds."""
+        """Restart a service. Returns its phases and the duration in seconds."""
         code, said = await self._stage.rollout("restart", name)
         if code:
             raise RuntimeError(said)
@@ -167,7 +168,7 @@ class Campaign:
         await self._kube.merge(DEPLOYMENTS, NAMESPACE, OPERATOR, patch, manager=MANAGER)
 
     async def _forget(self, name: str) -> None:
-        """Take away what a version before did not write."""
+        """Remove the annotations that an older version did not write."""
         for resource, annotations in (
             (CONTROLLER_REVISIONS, (PODS_ANNOTATION, STABLE_ANNOTATION)),
             (DEPLOYMENTS, (TEMPLATE_HASH,)),

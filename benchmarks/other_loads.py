@@ -1,11 +1,11 @@
-"""Loads of other shapes than the traces have, and what rules make of them.
+"""Compares scaling rules on synthetic loads that differ from the traces.
 
     python benchmarks/other_loads.py --seeds 2
     python benchmarks/other_loads.py bursts answers --rules penstock:loss=1 static:replicas=6
 
-For each load and rule, over seeds: attainment, GPU-hours with start-up, and reversals. Two hours each; pods
-start in 110 s. Shapes are made up, so that figures say how a rule behaves, not what a service costs;
-`bursts` has about the gaps, empty seconds and lengths that are published of Azure's code completions.
+For each load and rule it prints attainment, GPU-hours with start-up, and reversals over seeds. Each run is
+two hours, and pods start in 110 s. The shapes are synthetic, so the figures compare rules and are no cost
+estimate. `bursts` has about the published gaps, idle seconds and lengths of Azure's code completions.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from penstock.sim import compiled
 
 if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before anything of it is imported
+    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +36,7 @@ from penstock.sim.traces.source import Trace
 
 HOURS_S = 7200.0
 RULES = ("penstock", "dynamo-throughput:objective_share=0.2", "static:replicas=4", "oracle")
-# Arrival, prompt tokens, output tokens.
+# (arrival s, prompt tokens, output tokens)
 Arrivals = Iterator[tuple[float, int, int]]
 
 
@@ -61,7 +61,7 @@ def thinned(random: Random, rate: Callable[[float], float], most: float) -> Iter
 
 
 def bursts(random: Random) -> Arrivals:
-    """From 1 to hundreds of requests within seconds, then nothing for half a minute."""
+    """Bursts from 1 to hundreds of requests within seconds, with about 30 s of silence between."""
     at_s = 0.0
     while at_s < HOURS_S:
         at_s += random.expovariate(1 / 25)
@@ -72,14 +72,14 @@ def bursts(random: Random) -> Arrivals:
 
 
 def answers(random: Random) -> Arrivals:
-    """Long answers of very different lengths, from 1.4 to 5 requests/s and back."""
+    """Long answers of widely varying length, at 1.4 to 5 requests/s and back."""
     rate = lambda at_s: 3.2 * (1 + 0.55 * sin(2 * pi * at_s / HOURS_S - pi / 2))  # noqa: E731
     for at_s in thinned(random, rate, 5.0):
         yield at_s, length(random, 500, 1.0, 20_000), length(random, 1500, 0.9, 12_000)
 
 
 def crowds(random: Random) -> Arrivals:
-    """Every quarter of an hour one and a half to four times the load, for one to seven minutes."""
+    """Crowds: every 15 minutes 1.5 to 4 times the load, for one to seven minutes."""
     spans, at_s = [], 0.0
     while at_s < HOURS_S:
         at_s += random.expovariate(1 / 900)
@@ -93,7 +93,7 @@ def crowds(random: Random) -> Arrivals:
 
 
 def stairs(random: Random) -> Arrivals:
-    """Eight quarters of an hour, between 4 and 48 requests/s."""
+    """Stairs: eight stages of 15 minutes, between 4 and 48 requests/s."""
     steps = (6, 14, 30, 48, 20, 40, 10, 4)
     for at_s in thinned(random, lambda at_s: steps[int(8 * at_s / HOURS_S)], 48.0):
         yield at_s, length(random, 900, 1.0, 8000), length(random, 180, 0.9, 2000)
@@ -108,7 +108,7 @@ LOADS = {
 
 
 def written(load: Load, seed: int, path: Path) -> None:
-    """In Azure's format."""
+    """Write a load as a trace in Azure's format."""
     began = datetime(2023, 11, 16, tzinfo=UTC)
     lines = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
     for at_s, prompt, output in sorted(load.arrivals(Random(seed))):

@@ -1,4 +1,4 @@
-"""Small checkpoints packed by the formats' own libraries, with the weights that those read back.
+"""Packs small checkpoints with the formats' own libraries, with the weights as these read them back.
 
     python benchmarks/packed_checkpoints.py LIBRARY [--out tests/engine_quantization/checkpoints]
 
@@ -35,7 +35,7 @@ GROUP = 16
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """name: of the file. tensors: by the last part of their names. expected: [outputs, inputs]."""
+    """Packed product. name: of the file. tensors: by last name part. expected: weights [outputs, inputs]."""
 
     name: str
     config: dict[str, Any]
@@ -44,8 +44,7 @@ class Packed:
 
 
 def make_weight(num_outputs: int, num_inputs: int) -> torch.Tensor:
-    """float32, with rows that have no negative numbers (zero point 0) and none that are positive
-    (the largest zero point), as ranges that include 0 have them."""
+    """Random float32 weights, with all-positive rows (zero point 0) and all-negative rows (largest one)."""
     generator = torch.Generator().manual_seed(num_outputs * num_inputs)
     weight = torch.randn(num_outputs, num_inputs, generator=generator) * 0.02
     weight[1::5] = weight[1::5].abs()
@@ -56,7 +55,7 @@ def make_weight(num_outputs: int, num_inputs: int) -> torch.Tensor:
 def ranges(
     weight: torch.Tensor, bits: int, group: int, symmetric: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(scales, zeros) float32 [outputs, groups], zeros counted from the smallest code."""
+    """Scales and zero points, float32 [outputs, groups]; zero points count from the smallest code."""
     groups = weight.split(group, 1)
     top = 2**bits - 1
     if symmetric:
@@ -75,7 +74,7 @@ def linear(weight: torch.Tensor) -> torch.nn.Linear:
 
 
 def import_without_parents(module: str) -> types.ModuleType:
-    """The module, its parent packages empty: theirs import model classes of old transformers."""
+    """Import a module with empty parent packages, which would import classes of an old transformers."""
     parents = module.split(".")[:-1]
     spec = importlib.util.find_spec(parents[0])
     if spec is None or not spec.submodule_search_locations:
@@ -94,7 +93,7 @@ def autoawq() -> Iterator[Packed]:
     packing: Any = importlib.import_module("awq.utils.packing_utils")
     weight = make_weight(2 * SHAPE[0], SHAPE[1])  # the packer takes 32 outputs at a time
     scales, zeros = ranges(weight, 4, GROUP, symmetric=False)
-    # AutoAWQ rounds the weights to the grid before it packs, and the packer does not clamp.
+    # AutoAWQ rounds weights to the grid before packing; the packer does not clamp.
     codes = weight / scales.repeat_interleave(GROUP, 1) + zeros.repeat_interleave(GROUP, 1)
     on_grid = codes.round().clamp(0, 15) - zeros.repeat_interleave(GROUP, 1)
     on_grid *= scales.repeat_interleave(GROUP, 1)
@@ -176,7 +175,7 @@ def gptqmodel() -> Iterator[Packed]:
 
 @dataclass(frozen=True, slots=True)
 class CompressedCase:
-    """group: None: a scale for each row."""
+    """Case of compressed-tensors. group: None for one scale per row."""
 
     layout: str
     bits: int
@@ -199,7 +198,7 @@ COMPRESSED_CASES = (
     CompressedCase("pack-quantized", 4, False),
     CompressedCase("pack-quantized", 8, True, None),
     CompressedCase("pack-quantized", 8, False),
-    # Neither the outputs nor the inputs fill their last words.
+    # Sizes that do not fill the last 32-bit word.
     CompressedCase("pack-quantized", 4, False, 12, shape=(21, 36)),
     CompressedCase("pack-quantized", 4, False, None, shape=(21, 36)),
     CompressedCase("int-quantized", 8, True, None),
@@ -213,7 +212,7 @@ ORDERED_CASES = (
 
 def compressed_tensors() -> Iterator[Packed]:
     is_old = version_of("compressed_tensors").startswith("0.9")
-    # Version 0.20 refuses to write checkpoints in the order of activations.
+    # Version 0.20 refuses to write activation-ordered checkpoints.
     for case in COMPRESSED_CASES + (ORDERED_CASES if is_old else ()):
         weights: dict[str, Any] = {
             "num_bits": case.bits, "type": "int", "symmetric": case.symmetric,
@@ -269,7 +268,7 @@ def new_compressed(layout: str, weights: dict[str, Any], state: State) -> tuple[
 
 
 def version_of(package: str) -> str:
-    if package == "gptqmodel":  # its source tree says so where it is not installed
+    if package == "gptqmodel":  # a source tree that is not installed
         return str(importlib.import_module("gptqmodel.version").__version__)
     return version(package)
 

@@ -1,11 +1,11 @@
-"""Do quantised checkpoints say what their formats' definitions say, token for token?
+"""Compares greedy tokens of quantised checkpoints with those of their dequantised weights.
 
     python benchmarks/quantised_equality.py [--prompts 20] [--longest 400] [--new-tokens 32]
                                             [--families qwen3,llama] [--formats awq,gptq-4]
 
-Small random models are rounded and packed here by each format's public definition, word by word.
-transformers answers prompts with the rounded weights written out in float32, the engine with the
-packed checkpoint, in float32 too. Verdicts as in verdicts.py.
+Small random models are rounded and packed by each format's public definition. transformers answers prompts
+with the rounded weights in float32, the engine with the packed checkpoint in float32. Verdicts as in
+verdicts.py.
 """
 
 import argparse
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 Tensors = dict[str, torch.Tensor]
 
 GROUP = 16
-# Of modules; what else ends in `.weight` is left as it is.
+# Quantised modules; other weights stay unchanged.
 PRODUCTS = frozenset((
     "q_proj", "k_proj", "v_proj", "qkv_proj", "o_proj", "dense", "gate_proj", "up_proj",
     "gate_up_proj", "down_proj", "fc1", "fc2", "w1", "w2", "w3",
@@ -41,7 +41,7 @@ SETTING = Setting(4, 64, prefix_caching=True, speculates=False)
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One product: its tensors by the last parts of their names, and the matrix they stand for."""
+    """Packed product: its tensors by last name part, and the matrix that they represent."""
 
     tensors: Tensors
     meaning: torch.Tensor
@@ -49,14 +49,17 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """config: its quantization_config. pack: float32 [outputs, inputs] -> Packed."""
+    """Quantisation format. config: its quantization_config. pack: float32 [outputs, inputs] to Packed."""
 
     config: dict[str, Any]
     pack: Callable[[Array], Packed]
 
 
 def words(numbers: Array, bits: int, order: list[int] | None = None) -> Array:
-    """[n, m] -> uint32 as int32 [n, m * bits / 32]; order: which number is i-th from the low end."""
+    """Pack [n, m] into 32-bit words, int32 [n, m * bits / 32].
+
+    order[i]: number at position i from the low end.
+    """
     per_word = 32 // bits
     order = order or list(range(per_word))
     packed = np.zeros((numbers.shape[0], numbers.shape[1] // per_word), np.uint32)
@@ -68,7 +71,7 @@ def words(numbers: Array, bits: int, order: list[int] | None = None) -> Array:
 
 
 def rounded(weight: Array, bits: int, group: int, *, symmetric: bool) -> tuple[Array, Array, Array]:
-    """(codes [o, i] from 0, scales float16 [o, g], zeros [o, g] from 0), nearest."""
+    """Round to nearest. Returns codes [o, i] from 0, scales float16 [o, g], zero points [o, g] from 0."""
     groups = weight.reshape(len(weight), -1, group)
     top = 2**bits - 1
     if symmetric:
@@ -109,7 +112,7 @@ def gptq(
     def pack(weight: Array) -> Packed:
         num_inputs = weight.shape[1]
         group_of = np.arange(num_inputs) // GROUP
-        if desc_act:  # the same for all products that read one input, as their importance is
+        if desc_act:  # equal for all products of one input, as activation order is
             group_of = np.random.default_rng(num_inputs).permutation(group_of)
         order = np.argsort(group_of, kind="stable")
         by_group, scales, zeros = rounded(weight[:, order], bits, GROUP, symmetric=symmetric)
@@ -127,7 +130,7 @@ def gptq(
 
 
 def float8(block: tuple[int, int] | None, leaf: str) -> Callable[[Array], Packed]:
-    """block: None: one scale; columns 0: one for each row."""
+    """Format with 8-bit floats. block: None for one scale per matrix; 0 columns for one per row."""
 
     def pack(weight: Array) -> Packed:
         rows, columns = block or weight.shape
@@ -245,7 +248,7 @@ FORMATS: dict[str, Format] = {
 
 
 def quantise(directory: Path, form: Format, packed: Path, written: Path) -> None:
-    """A checkpoint in one or more files -> `packed` in the format, `written` out in float32."""
+    """Quantise a checkpoint: write `packed` in the format and `written` dequantised in float32."""
     tensors: Tensors = {}
     for file in sorted(directory.glob("*.safetensors")):
         tensors |= load_file(file)

@@ -1,9 +1,9 @@
-"""What Penstock writes to the API server while a service is Ready and nobody changes it: nothing.
+"""Checks that Penstock writes nothing to the API server while a Ready service is unchanged.
 
     python benchmarks/quiet_cluster.py [--minutes 3]
 
-Counts, in the audit log, the writes of the operator's and the gateway's ServiceAccounts other than
-the leader's Lease. Exits 1 when there are any.
+It counts the writes of the operator's and the gateway's ServiceAccounts in the audit log, except the leader's
+Lease. Exits with 1 if there are any.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""Hours of random worlds under our rule: bounds, zero, and replay.
+"""Checks properties of Penstock's rule in random simulated worlds: bounds, zero replicas, and replay.
 
     python benchmarks/random_hours.py [--hours 2000] [--first 0]
 
-Each world lasts 10 to 40 minutes: any workload, admission, bounds, start-up time, faults and lost metrics.
-Of each decision it is checked that
+Each world lasts 10 to 40 minutes, with random workload, admission, bounds, start-up time, faults and lost
+metrics. Each decision must satisfy:
 
-    it is within the bounds of its moment, and the pods asked for are as many as it says
-    it is not zero while a request waits or runs that the metrics of the moment could show
-    a replay of what was seen, written down and read again, decides the same
+    it is within the current bounds, and the fleet gets this number of pods
+    it is not zero while a visible request waits or runs
+    replaying the recorded observation gives the same decision
 
-Prints the number of hours, decisions and worlds, and exits with 1 at the first that is not so.
+Prints the number of hours, decisions and worlds. Exits with 1 at the first violation.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from typing import Any
 from penstock.sim import compiled
 
 if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before anything of it is imported
+    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from penstock.core.scaling.by_objectives.rule import Sizing
 from penstock.core.scaling.recording import Recording, Settings, Tick, Writer
@@ -39,7 +39,7 @@ CHAT = {
 
 
 class Broken(AssertionError):
-    """A promise that was not kept: in which world, and when."""
+    """A violated property, with its world and time."""
 
 
 def world(seed: int) -> Scenario:
@@ -69,7 +69,7 @@ def world(seed: int) -> Scenario:
 
 
 def _workload(draw: Random, duration_s: float) -> dict[str, Any]:
-    """Quiet ones for the most part, as what is checked is not how much they are."""
+    """Random workload, usually small, because the properties do not depend on the load."""
     mixes = [{"classes": [CHAT]}]
     if draw.random() < 0.2:
         users = [[0, draw.randint(0, 10)], [duration_s / 2, draw.randint(0, 20)]]
@@ -96,7 +96,7 @@ def _fault(draw: Random, duration_s: float) -> dict[str, Any]:
 
 
 class Watched:
-    """A rule whose every decision is looked at. ticks: what went into each, and what came out."""
+    """Rule that checks each of its decisions. ticks: input and output of each."""
 
     def __init__(self, rule: Sizing) -> None:
         self._rule = rule
@@ -139,7 +139,7 @@ def lived(scenario: Scenario, seed: int) -> list[Tick]:
 
 
 def check_replay(ticks: list[Tick]) -> None:
-    """Over lines of JSON, as `penstock record` and `penstock replay` have it."""
+    """Write and read the recording as JSON lines, then compare the replayed decisions."""
     writer = Writer("default/random")
     recording = Recording.read(line for tick in ticks for line in writer.lines(tick))
     for (again, decision), tick in zip(recording.ticks(), ticks, strict=True):
@@ -148,7 +148,7 @@ def check_replay(ticks: list[Tick]) -> None:
 
 
 def check(seed: int) -> tuple[float, int]:
-    """One world, its hours and its decisions. Raises Broken."""
+    """Simulate and check a world. Returns its hours and decisions. Raises Broken."""
     scenario = world(seed)
     try:
         ticks = lived(scenario, seed)

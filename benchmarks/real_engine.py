@@ -1,4 +1,4 @@
-"""An engine for one benchmark: a small model made on the spot, one processor, a free port."""
+"""Starts an engine for a benchmark, with a small random model, one core and a free port."""
 
 import os
 import subprocess
@@ -24,10 +24,11 @@ START_TIMEOUT_S = 120
 def engine(
     *flags: str, prepare: Callable[[Path], Sequence[str]] = lambda _: ()
 ) -> Iterator[tuple[str, psutil.Process]]:
-    """prepare: changes the model's folder and gives more flags.
+    """Run an engine. Yields its URL and process once it is ready.
 
-    Its URL and its process, once it is ready. Raises RuntimeError with its log when it does not start, or
-    has died by the end; prints the end of the log when there is a traceback in it."""
+    prepare: changes the model folder and returns further flags. Raises RuntimeError with the log if the
+    engine does not start or exits early; prints the end of the log if it has a traceback.
+    """
     with tempfile.TemporaryDirectory() as folder:
         model, log_path = Path(folder) / "model", Path(folder) / "log"
         make(model, [ROOT / "README.md", ROOT / "docs"], seconds=1, steps=3, seed=1)

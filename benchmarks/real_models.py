@@ -1,16 +1,16 @@
-"""Does the engine answer with real weights as transformers does, and what do its formats cost?
+"""Compares the engine with transformers on real weights, and measures the loss of its formats.
 
     python benchmarks/real_models.py MODEL [--reference FOLDER] [--prompts 64] [--new-tokens 32]
                                      [--text-tokens 8192]
 
 MODEL: a checkpoint folder or a GGUF file. --reference: a folder with the same weights for
 transformers, as tests/real_models makes of a GGUF file; by default MODEL. The text is the Python
-language reference, which every interpreter carries for its help().
+language reference, which every interpreter ships for help().
 
 1. transformers answers short prompts greedily in float32, many at once. The engine answers them in
    each configuration. Verdicts are those of verdicts.py. The answers of int8 and int4 weights are
-   compared with transformers' with the same weights, dequantized. All answers are of --new-tokens:
-   tokens that end a text do not end them.
+   compared with transformers' with the same weights, dequantized. All answers have --new-tokens
+   tokens: end tokens are ignored.
 2. Answers in bfloat16, int8 and int4: the position of the first token that differs from float32.
 3. Perplexity of each weight format and KV cache format, of the engine's prompt_logprobs.
 
@@ -49,8 +49,7 @@ from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.tokens import Tokenizer
 from penstock_engine.weights import open_checkpoints
 
-# Two prompts of each passage share their first block. With few lengths, transformers computes many
-# prompts together.
+# Two prompts of each passage share their first block. With few lengths transformers can batch many prompts.
 PROMPT_TOKENS = (BLOCK_SIZE + 1, 24)
 WINDOW_TOKENS = 512
 NUM_SEQS = 64
@@ -64,7 +63,7 @@ def events(
     chunk_tokens: int = 512, num_blocks: int = 1024, prefix_caching: bool = False,
     speculation: SpeculationConfig | None = None, dtype: str = "float32", **options: Any,
 ) -> tuple[list[list[TokenEvent]], SchedulerStats]:  # fmt: skip
-    """The engine's events for each prompt, and its counters. options: further fields of RunnerConfig."""
+    """Events of the engine for each prompt, and its counters. options: further fields of RunnerConfig."""
     model = ModelConfig.load(place)
     sizes = {
         **room(prompts, sampling.max_tokens), "num_blocks": num_blocks, "max_num_seqs": num_seqs,
@@ -93,14 +92,14 @@ def generate(
     place: Path, prompts: list[list[int]], new_tokens: int, *, ignore_eos: bool = False,
     **options: Any,
 ) -> tuple[list[list[int]], SchedulerStats]:  # fmt: skip
-    """The engine's greedy answers. options: of `events`."""
+    """Greedy answers of the engine. options: as in `events`."""
     sampling = SamplingParams(temperature=0.0, max_tokens=new_tokens, ignore_eos=ignore_eos)
     told, stats = events(place, prompts, sampling, **options)
     return [[token for event in own for token in event.token_ids] for own in told], stats
 
 
 def round_weights(model: transformers.PreTrainedModel, place: Path, kind: Quantization) -> None:
-    """Replaces weights by what the engine's rounded ones, dequantized, are."""
+    """Replace weights by the engine's rounded weights, dequantised."""
     scheme = ModelConfig.load(place).scheme(kind, "float32")
     assert scheme is not None
     with open_checkpoints(place) as (checkpoint, _):
@@ -120,7 +119,7 @@ def load(folder: Path) -> transformers.PreTrainedModel:
 def references(
     model: transformers.PreTrainedModel, prompts: list[list[int]], new_tokens: int
 ) -> list[Reference]:
-    """Greedy answers, computed together for prompts of one length: so nothing is padded."""
+    """Greedy answers of transformers, batched by prompt length, so that nothing is padded."""
     groups: dict[int, list[int]] = defaultdict(list)
     for index, prompt in enumerate(prompts):
         groups[len(prompt)].append(index)
@@ -139,7 +138,7 @@ def references(
 
 
 class Text:
-    """The Python language reference in a model's tokens."""
+    """Python language reference in a model's tokens."""
 
     def __init__(self, place: Path) -> None:
         tokenizer = Tokenizer(place)
@@ -148,13 +147,13 @@ class Text:
         self._tokens = tokenizer.encode(text)[len(self._start) :]
 
     def slices(self, number: int, length: int) -> list[list[int]]:
-        """Spread evenly, each with the token that starts a text, if the model has one."""
+        """Evenly spaced slices, each after the beginning-of-text token if the model has one."""
         stride = (len(self._tokens) - length) // number
         inner = length - len(self._start)
         return [self._start + self._tokens[i * stride :][:inner] for i in range(number)]
 
     def prompts(self, number: int) -> list[list[int]]:
-        """First the short ones, then the long ones, of the same passages."""
+        """Short prompts, then long prompts of the same passages."""
         passages = self.slices(number // len(PROMPT_TOKENS), max(PROMPT_TOKENS))
         return [passage[:length] for length in PROMPT_TOKENS for passage in passages]
 
@@ -176,7 +175,7 @@ def configurations(place: Path) -> dict[str, dict[str, Any]]:
 
 
 def greedy(place: Path, folder: Path, prompts: list[list[int]], new_tokens: int) -> int:
-    """Prints a line for each configuration. Returns the number of answers that are different."""
+    """Print a line per configuration. Returns the number of verdicts "different"."""
     model = load(folder)
     expected = references(model, prompts, new_tokens)
     print(f"{'configuration':14}", *VERDICTS, "preemptions  hits  drafts  right      s", sep="  ")
@@ -214,7 +213,7 @@ def greedy(place: Path, folder: Path, prompts: list[list[int]], new_tokens: int)
 
 
 def print_positions(name: str, expected: list[Reference], outputs: list[list[int]]) -> None:
-    """An answer without a difference counts as one whose first is after its end."""
+    """Print positions of the first difference; an equal answer counts as a difference after its end."""
     new_tokens = len(outputs[0])
     firsts = [first_difference(one, o) for one, o in zip(expected, outputs, strict=True)]
     places = [new_tokens if first is None else first for first in firsts]

@@ -1,4 +1,4 @@
-"""Bad releases are rolled back by themselves, good ones promoted, under load, on a real cluster.
+"""Checks under load on a real cluster that bad releases are rolled back and good ones promoted.
 
 .venv/bin/python benchmarks/rollout_campaign.py
 """
@@ -33,7 +33,7 @@ CANARY = {
 
 
 def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
-    """(how it has to end, what it is, what it changes)"""
+    """Releases as (expected ending, description, change)."""
     model = models / "penstock-tiny"
     bad = [
         ("a model that is not there", rollouts.MISSING),
@@ -57,7 +57,7 @@ def releases(folder: Path, models: Path) -> list[tuple[str, str, dict]]:
 
 
 def cut_short(model: Path, copy: Path) -> Path:
-    """The header is as it should be, half of the numbers are missing."""
+    """Truncate the weights: a valid header with half of the data."""
     shutil.copytree(model, copy)
     weights = copy / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
@@ -65,7 +65,7 @@ def cut_short(model: Path, copy: Path) -> Path:
 
 
 def corrupt(model: Path, copy: Path) -> Path:
-    """One weight of the last layer's is not a number."""
+    """Set a weight of the last layer to NaN."""
     shutil.copytree(model, copy)
     weights = load_file(copy / "model.safetensors")
     weights["model.norm.weight"][0] = torch.nan
@@ -74,7 +74,7 @@ def corrupt(model: Path, copy: Path) -> Path:
 
 
 def silent(model: Path, copy: Path) -> Path:
-    """It ends every answer at once: one of its two end tokens is always the most probable."""
+    """Make a model whose answers end at once: an end token is always the most probable."""
     shutil.copytree(model, copy)
     config = json.loads((copy / "config.json").read_text())
     ends = json.loads((copy / "generation_config.json").read_text())["eos_token_id"]
@@ -114,7 +114,7 @@ async def run(names: list[str], clients: int, within_s: float) -> None:
 
 
 def tell(endings: list[rollouts.Ending], expected: dict[str, str]) -> None:
-    """As a table, and whether each ended as it should."""
+    """Print a table. Returns whether each release ended as expected."""
     print("\n| release | ended | after | requests | failed | met it | why |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for each in endings:

@@ -1,10 +1,10 @@
-"""Drawn tokens against the exact distribution of their settings: a chi-square test for each.
+"""Tests sampled tokens against the exact distribution of their parameters, with chi-square tests.
 
     python benchmarks/sampling_distribution.py [--settings 400] [--draws 4000] [--seed 0]
 
-Half of the settings draw behind drafts, as in speculation. Each also draws with SEEDS seeds alone and
-in a batch of 32 settings. Exits 1 when a p-value stays below FLOOR divided by the number of settings
-(Bonferroni), when the p-values are not spread evenly, or when a seed gives another token in a batch.
+Half of the settings sample after draft tokens, as in speculation. Each also samples with SEEDS seeds alone
+and in a batch of 32 settings. Exits with 1 if a p-value stays below FLOOR divided by the number of settings
+(Bonferroni), if the p-values are not uniform, or if a seed gives another token in a batch.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.sampling.sampler import sample
 
 VOCAB_SIZE = 24
-# Cells of fewer expected draws are put together, as the chi-square test wants it.
+# Cells with fewer expected draws are merged, as the chi-square test requires.
 MIN_EXPECTED = 5.0
 FLOOR = 0.01
 SEEDS = 8
@@ -32,7 +32,7 @@ BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Logits of two positions, a history before them, and what a request wishes."""
+    """Logits of two positions, the history before them, and the sampling parameters."""
 
     logits: list[list[float]]
     wishes: dict[str, Any]
@@ -77,7 +77,7 @@ def _setting(draw: random.Random, *, with_draft: bool) -> Setting:
 def exact(
     logits: Sequence[float], sampling: SamplingParams, prompt: Sequence[int], output: Sequence[int]
 ) -> list[float]:
-    """The distribution, token by token in plain Python: it shares no line with the sampler."""
+    """Exact distribution, computed per token in plain Python, independent of the sampler."""
     values = dict(enumerate(logits))
     if sampling.allowed_token_ids is not None:
         values = {t: v for t, v in values.items() if t in sampling.allowed_token_ids}
@@ -118,9 +118,9 @@ def _softmax(values: dict[int, float]) -> dict[int, float]:
 
 
 def draw_many(setting: Setting, num_draws: int, first_seed: int) -> tuple[list[int], list[float]]:
-    """How often each token came, and its exact probability.
+    """Counts of each token, and its exact probability.
 
-    With a draft, the second position counts, and only where the draft before it was right.
+    With a draft, the second position counts, and only if the draft was accepted.
     """
     drafts = drafts_of(setting)
     output = [*setting.output, *drafts]
@@ -133,7 +133,7 @@ def draw_many(setting: Setting, num_draws: int, first_seed: int) -> tuple[list[i
 
 
 def drafts_of(setting: Setting) -> tuple[int, ...]:
-    """The most probable token, where there is one to be tried."""
+    """Draft of a setting: the most probable token, if the setting uses drafts."""
     if not setting.with_draft:
         return ()
     first = exact(setting.logits[0], setting.sampling, setting.prompt, setting.output)
@@ -141,7 +141,7 @@ def drafts_of(setting: Setting) -> tuple[int, ...]:
 
 
 def num_seeds_that_differ(settings: list[Setting]) -> int:
-    """Of SEEDS for each setting: which draw otherwise in a batch of others than alone."""
+    """Number of seeds that sample another token in a batch than alone."""
     num_different = 0
     for first in range(0, len(settings), BATCH):
         of_batch = [(setting, drafts_of(setting)) for setting in settings[first : first + BATCH]]
@@ -173,7 +173,7 @@ def _scheduled(setting: Setting, drafts: tuple[int, ...], seed: int) -> Schedule
 
 
 def p_value(counts: Sequence[int], probabilities: Sequence[float]) -> float:
-    """1 where only one token is possible and it came; 0 where an impossible one came."""
+    """P-value of the counts; 1 if only one token is possible and drawn, 0 if an impossible one is drawn."""
     total = sum(counts)
     pairs = sorted((p * total, count) for p, count in zip(probabilities, counts, strict=True) if p)
     if sum(count for _, count in pairs) < total:
@@ -193,7 +193,7 @@ def p_value(counts: Sequence[int], probabilities: Sequence[float]) -> float:
 
 
 def campaign(num_settings: int, num_draws: int, seed: int) -> list[float]:
-    """One p-value for each setting."""
+    """Run all settings. Returns a p-value for each."""
     return [
         p_value(*draw_many(setting, num_draws, index * num_draws))
         for index, setting in enumerate(make_settings(num_settings, seed))

@@ -1,9 +1,9 @@
-"""1,000 streams while a service goes 1 -> 3 -> 1, with and without an engine killed on the way.
+"""Sends 1,000 streams while a service scales 1 -> 3 -> 1, with and without a killed engine.
 
     python benchmarks/scale_campaign.py [--requests 1000] [--seed 1]
 
-Exits 1 when a request is refused or broken, a stream is cut that was not running when an engine was
-killed, or the kill met nobody.
+Exits with 1 if a request is refused or broken, if a stream is cut that did not run when the engine was
+killed, or if the kill hit no stream.
 """
 
 import argparse

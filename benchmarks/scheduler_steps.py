@@ -1,10 +1,9 @@
-"""Whatever arrives, leaves or fails, and however tight the pool: the books balance, all finish.
+"""Checks the scheduler's invariants over random lives of an engine with a small block pool.
 
     python benchmarks/scheduler_steps.py [--steps 1000000] [--seed 0]
 
-A random engine life: sequences come with forks, adapters and priorities, steps run, fail, guess,
-and are scheduled one ahead or not; after each move the scheduler's books are checked, and before
-each step what every block holds.
+Sequences arrive with forks, adapters and priorities; steps run, fail, draft, and may be scheduled one ahead.
+After each move the scheduler's invariants are checked, and before each step the content of every block.
 """
 
 import argparse
@@ -59,20 +58,20 @@ configs = st.builds(
 )
 
 
-# Two possible tokens: prompts share prefixes, and outputs meet other prompts.
+# Two possible tokens, so that prompts share prefixes and outputs equal other prompts.
 def next_token(seed: int, position: int) -> int:
     return (seed + position) % 2
 
 
 def token_at(position: int, end_at: int | None) -> int:
-    """What the model says; 5 from end_at on."""
+    """Token of the simulated model at a position; 5, the end token, from end_at on."""
     return 5 if end_at is not None and position >= end_at else next_token(0, position)
 
 
 def guessed_drafts(
     s: ScheduledSequence, num_guessed: int, end_at: int | None = None
 ) -> tuple[int, ...]:
-    """The known ones, or what a runner guesses itself: all right."""
+    """Draft tokens, known or guessed by the runner; all are accepted."""
     first = s.end - s.num_drafts
     open_drafts = range(min(num_guessed, s.num_runner_drafts))
     return s.drafts or tuple(token_at(first + i, end_at) for i in open_drafts)
@@ -88,10 +87,10 @@ def sampled(s: ScheduledSequence, num_guessed: int, end_at: int | None = None) -
 
 
 class Memory:
-    """What blocks and host slots hold, token by token: moved as a runner would move it.
+    """Content of device blocks and host slots per token, moved as a runner would.
 
-    A token's keys and values depend on all tokens before it and on the adapter, so this is what
-    is written for it, and what must lie in every position that the ones a step computes see.
+    A token's keys and values depend on all tokens before it and on the adapter. So that is its content here,
+    and every position that a step attends to must have it.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -103,7 +102,7 @@ class Memory:
     def compute(
         self, step: Step, tokens_of: dict[str, list[int]], num_guessed: int, end_at: int | None
     ) -> None:
-        """tokens_of: all that are known or drawn by now, by id."""
+        """Write the content of a step. tokens_of: known and sampled tokens by sequence id."""
         for block, slot in step.block_copies.saves:
             self.host[slot] = list(self.device[block])
         for slot, block in step.block_copies.restores:
@@ -208,7 +207,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(num_steps=st.integers(2, 12), end_at=st.none() | st.integers(0, 40))
     @precondition(lambda self: self.accepted)
     def go_ahead(self, num_steps: int, end_at: int | None) -> None:
-        """As a loop does whose runner takes a step before the one before it is waited for."""
+        """Schedule the next step before the current one completes, as an overlapping loop does."""
         for _ in range(num_steps):
             if len(self.open) < 2:
                 self.schedule(end_at=end_at, num_guessed=1)
@@ -221,7 +220,7 @@ class EngineMachine(RuleBasedStateMachine):
                 self.scheduler.check()
 
     def tokens(self) -> dict[str, list[int]]:
-        """Of all sequences, with what an open step draws."""
+        """Tokens of all sequences, with those that open steps sample."""
         tokens = {request_id: list(s.tokens) for request_id, s in self.accepted.items()}
         for step, results in self.open:
             for s in filter(self.scheduler.is_alive, step.sequences):
@@ -268,9 +267,9 @@ class EngineMachine(RuleBasedStateMachine):
                 written.add(slot)
 
     def check_order(self, step: Step, running: set[str]) -> None:
-        """Streams come first, then prefills by priority; who is preempted comes after who is not.
+        """Check the order: decodes first, then prefills by priority; preempted sequences come last.
 
-        running: the ids that ran before the step was scheduled.
+        running: ids that ran before the step was scheduled.
         """
         was_running = [self.accepted[request_id] for request_id in running]
         kept = [s for s in was_running if s.status is Status.RUNNING]
@@ -283,7 +282,7 @@ class EngineMachine(RuleBasedStateMachine):
         for sequence in kept:
             before = opened.get(sequence.request_id)
             if before is not None and before.is_sampled:
-                continue  # it may have its last token already
+                continue  # the sequence may already have its last token
             start = sequence.num_computed_tokens if before is None else before.end
             chunk = chunks.get(sequence.request_id)
             if chunk is not None and chunk.is_sampled:
@@ -305,7 +304,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.scheduler.check()
 
     def teardown(self) -> None:
-        """No starvation: without new arrivals, everything ends within a bounded number of steps."""
+        """Check against starvation: without arrivals, all sequences end within a bounded number of steps."""
         if not hasattr(self, "scheduler"):
             return
         for _ in range(5_000):
@@ -322,7 +321,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 def campaign(num_steps: int, first_seed: int) -> int:
-    """Raises when a life goes wrong. Returns how many moves were made, each with its check."""
+    """Run random lives. Returns the number of checked moves. Raises at the first violation."""
     EngineMachine.num_checks = 0
     run = first_seed
     while EngineMachine.num_checks < num_steps:

@@ -1,11 +1,11 @@
-"""How many requests the simulator takes in a second of one core, interpreted and compiled.
+"""Measures simulated requests per CPU second, interpreted and compiled.
 
     python benchmarks/simulator_speed.py [--traces ../shared/traces] [--rounds 3]
 
-500 s of Azure's conversations at three times their rate on four static replicas of Llama 3.1 8B on A100. Each
-round is a process of its own; the best counts, as other work on the machine is not the simulator's. Bar:
-10,000 requests a second of the processor's time. Exits with 1 where the bar is missed, or where the two give
-other results: the sum of all times is compared to the last bit.
+The run is 500 s of Azure's conversations at three times their rate on four static replicas of Llama 3.1 8B on
+A100. Each round is a process; the best one counts, to exclude other work on the machine. Bar: 10,000 requests
+per CPU second. Exits with 1 if the bar is missed, or if the two modes differ: the sum of all times is
+compared to the last bit.
 """
 
 import argparse
@@ -21,7 +21,7 @@ BAR = 10_000
 
 
 def measure(traces: Path) -> None:
-    """One run; its figures as JSON."""
+    """Run once and print the figures as JSON."""
     from penstock.sim.run import run
     from penstock.sim.scenario import Scenario
 

@@ -1,13 +1,13 @@
-"""What a device waits for between two steps, with each step launched behind the one before, or ahead.
+"""Measures the device's idle time between steps, with and without launching one step ahead.
 
     python benchmarks/step_overlap.py [--rounds 5] [--step-ms 5]
 
-Two runners under the engine's own loop and scheduler, depth 1 and depth 2 in turns:
+Two runners under the engine's loop and scheduler, at depth 1 and depth 2 in turns:
 
-paced   stands for a device beside the host: a step takes --step-ms from when the device is free, and
-        says token 7. Its time without a step to compute is counted.
-model   a small random model of Qwen3's shape on the CPU, whose steps are computed as they are
-        launched. Nothing can overlap there: this is what going ahead costs the host.
+paced   simulates a device beside the host: a step takes --step-ms once the device is free, and returns
+        token 7. The device's idle time is counted.
+model   a small random model of Qwen3's shape on the CPU, which computes steps at launch. Nothing can overlap,
+        so this measures the host's cost of launching ahead.
 """
 
 import argparse
@@ -41,8 +41,10 @@ NUM_PROMPT_TOKENS, NUM_OUTPUT_TOKENS = 24, 64
 
 @dataclass
 class Times:
-    """host_s: processor time of the loop's thread outside of launch and wait. idle_s: of the device,
-    between its first step and its last."""
+    """Times of a run. host_s: CPU time of the loop's thread outside launch and wait.
+
+    idle_s: device idle time between its first and last step.
+    """
 
     num_steps: int = 0
     host_s: float = 0.0
@@ -50,7 +52,7 @@ class Times:
 
 
 class Timed:
-    """Any runner, its times noted."""
+    """Runner wrapper that records times."""
 
     def __init__(self, inner: StepRunner, depth: int, times: Times) -> None:
         self.depth = depth
@@ -83,7 +85,7 @@ class TimedWait:
 
 
 class Paced:
-    """A device that takes the same time for every step, and does one after the other."""
+    """Simulated device with a constant time per step, one step after the other."""
 
     depth = 2
 
@@ -112,7 +114,7 @@ class Done:
 
 
 def run(runner: StepRunner, num_sequences: int) -> float:
-    """Tokens per second."""
+    """Run one configuration. Returns tokens/s."""
     scheduler = Scheduler(SchedulerConfig(**SIZES))
     reports: queue.SimpleQueue[StepReport] = queue.SimpleQueue()
     loop = EngineLoop(scheduler, runner, on_step=reports.put)
@@ -143,7 +145,7 @@ def make_model(directory: Path) -> None:
 def compare(
     name: str, make: Callable[[Times], StepRunner], num_sequences: int, rounds: int
 ) -> None:
-    """Prints medians over the rounds of depth 1 and depth 2, which take turns."""
+    """Print medians of depth 1 and depth 2 over alternating rounds."""
     found: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
     for _ in range(rounds):
         for depth, rows in found.items():

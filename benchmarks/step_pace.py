@@ -1,11 +1,11 @@
-"""Answers while long prompts come: how far apart are their tokens, told of an objective and not?
+"""Measures the token gaps of streams while long prompts arrive, with and without a TPOT objective.
 
     python benchmarks/step_pace.py [--rounds 10] [--tpot-s 0.1]
 
-A real engine with a model made on the spot. In each round STREAMS answers are written while a prompt of
-PROMPT_TOKENS comes every PROMPT_EVERY_S; rounds whose requests say `x-penstock-tpot-s` take turns with rounds
-whose requests do not. Prints the share of answers within the objective, their TPOT, the longest wait for one
-token, and how long the prompts took.
+It runs a real engine with a small random model. In each round STREAMS answers are generated while a prompt of
+PROMPT_TOKENS arrives every PROMPT_EVERY_S. Rounds with the header `x-penstock-tpot-s` alternate with rounds
+without it. Prints the share of answers within the objective, their TPOT, the longest token gap, and the TTFT
+of the prompts.
 """
 
 import argparse
@@ -29,8 +29,8 @@ PROMPT_TOKENS, PROMPT_EVERY_S = 1500, 0.7
 
 
 @dataclass(slots=True)
-class Seen:
-    """tpot_s: of each answer. gaps_s: the longest of each. ttft_s: of each prompt."""
+class RoundResults:
+    """Results of rounds. tpot_s: of each answer. gaps_s: longest gap of each. ttft_s: of each prompt."""
 
     tpot_s: list[float] = field(default_factory=list)
     gaps_s: list[float] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Seen:
 
 
 async def times(http: httpx.AsyncClient, headers: dict[str, str], **body: Any) -> list[float]:
-    """From when it is sent: when, and when each event of the stream came."""
+    """Stream a request. Returns its send time and the time of each event."""
     came = [time.monotonic()]
     whole = {"ignore_eos": True, "stream": True, **body}
     async with http.stream("POST", "/v1/completions", json=whole, headers=headers) as answer:
@@ -52,7 +52,7 @@ def _is_event(line: str) -> bool:
 
 
 async def one_round(
-    http: httpx.AsyncClient, headers: dict[str, str], draw: random.Random, seen: Seen
+    http: httpx.AsyncClient, headers: dict[str, str], draw: random.Random, seen: RoundResults
 ) -> None:
     def prompt(tokens: int) -> list[int]:
         return [draw.randrange(3, 200) for _ in range(tokens)]
@@ -74,9 +74,9 @@ async def one_round(
             group.create_task(ask())
 
 
-async def measured(rounds: int, tpot_s: float, seed: int) -> dict[str, Seen]:
+async def measured(rounds: int, tpot_s: float, seed: int) -> dict[str, RoundResults]:
     kinds = {"told": {TPOT_HEADER: str(tpot_s)}, "not told": {}}
-    seen = {name: Seen() for name in kinds}
+    seen = {name: RoundResults() for name in kinds}
     draw = random.Random(seed)
     flags = (
         "--max-model-len", "2048", "--max-num-batched-tokens", "2048",
@@ -84,7 +84,7 @@ async def measured(rounds: int, tpot_s: float, seed: int) -> dict[str, Seen]:
     )  # fmt: skip
     with engine(*flags) as (url, _):
         async with httpx.AsyncClient(base_url=url, timeout=300) as http:
-            await one_round(http, {}, draw, Seen())
+            await one_round(http, {}, draw, RoundResults())
             for _ in range(rounds):
                 for name, headers in kinds.items():
                     await one_round(http, headers, draw, seen[name])

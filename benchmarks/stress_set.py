@@ -1,18 +1,17 @@
-"""The stress set: each of its eleven scenarios under each rule, at its published knobs.
+"""Runs the eleven scenarios of the stress set under each rule with its published knobs.
 
     python benchmarks/stress_set.py [--seeds 3] [--rules penstock kpa] [--scenarios step-x3]
 
-Each finished run is a line in the cache, and is not run again while its rule is the same: begin with a new
-file after a change of the simulator.
-Per scenario and rule the mean over seeds of
+Finished runs are kept in the cache and reused while the source of the rule is unchanged; use a new file after
+a change of the simulator. For each scenario and rule it prints the mean over seeds of
 
-    attainment   requests within both objectives, of all that arrived; shed and failed ones are misses
-    recovery     seconds from the disturbance to the end of the last half minute below 95%; 0: there is none
-    overshoot    the most replicas there were, over the most that the load needs with replicas 85% full
+    attainment   share of arrivals within both objectives; shed and failed requests are misses
+    recovery     seconds from the disturbance to the end of the last 30 s below 95%; 0 if there is none
+    overshoot    largest number of replicas, divided by the largest need with replicas at 85%
     reversals    changes of direction within ten minutes
-    blind downs  steps down while no number can be had or believed
+    blind downs  scale-downs while metrics are missing or stale
 
-Exits with 1 where ours reverses outside flash crowds, or steps down while it is blind.
+Exits with 1 if Penstock's rule reverses outside flash crowds, or scales down while it is blind.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from statistics import mean
 from penstock.sim import compiled
 
 if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before anything of it is imported
+    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from rich.console import Console
 from rich.table import Table
@@ -45,7 +44,7 @@ STRESS = (
     "length-mix-shift", "prefix-hit-collapse", "pod-crash-in-scale-up", "quota-cap", "load-to-zero",
     "closed-loop",
 )  # fmt: skip
-# In both the load comes and goes within minutes.
+# In both scenarios the load rises and falls within minutes.
 FLASH = {"flash-crowd-in-cold-start", "quota-cap"}
 OURS = "penstock"
 WINDOW_S, RECOVERED = 30.0, 0.95
@@ -53,7 +52,7 @@ FULL = 0.85
 
 
 def disturbed_s(world: Scenario) -> float:
-    """When the first thing changes."""
+    """Time of the first change of load or of the first fault."""
     service = world.services[0]
     times = [fault.from_s for fault in world.faults if fault.from_s > 0]
     load = service.workload

@@ -1,4 +1,4 @@
-"""Schemas that a grammar must keep to, and schemas, regexes and grammars that mean harm."""
+"""Schemas for constrained answers, and hostile schemas, regexes and grammars."""
 
 import random
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FORMATS = ("date", "ipv4", "uuid", "time")
 
 
 def schemas(count: int, seed: int, deepest: int = 7) -> Iterator[Json]:
-    """Of growing depth. Small enough inside that even a model that knows nothing comes to an end."""
+    """Schemas of growing depth, small enough that an untrained model reaches the end."""
     draw = random.Random(seed)
     for index in range(count):
         yield _root(draw, 1 + index * deepest // count)
@@ -20,7 +20,7 @@ def schemas(count: int, seed: int, deepest: int = 7) -> Iterator[Json]:
 def _root(draw: random.Random, depth: int) -> Json:
     leaf = _leaf(draw)
     schema = _object(draw, depth) if draw.random() < 0.8 else _any(draw, depth)
-    # A list that ends whenever it likes: recursion that a drawn answer leaves soon.
+    # A list that may end at any item, so that a random answer leaves the recursion soon.
     node = {
         "type": "object",
         "properties": {"value": leaf, "next": {"$ref": "#/$defs/node"}},
@@ -127,7 +127,7 @@ def _simple(draw: random.Random) -> Json:
 
 
 def hostile() -> Iterator[tuple[str, Json]]:
-    """Names, and what to send as structured_outputs."""
+    """Hostile cases as (name, structured_outputs)."""
     for name, schema in _hostile_schemas():
         yield f"json: {name}", {"json": schema}
     for name, pattern in _hostile_regexes():

@@ -1,12 +1,11 @@
-"""Do answers keep to their schema, and does a hostile one harm nobody?
+"""Checks that answers match their schema and that hostile schemas harm no other request.
 
     python benchmarks/structured_output.py [--schemas 320] [--seed 0]
 
-A real engine with a model made on the spot that draws soup at temperature 1. First, schemas of
-growing depth: every answer that comes to its end must be valid. Then hostile schemas, regexes and
-grammars, one after another: each must be refused with 400, or accepted and kept, within 2 seconds,
-while another request goes on at least at 1 / 1.2 of the speed it has beside harmless ones. Exits
-with 1 otherwise.
+It runs a real engine with a small random model at temperature 1. First come schemas of growing depth: every
+finished answer must be valid. Then come hostile schemas, regexes and grammars, one after another: each must
+be refused with 400, or accepted and matched, within 2 seconds, while another stream keeps at least 1 / 1.2 of
+the speed that it has beside harmless ones. Exits with 1 otherwise.
 """
 
 import argparse
@@ -31,7 +30,7 @@ from structured_cases import hostile, schemas
 MAX_TOKENS = 1200
 TIME_LIMIT_S = 2.0
 SLOW_LIMIT = 1.2
-# Requests of one kind in a row, before it is the turn of the other kind.
+# Consecutive requests of one kind before a change to the other kind.
 TURN = 10
 HARMLESS = {"json": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 
@@ -40,7 +39,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """outcome: kept, unfinished, refused, or what is wrong."""
+    """Verdict on an answer. outcome: kept, unfinished, refused, or a description of the fault."""
 
     name: str
     outcome: str
@@ -67,10 +66,10 @@ def ask(client: httpx.Client, name: str, form: Json, max_tokens: int, seed: int)
 
 
 def fault(form: Json, text: str) -> str:
-    """What is wrong with a finished answer; empty when nothing is, or nobody can tell."""
+    """Fault of a finished answer; empty if it is valid or cannot be checked."""
     try:
         if "json" in form:
-            # With exact numbers: the nearest float of a multiple need not be one.
+            # Exact decimals: the nearest float of a multiple may not be a multiple.
             schema = json.loads(json.dumps(form["json"]), parse_float=Decimal)
             value = json.loads(text, parse_float=Decimal)
             jsonschema.Draft202012Validator(schema).validate(value)
@@ -81,7 +80,7 @@ def fault(form: Json, text: str) -> str:
     except (ValueError, jsonschema.ValidationError) as error:
         return f"{text!r}: {str(error)[:200]}"
     except (re.error, RecursionError, ArithmeticError):
-        return ""  # the judge gives up, not the engine
+        return ""  # the validator fails, not the engine
     return ""
 
 
@@ -95,13 +94,13 @@ def keep_schemas(client: httpx.Client, count: int, seed: int) -> list[Verdict]:
 
 
 class Bystander(threading.Thread):
-    """Streams one long text after another, and notes when each token comes."""
+    """Client that streams long texts one after another and records the time of each token."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
         self._address = address
         self._is_over = threading.Event()
-        self.gaps: list[tuple[float, float]] = []  # (when, seconds since the token before)
+        self.gaps: list[tuple[float, float]] = []  # (time, seconds since the previous token)
 
     def run(self) -> None:
         body = {"prompt": "The gateway", "max_tokens": 1500, "ignore_eos": True, "stream": True}
@@ -128,7 +127,7 @@ class Bystander(threading.Thread):
 def harm(
     client: httpx.Client, address: str, cases: Sequence[tuple[str, Json]]
 ) -> tuple[list[Verdict], float]:
-    """Verdicts, and how much slower the bystander was beside the hostile than the harmless."""
+    """Send the hostile cases. Returns verdicts, and the bystander's slow-down against harmless ones."""
     bystander = Bystander(address)
     bystander.start()
     verdicts: list[Verdict] = []

@@ -1,10 +1,10 @@
-"""The worst gap between tokens of running streams while a 20,000-token prompt is computed.
+"""Measures the worst token gap of running streams while a 20,000-token prompt is prefilled.
 
     python benchmarks/token_gaps.py [--prompt-tokens 20000] [--streams 4] [--rounds 3]
 
-Serves a small model made on the spot. The prompt sorts behind the streams (fcfs), before them because it
-is urgent (priority), or before them because it waited for its adapter (adapter). Exits 1 when a worst
-gap of the last two is more than three times that of fcfs in the same run.
+It serves a small random model. The prompt is ordered after the streams (fcfs), before them by priority
+(priority), or before them because it waited for its adapter (adapter). Exits with 1 if the worst gap of the
+last two is more than three times that of fcfs in the same run.
 """
 
 import argparse
@@ -27,13 +27,13 @@ from safetensors.torch import load_file, save_file
 MAX_RATIO = 3.0
 TIMEOUT_S = 300
 KINDS = ("fcfs", "priority", "adapter")
-# Waits for its adapter before the streams come, and then sorts before them.
+# The prompt waits for its adapter before the streams arrive, so it is ordered before them.
 HOLDER, WAITER = "holder", "waiter"
 HOLD_TOKENS = 200
 
 
 def prepare(model: Path, prompt_tokens: int) -> list[str]:
-    """Lets the model take so long a prompt, and makes two adapters. Their flags."""
+    """Raise the model's maximum length and make two adapters. Returns their flags."""
     config = json.loads((model / "config.json").read_text())
     config["max_position_embeddings"] = prompt_tokens + 4096
     (model / "config.json").write_text(json.dumps(config))
@@ -56,7 +56,7 @@ def prepare(model: Path, prompt_tokens: int) -> list[str]:
 
 
 async def tokens(client: httpx.AsyncClient, body: dict[str, Any]) -> AsyncIterator[float]:
-    """When each token of a streamed completion arrived."""
+    """Arrival time of each token of a streamed completion."""
     body = {"temperature": 0, "ignore_eos": True, "stream": True, "return_token_ids": True} | body
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         if answer.status_code != 200:

@@ -1,15 +1,15 @@
-"""What a mix of variants costs, beside each of them alone: the same load, the same objectives, the same rule.
+"""Compares the cost of a mix of variants with each variant alone, at equal load, objectives and rule.
 
     python benchmarks/variants_cost.py [--scenario two-variants] [--seeds 10] [--others wva-v2]
 
-Of each choice of variants the mean over seeds of
+For each choice of variants it prints the mean over seeds of
 
-    attainment   requests within both objectives, of all that arrived
-    cost         of the pods from when they hold their GPUs until they are gone
-    saved        by the mix, of this choice's cost: of each seed by itself, with its 95 % interval
-    moves        changes of the number that was asked for
+    attainment   share of arrivals within both objectives
+    cost         of pods from when they hold GPUs until they are removed
+    saved        by the mix, relative to this choice, paired by seed, with its 95 % interval
+    moves        changes of the desired replicas
 
-Other rules know of no variants: they have the cheapest replicas first, as llm-d's WVA has.
+Rules without variants get the cheapest replicas first, as in llm-d's WVA.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from penstock.sim import compiled
 
 if __name__ == "__main__":
-    compiled.prefer(sys.argv)  # before anything of it is imported
+    compiled.prefer(sys.argv)  # before any compiled module is imported
 
 from rich.console import Console
 from rich.table import Table
@@ -33,7 +33,7 @@ OURS = "penstock"
 
 
 def alone(world: Scenario, variant: int) -> Scenario:
-    """With one variant of its service only."""
+    """Copy of a scenario with a single variant of its service."""
     [service] = world.services
     only = service.model_copy(update={"variants": (service.variants[variant],)})
     return world.model_copy(update={"services": (only,)})
@@ -57,11 +57,11 @@ def main() -> None:
     for (name, policy), chosen in choices.items():
         summaries = [summaries_of(run(chosen, policy, seed))[0] for seed in range(args.seeds)]
         mixed = mixed or summaries
-        table.add_row(name, policy, *told(summaries, mixed))
+        table.add_row(name, policy, *formatted(summaries, mixed))
     Console(width=110).print(table)
 
 
-def told(summaries: Sequence[Summary], mixed: Sequence[Summary]) -> list[str]:
+def formatted(summaries: Sequence[Summary], mixed: Sequence[Summary]) -> list[str]:
     met, cost = (
         Estimate.of(values)
         for values in ([s.attainment for s in summaries], [s.cost for s in summaries])

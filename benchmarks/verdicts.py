@@ -1,12 +1,12 @@
-"""Where an engine's greedy tokens part from a reference's: is there a reason other than a fault?
+"""Explains the first difference between the engine's greedy tokens and a reference's.
 
-tie        float32: the reference prefers its own token to the engine's by less than 1e-4.
-           bfloat16: by less than 2 units in the last place of its best logit
-noise      bfloat16: by less than twice the reference's own error there, the largest distance of
-           a logit from what it computes in float32 with the same weights and experts
-rerouted   bfloat16, with experts: a router whose choice was nearer than twice its own error
-           chose otherwise, and given the engine's choice of experts, the reference's preference
-           is noise
+The gap is the reference's logit of its own token minus that of the engine's token. The verdicts are:
+
+tie        float32: gap below 1e-4. bfloat16: below 2 units in the last place of the best logit
+noise      bfloat16: gap below twice the reference's own error, the largest distance of a logit from the
+           reference in float32 with the same weights and experts
+rerouted   bfloat16, with experts: a router with a margin below twice its own error chose other experts, and
+           with the engine's experts the gap is noise
 different  anything else
 """
 
@@ -20,16 +20,16 @@ from expert_choices import EngineRouters, Logits, ReferenceRouters
 
 TIE_GAP = 1e-4
 TIE_ULPS = 2
-# Both computations are off, each to either side.
+# Both computations have an error, in either direction.
 NOISE_FACTOR = 2
 VERDICTS = ("equal", "tie", "noise", "rerouted", "different")
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """tokens: the reference's output; logits: [tokens, vocabulary], of which each is the first.
+    """Reference output. tokens: the argmax of logits [tokens, vocabulary].
 
-    routers: what they said of each position, where there are any.
+    routers: router logits of each position, for models with experts.
     """
 
     prompt: list[int]
@@ -40,10 +40,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """verdict: one of VERDICTS, on the first difference, after which nothing can be compared.
+    """Verdict on the first difference; later tokens are not comparable.
 
-    gap: by how much the reference prefers its own token. noise: its own error there. router_gap: by
-    how much its router preferred other experts than the engine's, at most.
+    gap: logit difference between the reference's token and the engine's. noise: the reference's own error.
+    router_gap: largest margin of a router that chose other experts than the engine's.
     """
 
     verdict: str
@@ -53,7 +53,7 @@ class Judgement:
 
 
 def compare(expected: Reference, tokens: list[int]) -> Judgement:
-    """Of tokens computed in float32."""
+    """Judge tokens computed in float32."""
     at = first_difference(expected, tokens)
     if at is None:
         return Judgement("equal")
@@ -62,10 +62,10 @@ def compare(expected: Reference, tokens: list[int]) -> Judgement:
 
 
 class Judge:
-    """Explains where tokens computed in bfloat16 part from references'."""
+    """Judge of tokens computed in bfloat16."""
 
     def __init__(self, model: transformers.PreTrainedModel, references: list[Reference]) -> None:
-        """model: in bfloat16, what gave the references."""
+        """Create a judge. model: the bfloat16 model that computed the references."""
         self._model = model
         self._references = references
         self._routers = ReferenceRouters(model)
@@ -73,14 +73,13 @@ class Judge:
         self._exact_routers = ReferenceRouters(self._exact)
         errors = [self._errors(reference) for reference in references]
         self._noise = [of_tokens for of_tokens, _ in errors]
-        # By layer, of the routers: errors have a long tail, so one answer's say little.
+        # Router errors by layer, over all answers: their distribution has a long tail.
         self._router_noise = [
             max(of_layer) for of_layer in zip(*(e for _, e in errors), strict=True)
         ]
 
     def judge(self, index: int, tokens: list[int], engine: EngineRouters | None) -> Judgement:
-        """tokens: for which reference `index` has others. engine: what its routers said, if it has
-        any."""
+        """Judge tokens that differ from reference `index`. engine: the engine's router logits, if any."""
         expected = self._references[index]
         at = first_difference(expected, tokens)
         if at is None:
@@ -98,9 +97,10 @@ class Judge:
 
     @torch.inference_mode()
     def _errors(self, expected: Reference) -> tuple[torch.Tensor, list[float]]:
-        """How far the reference is from itself in float32 with the same weights and, if there are
-        any, the same experts: the largest distance of a logit, for each token, and of one of each
-        router."""
+        """Errors of the reference against float32 with the same weights and experts.
+
+        Returns the largest logit error of each token, and of each router.
+        """
         ids = torch.tensor([expected.prompt + expected.tokens[:-1]])
         chosen = self._exact_routers.favourites(expected.routers)
         with self._exact_routers.imposing(chosen), self._exact_routers.recording() as exact:
@@ -113,8 +113,10 @@ class Judge:
     def _reroutes(
         self, expected: Reference, tokens: list[int], at: int, noise: float, engine: EngineRouters
     ) -> float | None:
-        """The largest preference of a router that was overruled, where all were near ties and, with
-        the engine's choice of experts, nothing but noise is left. None where it is not so."""
+        """Largest margin of an overruled router, if all were near ties and only noise is left.
+
+        "Noise is left" means: with the engine's experts the gap is noise. None otherwise.
+        """
         ids = expected.prompt + expected.tokens[:at]
         said = engine.said(ids)
         flips = self._routers.first_flips(said, expected.routers)
@@ -133,7 +135,7 @@ def first_difference(expected: Reference, tokens: list[int]) -> int | None:
 
 
 def gap_of(logits: torch.Tensor, token: int) -> float:
-    """By how much the best token is preferred to this one."""
+    """Logit of the best token minus that of this one."""
     return (logits.max() - logits[token]).item()
 
 

@@ -1,18 +1,16 @@
-"""What do weights of fewer bits cost and bring, on this machine?
+"""Measures speed and memory of the weight formats on this machine.
 
     python benchmarks/weight_formats.py [--layers 24] [--hidden 1024] [--threads 2] [--rounds 10]
                                         [--formats float32,bfloat16,...] [--products]
 
-A random model with the shape of Qwen3-0.6B, which has 0.39 billion numbers in its products at 24
-layers, is held in each format: decoding with a batch of 1 and of 8, each sequence with 256 tokens in its
-cache, and prompts of 256 tokens. The formats take turns, and tokens a second are those of each
-one's fastest step, so that what else the machine does falls on none of them. Bytes are those of the
-weights, with the embedding, which is the head too and stays in the model's number type.
+A random model of Qwen3-0.6B's shape (0.39 billion weights in its products at 24 layers) is loaded in each
+format. It decodes with a batch of 1 and of 8, with 256 tokens in the cache of each sequence, and prefills 256
+tokens. The formats take turns, and tokens/s are those of the fastest step, to exclude other work on the
+machine. Bytes are those of the weights with the tied embedding, which stays in the model's number type.
 
---products compares instead the ways to multiply one int8 or int4 matrix on a CPU: torch's kernels
-that unpack as they multiply, unpacking in blocks first, and, for scale, int8 with activations that
-are rounded too. That one is not used: it rounds a whole batch by its largest number, so that a
-sequence would be told other things depending on its neighbours.
+--products compares ways to multiply an int8 or int4 matrix on a CPU: torch's fused kernels, unpacking in
+blocks before the product, and, as a reference, int8 with rounded activations. The engine does not use the
+last one: it scales a whole batch by its largest value, so an answer would depend on the other sequences.
 """
 
 import argparse
@@ -89,7 +87,7 @@ def weight_bytes(model: DecoderForCausalLM) -> int:
 
 
 def fastest_s(steps: Sequence[Callable[[], object]], num_rounds: int) -> list[float]:
-    """Of each, taking turns; the first round is to warm up."""
+    """Fastest time of each step in alternating rounds; the first round warms up."""
     fastest = [float("inf")] * len(steps)
     for turn in range(num_rounds + 1):
         for index, step in enumerate(steps):
@@ -152,7 +150,7 @@ def whole_models(args: argparse.Namespace) -> None:
 
 
 def products(args: argparse.Namespace) -> None:
-    """Milliseconds for one [4 * hidden, hidden] product; many matrices, so that none is cached."""
+    """Milliseconds of a [4 * hidden, hidden] product, over many matrices so that none stays in the cache."""
     shape = (4 * args.hidden, args.hidden)
     matrices = [torch.randn(shape) * 0.02 for _ in range(8)]
     print(
@@ -174,7 +172,7 @@ def products(args: argparse.Namespace) -> None:
 def product_ways(
     matrices: list[torch.Tensor], x: torch.Tensor
 ) -> list[list[Callable[[], torch.Tensor]]]:
-    """For each way one call for each matrix."""
+    """Calls of each way, one per matrix."""
     dtype = str(x.dtype).removeprefix("torch.")
     plain = [w.to(x.dtype) for w in matrices]
     int8, int4 = (

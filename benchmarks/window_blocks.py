@@ -1,12 +1,11 @@
-"""What does a window that gives its blocks back save?
+"""Measures the effect of freeing KV blocks outside the attention window.
 
     python benchmarks/window_blocks.py [--requests 64] [--prompt 6000] [--answer 2000]
                                        [--window 4096] [--pool-tokens 100000]
 
-The scheduler alone, with all requests at once: prompts of their own, and a token for each in every
-step. Once as for a model with a layer that sees everything, once as for one in which all layers see
-through the window. Printed are steps to the end, sequences that ran at once, blocks held by one at
-its end, and preemptions.
+It runs the scheduler alone, with all requests at once, distinct prompts, and a token per sequence in every
+step: once for a model with a full-attention layer, once for one with sliding windows only. Prints the number
+of steps, concurrent sequences, blocks of a sequence at its end, and preemptions.
 """
 
 import argparse

@@ -1,9 +1,8 @@
-"""A service's life with the operator killed before or after its writes, and how it ends.
+"""Runs a service's life cycle while a proxy kills the operator at its writes, and records the end state.
 
-The life: applied, Ready, changed to another revision with more replicas; then the revision takes over,
-or a person takes it back. A proxy stands between the operator and the API server. It kills the operator
-at chosen writes or at all, either before the write goes on or after it was made and before the answer
-comes back.
+Life cycle: the service is applied and becomes Ready; a new revision with more replicas is rolled out; it is
+promoted, or a person aborts it. A proxy between the operator and the API server kills the operator at chosen
+writes or at all of them, either before the write is forwarded or after it and before the response.
 """
 
 import asyncio
@@ -39,9 +38,9 @@ from penstock.local.components import kubeconfig
 
 SERVICE = "chat"
 FIRST_MODEL_LEN = 256
-# The end of a dead operator's log.
+# Length of a failed operator's log tail.
 MAX_SAID_CHARS = 4000
-# For each part of a life; so many times that where every write kills an operator.
+# Time limit of each part of a life cycle, and its factor if every write kills an operator.
 PATIENCE_S, WHEN_KILLED = 120.0, 5
 # Merged into the spec once the service is Ready: another revision, and one engine more.
 CHANGE: Object = {
@@ -52,16 +51,16 @@ CHANGE: Object = {
 
 Ending = Literal["Promoted", "Aborted"]
 
-# What a person says, and in which phase. Without a word the revision takes over by itself.
+# A person's command by ending, and the phase for it. Without a command the revision is promoted.
 _WORDS: dict[tuple[Strategy, Ending], tuple[Phase, Action]] = {
     ("Canary", "Promoted"): ("Judging", "promote"),
     ("Canary", "Aborted"): ("Judging", "abort"),
     ("BlueGreen", "Aborted"): ("Promoting", "abort"),
     ("Rolling", "Aborted"): ("Replacing", "abort"),
 }
-# Recreate has nothing to go back to: there a person restores the spec.
+# Recreate has no rollback: a person restores the spec.
 
-# What every life that ends with another revision has, however many writes of the status fall together.
+# Writes of every life cycle that ends with the new revision, however status writes are batched.
 _ALWAYS = {
     "patch controllerrevisions": 2,
     "create pods": 2,  # a preflight of each revision
@@ -76,14 +75,14 @@ _OCCUR: dict[Strategy, dict[str, int]] = {
     "Rolling": _ALWAYS,
     "BlueGreen": _ALWAYS,
     "Recreate": _ALWAYS,
-    # With a control, and more phases.
+    # Canary adds a control deployment and phases.
     "Canary": _ALWAYS
     | {"patch deployments": 3, "delete deployments": 2, "patch inferenceservices/status": 12},
 }
 
 
 def moments(strategy: Strategy) -> tuple[Moment, ...]:
-    """All that a life of this strategy has for certain, whose revision is promoted."""
+    """Writes that every life cycle of this strategy has if its revision is promoted."""
     return tuple(
         Moment(write, nth, after)
         for write, times in _OCCUR[strategy].items()
@@ -94,7 +93,10 @@ def moments(strategy: Strategy) -> tuple[Moment, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """writes: verb and resource of each. kills: of operators. missed: the moments that never came."""
+    """Result of a life cycle.
+
+    writes: (verb, resource). kills: killed operators. missed: moments not reached.
+    """
 
     end: Mapping[str, Any]
     writes: tuple[str, ...]
@@ -103,7 +105,7 @@ class Life:
 
 
 class OperatorEnded(Exception):
-    """An operator ended that nobody had killed."""
+    """An operator exited without being killed."""
 
 
 async def survive(
@@ -114,10 +116,9 @@ async def survive(
     strategy: Strategy,
     ending: Ending = "Promoted",
 ) -> Life:
-    """Live a service's life; an operator that dies at one of `moments` is followed by another.
+    """Run one life cycle in its own namespace. Each operator killed at a moment is replaced by another.
 
-    moments: None for every write. The life has a namespace of its own. Raises TimeoutError when the
-    service does not come to rest, or OperatorEnded.
+    moments: None for every write. Raises TimeoutError if the service does not settle, or OperatorEnded.
     """
     namespace = f"crash-{secrets.token_hex(4)}"
     await kube.create(NAMESPACES, None, {"metadata": {"name": namespace}})
@@ -145,8 +146,11 @@ async def survive(
 
 
 async def _run_operators(proxy: KillingProxy, kube: Kube, config: Path, namespace: str) -> None:
-    """One operator, and another each time the proxy has killed one, or it could not renew its Lease in
-    time, as happens where processors are short. Raises OperatorEnded."""
+    """Run operators one after the other, until cancelled.
+
+    A new one starts when the proxy killed one, or when one lost its Lease on a busy machine. Raises
+    OperatorEnded.
+    """
     try:
         while True:
             kills = proxy.kills
@@ -155,7 +159,7 @@ async def _run_operators(proxy: KillingProxy, kube: Kube, config: Path, namespac
             said = _log(config).read_text()
             if proxy.kills == kills and LeadershipLost.__name__ not in said:
                 raise OperatorEnded(f"exit status {returncode}: {said[-MAX_SAID_CHARS:]}")
-            # A dead leader's Lease runs out by itself, in ten seconds; this saves the wait.
+            # A dead leader's Lease expires after ten seconds; deleting it saves the wait.
             await kube.delete(LEASES, namespace, "penstock-operator")
     finally:
         if proxy.operator is not None and proxy.operator.returncode is None:
@@ -175,12 +179,12 @@ async def _start(config: Path, namespace: str) -> asyncio.subprocess.Process:
 
 
 def _log(config: Path) -> Path:
-    """Of the operator that runs with it."""
+    """Log file of the operator with this kubeconfig."""
     return config.with_name(f"{config.name}.log")
 
 
 class _Life:
-    """patience_s: for each part of it."""
+    """Life cycle of one service. patience_s: time limit of each part."""
 
     def __init__(
         self, kube: Kube, namespace: str, strategy: Strategy, ending: Ending, patience_s: float
@@ -200,7 +204,7 @@ class _Life:
         elif (self._strategy, self._ending) in _WORDS:
             await self._until(self._has_spoken, "far enough for a word")
         await self._until(self._has_settled, "settled again")
-        await asyncio.sleep(3)  # whatever a confused operator would still do
+        await asyncio.sleep(3)  # time for writes that an inconsistent operator would still make
         return await end_state(self._kube, self._namespace)
 
     async def _until(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
@@ -220,14 +224,14 @@ class _Life:
         return await self._is_in("Starting")
 
     async def _is_in(self, phase: Phase) -> bool:
-        """And the revision that is rolled out has its pods, so that a word means the same in each life."""
+        """Whether the rollout is in the phase and its pods exist, so that a command's effect is the same."""
         rollout = await self._rollout()
         children = await _children(self._kube, self._namespace)
         begun = {c["metadata"]["labels"][REVISION_LABEL] for p, c in children if p == "deployments"}
         return rollout["phase"] == phase and rollout.get("revision") in begun
 
     async def _has_spoken(self) -> bool:
-        """The person's word, once it is time for it."""
+        """Give the person's command once its phase is reached."""
         phase, action = _WORDS[self._strategy, self._ending]
         if not await self._is_in(phase):
             return False
@@ -237,7 +241,7 @@ class _Life:
         return True
 
     async def _has_settled(self) -> bool:
-        """At rest as the spec stands, scaled as decided, and nothing left of another revision."""
+        """Whether the rollout has ended, with the decided replicas and only the final revision's children."""
         found = await self._kube.get(INFERENCE_SERVICES, self._namespace, SERVICE)
         status = found.get("status", {})
         is_changed = found["metadata"]["generation"] > 1
@@ -273,7 +277,7 @@ def _service(namespace: str, model_uri: str, strategy: Strategy, ending: Ending)
 
 
 async def _children(kube: Kube, namespace: str) -> list[tuple[str, Object]]:
-    """(plural, object) of what belongs to the service."""
+    """Children of the service as (plural, object)."""
     found = []
     for resource in (DEPLOYMENTS, PODS):
         items, _ = await kube.list(resource, namespace, labelSelector=f"{SERVICE_LABEL}={SERVICE}")
@@ -282,7 +286,7 @@ async def _children(kube: Kube, namespace: str) -> list[tuple[str, Object]]:
 
 
 async def end_state(kube: Kube, namespace: str) -> dict[str, object]:
-    """Children by kind and name without random parts, and what the status says of them."""
+    """Children by kind and name, without random parts, and the stable fields of the status."""
     found = await kube.get(INFERENCE_SERVICES, namespace, SERVICE)
     children = [
         f"{plural}/{re.sub(r'-[a-z0-9]{8,10}-[a-z0-9]{5}$', '', child['metadata']['name'])}"

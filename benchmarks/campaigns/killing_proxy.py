@@ -1,4 +1,4 @@
-"""Stands between an operator and the API server, and kills the operator at writes: chosen ones, or all."""
+"""Proxy between an operator and the API server that kills the operator at chosen writes or at all."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ HOP_BY_HOP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The `nth` write of one verb and resource in a life, at which the operator dies."""
+    """Moment of a kill: the `nth` write of a verb and resource in a life cycle."""
 
     write: str
     nth: int
@@ -32,10 +32,10 @@ class Moment:
 
 
 class KillingProxy:
-    """Forwards to the API server as its administrator; counts writes to one namespace, not Leases.
+    """Forwards requests to the API server as administrator and counts a namespace's writes, except Leases.
 
-    moments: when to kill; None: at every write, of each kind the first time before it, the second time
-    after it, and so on, so that what the operator does is done after every second attempt.
+    moments: when to kill. None: at every write of each kind, alternating between before and after it, so
+    that every write succeeds at the second attempt.
     """
 
     def __init__(
@@ -84,14 +84,16 @@ class KillingProxy:
                 raise web.HTTPServiceUnavailable
             answer = web.StreamResponse(status=upstream.status)
             answer.content_type = upstream.content_type
-            with contextlib.suppress(ConnectionError, aiohttp.ClientError):  # it has just died
+            with contextlib.suppress(
+                ConnectionError, aiohttp.ClientError
+            ):  # the operator has just been killed
                 await answer.prepare(request)
                 async for chunk in upstream.content.iter_any():
                     await answer.write(chunk)
             return answer
 
     def _moment_of(self, request: web.Request) -> Moment | None:
-        """Count a write; the moment that it is, if the operator is to die at it."""
+        """Count a write. Returns its moment if the operator is to be killed at it."""
         _, _, path = request.path.partition(self._scope)
         if request.method not in VERBS or not path or path.startswith("leases"):
             return None

@@ -10,11 +10,10 @@ ACCOUNTS = (account(OPERATOR), account(GATEWAY))
 
 
 async def writes_while_quiet(stage: Stage, service: str, *, seconds: float) -> list[AuditEntry]:
-    """What Penstock writes, Leases aside, while nobody changes a service that is Ready.
+    """Writes of the operator and the gateway, without Leases, while a Ready service is unchanged.
 
-    Services of other namespaces do not count: they may be anything but quiet. Somebody writes a
-    note on it, and the operator's pod is replaced: both make an operator look at everything, and
-    neither is a change.
+    Services of other namespaces do not count. The service gets an annotation and the operator's pod is
+    replaced: both cause a full reconcile, and neither changes the desired state.
     """
     log = AuditLog(stage.cluster)
     since = log.position()

@@ -1,4 +1,4 @@
-"""Releases of a service under load, good ones and bad ones, and what became of each."""
+"""Rolls out good and bad releases of a service under load, and records how each ended."""
 
 import asyncio
 import json
@@ -20,9 +20,9 @@ CALM = ("Stable", "Rejected")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one release ended. met: requests that the new revision answered until it was decided.
+    """Outcome of a release. met: requests that the new revision answered before the decision.
 
-    ends: of the requests that were sent from the patch to the end.
+    ends: outcomes of the requests sent between the patch and the end.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Ending:
 
     @property
     def refused(self) -> int:
-        """Requests that got no answer, or a broken one without a word."""
+        """Requests without an answer, or with one that stopped without an error event."""
         return self.ends.get(End.REFUSED, 0) + self.ends.get(End.BROKEN, 0)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Ending:
 
 
 def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
-    """A small service with objectives, so that misses of them are judged as well."""
+    """Manifest of a small service with objectives, so that the canary is judged on them as well."""
     return {
         "apiVersion": "serving.penstock.dev/v1alpha1",
         "kind": "InferenceService",
@@ -65,9 +65,8 @@ def service(name: str, rollout: Object, *, replicas: int = 1) -> Object:
     }
 
 
-# What each changes in the spec. SLOW: a prompt takes as many steps as it has sixteens of tokens.
-# SMALL: the KV cache holds a request or two, and the next one waits for them. SPREAD: two processes share
-# each step of a model that is small enough for one, and wait for each other several times in each.
+# Changes to the spec. SLOW: prefill in chunks of 16 tokens. SMALL: a KV cache for one or two requests, so
+# that others wait. SPREAD: tensor parallel over two processes, which synchronise several times per step.
 GOOD: Object = {"engine": {"seed": 7}}
 LABELLED: Object = {"template": {"metadata": {"labels": {"team": "search"}}}}
 ROOMIER: Object = {"engine": {"maxNumBatchedTokens": 1024}}
@@ -92,20 +91,20 @@ MISSING: Object = {"model": {"uri": "pvc://models/nowhere"}}
 
 
 def crashing(after_s: int) -> Object:
-    """Killed so long after each start."""
+    """Spec change: the engine is killed this long after each start."""
     command = ["timeout", "-s", "KILL", str(after_s), "penstock-engine"]
     return {"template": {"spec": {"containers": [{"name": "engine", "command": command}]}}}
 
 
 def other_model(folder: Path) -> Object:
-    """Served from this machine."""
+    """Spec change: another model folder on this machine."""
     return {"model": {"uri": f"file://{folder}"}}
 
 
 async def release(
     stage: Stage, load: Load, name: str, title: str, change: Object, *, within_s: float
 ) -> Ending:
-    """Patch the spec, and wait until the rollout has ended. Raises TimeoutError."""
+    """Patch the spec and wait until the rollout has ended. Raises TimeoutError."""
     before = len(load.outcomes)
     began_s, generation = monotonic(), (await stage.view(name)).status["observedGeneration"]
     patch = json.dumps({"spec": change})
@@ -133,7 +132,7 @@ async def release(
 
 
 async def _answered(stage: Stage, revision: str) -> int:
-    """Requests that the gateway has answered from its engines."""
+    """Requests that the gateway answered from the engines of a revision."""
     name = "penstock_gateway_responses_total"
     url = f"{stage.cluster.gateway_url}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
@@ -143,7 +142,7 @@ async def _answered(stage: Stage, revision: str) -> int:
 
 
 def _is_due(status: Object) -> bool:
-    """Whether the rollout that ended is of the spec as it stands."""
+    """Whether the ended rollout belongs to the current spec."""
     observed = {c["type"]: c for c in status["conditions"]}["RolledOut"]
     return bool(observed["observedGeneration"] == status["observedGeneration"])
 
@@ -157,7 +156,7 @@ async def campaign(
     clients: int,
     within_s: float,
 ) -> list[Ending]:
-    """One release after the other under constant load; each bad one is taken back before the next."""
+    """Roll out all releases in turn under constant load; each bad one is reverted before the next."""
     name = "released"
     stage.kubectl("apply", "-f", "-", stdin=json.dumps(service(name, rollout)))
     await stage.until(

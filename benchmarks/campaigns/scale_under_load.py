@@ -14,8 +14,10 @@ from penstock.local import faults
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How a run's requests ended, and how many engines there were at most. cut_by_nobody: streams that
-    ended with an error event though no engine was killed while they ran."""
+    """Outcome of a run. peak_ready: largest number of ready engines.
+
+    cut_by_nobody: streams that ended with an error event although no engine was killed while they ran.
+    """
 
     ends: Counter[End]
     cut_by_nobody: int
@@ -32,10 +34,10 @@ class Tally:
 async def scale_under_load(
     stage: Stage, service: str, words: Sequence[str], *, requests: int, kill: bool, seed: int
 ) -> Tally:
-    """`requests` streams while the service goes 1 -> 3 -> 1; with `kill`, the engine that was there first,
-    and has most of them, dies when there is a second one.
+    """Send `requests` streams while the service scales 1 -> 3 -> 1.
 
-    The last tenth of the requests is sent by few clients, so that they flow while it shrinks.
+    kill: kill the first engine, which has most streams, once a second one is ready. The last tenth of the
+    requests comes from few clients, so that requests still run during the scale-down.
     """
     workload = Workload(service, words, prompt_words=110, max_tokens=128, seed=seed)
     killed_s = math.inf
