@@ -108,7 +108,7 @@ async def test_a_restart_uses_the_new_image_and_undo_restores_the_old_one(
     first = {"Recreate": "Stopping", "Rolling": "Replacing"}.get(strategy, "Starting")
     await stand.step()
     assert (await stand.status())["rollout"]["phase"] == first
-    with pytest.raises(rollout_revisions.Refused, match=r"is rolled out\. Wait for its end"):
+    with pytest.raises(rollout_revisions.Refused, match=r"is rolling out\. Wait for its end"):
         await rollout_revisions.restart(stand.kube, stand.namespace, "chat", watch=False)
     if strategy == "Canary":
         await stand.until_phase("Judging")

@@ -197,7 +197,7 @@ def test_an_unknown_revision_is_refused_with_those_that_are_known(api: ApiServer
     api.answers = [(200, STABLE), (200, found)]
     outcome = penstock("rollout", "undo", "chat", "--to", "bbb")
     assert outcome.exit_code == 1
-    assert "no revision bbb in its history, which has: aaa" in outcome.stderr
+    assert "the history of chat has no revision bbb; it has: aaa" in outcome.stderr
 
 
 @pytest.mark.parametrize(

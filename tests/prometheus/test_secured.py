@@ -7,8 +7,8 @@ import pytest
 import typer
 from aiohttp import web
 
-from penstock.cli.sources import arguments
-from penstock.cli.sources import prometheus as server_of
+from penstock.cli.prometheus_options import arguments
+from penstock.cli.prometheus_options import prometheus as server_of
 from penstock.clients.clock import steady
 from penstock.clients.promql import Server
 from penstock.clients.scraped import Scraped
@@ -65,10 +65,10 @@ async def test_the_token_and_the_certificate(prometheus, door, tmp_path):
 @pytest.mark.parametrize(
     ("url", "token_file", "told"),
     [
-        (None, "/token", "go with --prometheus-url"),
+        (None, "/token", "need --prometheus-url"),
         ("prometheus:9090", None, "must be http"),
         ("http://", None, "must be http"),
-        ("https://me:mine@prometheus", None, "no user"),
+        ("https://me:mine@prometheus", None, "without a user name"),
         ("http://prometheus:9090", "/token", "with https"),
     ],
 )

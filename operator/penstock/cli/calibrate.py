@@ -1,4 +1,4 @@
-"""`penstock calibrate`: measures a running engine, for the simulator to go by."""
+"""`penstock calibrate`: measures a running engine and writes a profile for the simulator."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,35 +15,46 @@ from penstock.calibration.facts import Facts, facts
 from penstock.calibration.fit import Fit, fit
 from penstock.calibration.probe import ProbeFailed, Prober
 from penstock.calibration.sweep import Limits, sweep
-from penstock.cli.output_file import writable
+from penstock.cli.output_file import require_writable
 from penstock.sim.profile import Profile, write
 
 DEFAULTS = Engine()
 
 
 def command(
-    url: Annotated[str, typer.Argument(help="Of one engine, such as http://127.0.0.1:8000.")],
+    url: Annotated[str, typer.Argument(help="URL of one engine, such as http://127.0.0.1:8000.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The profile to write.", callback=writable)
+        Path,
+        typer.Option("--output", "-o", help="Profile file to write.", callback=require_writable),
     ] = Path("profile.yaml"),
-    name: Annotated[str | None, typer.Option(help="Of the profile; the model's otherwise.")] = None,
-    gpu: Annotated[str, typer.Option(help="What it runs on, for quotas and prices.")] = "cpu",
-    gpus: Annotated[int, typer.Option(min=1, help="How many of it one engine has.")] = 1,
-    gpu_hour_price: Annotated[float, typer.Option(min=0)] = 0.0,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the profile; the model's name by default.")
+    ] = None,
+    gpu: Annotated[
+        str, typer.Option(help="Accelerator that the engine runs on, for quotas and prices.")
+    ] = "cpu",
+    gpus: Annotated[
+        int, typer.Option(min=1, help="Number of accelerators that one engine has.")
+    ] = 1,
+    gpu_hour_price: Annotated[
+        float, typer.Option(min=0, help="Price of one accelerator for an hour.")
+    ] = 0.0,
     max_num_seqs: Annotated[
-        int, typer.Option(min=1, help="As the engine was started.")
+        int, typer.Option(min=1, help="Value of the engine's --max-num-seqs.")
     ] = DEFAULTS.max_num_seqs,
     max_num_batched_tokens: Annotated[
-        int, typer.Option(min=1, help="As the engine was started.")
+        int, typer.Option(min=1, help="Value of the engine's --max-num-batched-tokens.")
     ] = DEFAULTS.max_num_batched_tokens,
-    api_key: Annotated[str | None, typer.Option(envvar="PENSTOCK_API_KEY")] = None,
-    seed: Annotated[int, typer.Option(help="Of the random prompts.")] = 0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="PENSTOCK_API_KEY", help="API key of the engine.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random prompts.")] = 0,
 ) -> None:
-    """A short sweep of prompts and batches against an idle engine; writes a simulator's profile."""
+    """Measure an idle engine with a short sweep of prompts and batches, and write its profile."""
     console = Console(stderr=True, markup=False)
     try:
-        with console.status("asking the engine what it is") as status:
-            said, fitted = asyncio.run(
+        with console.status("reading the engine's model and KV cache size") as status:
+            engine, fitted = asyncio.run(
                 _measure(
                     url, api_key, max_num_seqs, max_num_batched_tokens, seed,
                     lambda line: status.update(f"measuring {line}"),
@@ -52,8 +63,8 @@ def command(
     except (ProbeFailed, ValueError) as error:
         typer.echo(f"penstock calibrate: {error}", err=True)
         raise typer.Exit(1) from error
-    made = Profile(
-        name=name or said.model,
+    profile = Profile(
+        name=name or engine.model,
         source=f"penstock calibrate, {datetime.now(UTC):%Y-%m-%d}: mean error {fitted.error:.1%}",
         gpu=gpu,
         gpus=gpus,
@@ -62,14 +73,14 @@ def command(
         request_s=fitted.request_s,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
-        block_size=said.block_size,
-        kv_tokens=said.kv_tokens,
+        block_size=engine.block_size,
+        kv_tokens=engine.kv_tokens,
     )
-    output.write_text(write(made))
+    output.write_text(write(profile))
     typer.echo(
-        f"{output}: {made.name}, {made.prefill_tokens_per_s:,.0f} prompt tokens/s; the model"
+        f"wrote {output}: {profile.name}, {profile.prefill_tokens_per_s:,.0f} prompt tokens/s, "
+        f"mean error of the fitted model {fitted.error:.1%}"
     )
-    typer.echo(f"is off by {fitted.error:.1%} of a sample's time on average")
     typer.echo(f"next: penstock simulate --trace FILE --format azure --profile {output}")
 
 
@@ -81,12 +92,13 @@ async def _measure(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[Facts, Fit]:
+    """Run the sweep against the engine and fit the model of iteration times to it."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(
-        base_url=url, headers=headers, timeout=120, limits=limits
-    ) as client:
-        said = await facts(client)
-        prober = Prober(client, said.model, seed)
-        what = Limits(said.max_model_len, max_num_seqs, max_num_batched_tokens, said.kv_tokens)
-        return said, fit(await sweep(prober, what, say))
+    pool = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120, limits=pool) as client:
+        engine = await facts(client)
+        prober = Prober(client, engine.model, seed)
+        limits = Limits(
+            engine.max_model_len, max_num_seqs, max_num_batched_tokens, engine.kv_tokens
+        )
+        return engine, fit(await sweep(prober, limits, say))

@@ -1,4 +1,4 @@
-"""`penstock crds`: the CustomResourceDefinitions, from the models."""
+"""`penstock crds`: writes the CustomResourceDefinitions generated from the API models."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +10,8 @@ from penstock.cli.generated import write_or_check
 
 
 def command(
-    output: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("crds"),
-    check: Annotated[bool, typer.Option(help="Write nothing; fail when a file differs.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("crds"),
+    check: Annotated[bool, typer.Option(help="Write nothing; fail if a file differs.")] = False,
 ) -> None:
+    """Write the CustomResourceDefinitions, or check that they are up to date."""
     write_or_check(output, crdgen.files(), check=check)

@@ -1,4 +1,4 @@
-"""`penstock demo`: the whole story on a local cluster."""
+"""`penstock demo`: shows scaling and a rollout on a local cluster."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +12,13 @@ from penstock.local.gobuild import BuildFailed
 
 
 def command(
-    name: Annotated[str, typer.Option(help="The name of the cluster to make and end.")] = "demo",
-    root: Annotated[Path, typer.Option(help="The folder with docs/ and examples/.")] = Path(),
-    picture: Annotated[Path, typer.Option(help="Where to put the plot.")] = Path("out/demo.png"),
+    name: Annotated[
+        str, typer.Option(help="Name of the cluster, which is removed at the end.")
+    ] = "demo",
+    root: Annotated[Path, typer.Option(help="Folder with docs/ and examples/.")] = Path(),
+    picture: Annotated[Path, typer.Option(help="File for the plot.")] = Path("out/demo.png"),
 ) -> None:
+    """Run the demo on a local cluster, then remove the cluster."""
     try:
         tell(root.resolve(), name=name, picture=picture)
     except (ClusterError, BuildFailed, KubectlError, StoryFailed, TimeoutError) as error:

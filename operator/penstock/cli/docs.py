@@ -1,4 +1,4 @@
-"""`penstock docs`: the generated reference pages."""
+"""`penstock docs`: writes the generated reference pages."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +11,9 @@ from penstock.core.rollout import phases
 
 
 def command(
-    output: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("docs/reference"),
-    check: Annotated[bool, typer.Option(help="Write nothing; fail when a file differs.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("docs/reference"),
+    check: Annotated[bool, typer.Option(help="Write nothing; fail if a file differs.")] = False,
 ) -> None:
+    """Write the generated reference pages, or check that they are up to date."""
     pages = {**docgen.files(), "rollout-phases.md": phases.page()}
     write_or_check(output, pages, check=check)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.namespaces import Namespace, OperatorNamespace
+from penstock.cli.namespace_options import Namespace, OperatorNamespace
 from penstock.cli.record import LEASE, MARGIN_S
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording

@@ -1,4 +1,4 @@
-"""`penstock gateway`: the OpenAI-compatible front door."""
+"""`penstock gateway`: runs the OpenAI-compatible gateway."""
 
 import asyncio
 import logging
@@ -18,84 +18,88 @@ DEFAULT = GatewaySettings()
 
 @app.callback()
 def _group() -> None:
-    """The OpenAI-compatible front door."""
+    """Run the OpenAI-compatible gateway."""
 
 
-# Not PENSTOCK_GATEWAY: Kubernetes may set PENSTOCK_GATEWAY_PORT for a Service of that name.
+# The prefix is not PENSTOCK_GATEWAY because Kubernetes may set PENSTOCK_GATEWAY_PORT for a Service of
+# that name.
 @app.command(context_settings={"auto_envvar_prefix": "PENSTOCK_GW"})
 def run(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = DEFAULT.host,
-    port: Annotated[int, typer.Option(help="The port to listen on.")] = DEFAULT.port,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULT.host,
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = DEFAULT.port,
     namespace: Annotated[
-        str | None, typer.Option(help="Serve the services of this namespace only.")
+        str | None, typer.Option(help="Serve only services of this namespace; all by default.")
     ] = DEFAULT.namespace,
     max_connections: Annotated[
-        int, typer.Option(min=1, help="How many connections of clients may be open.")
+        int, typer.Option(min=1, help="Maximum number of open client connections.")
     ] = DEFAULT.max_connections,
     head_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long a client may take to send a request's head.")
+        float, typer.Option(min=0.01, help="Time-out of receiving a request's headers.")
     ] = DEFAULT.head_timeout_s,
     request_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long a client may take to send a request's body.")
+        float, typer.Option(min=0.01, help="Time-out of receiving a request's body.")
     ] = DEFAULT.request_timeout_s,
     client_stall_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long a client may read nothing of its answer.")
+        float, typer.Option(min=0.01, help="Time-out of a client that reads nothing of its answer.")
     ] = DEFAULT.client_stall_timeout_s,
     connect_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long connecting to an engine may take.")
+        float, typer.Option(min=0.01, help="Time-out of connecting to an engine.")
     ] = DEFAULT.connect_timeout_s,
     first_byte_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long an engine may take to begin a stream.")
+        float, typer.Option(min=0.01, help="Time-out of an engine's first byte.")
     ] = DEFAULT.first_byte_timeout_s,
     between_chunks_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long a stream may stand still.")
+        float, typer.Option(min=0.01, help="Time-out between two chunks of a stream.")
     ] = DEFAULT.between_chunks_timeout_s,
     total_timeout_s: Annotated[
-        float, typer.Option(min=0.01, help="How long a request may take altogether.")
+        float, typer.Option(min=0.01, help="Time-out of a whole request.")
     ] = DEFAULT.total_timeout_s,
     wait_for_endpoint_s: Annotated[
-        float, typer.Option(min=0, help="How long a request may wait for an engine.")
+        float, typer.Option(min=0, help="Maximum time that a request waits for an engine.")
     ] = DEFAULT.wait_for_endpoint_s,
     max_waiting: Annotated[
-        int, typer.Option(min=0, help="How many requests of a service may wait.")
+        int, typer.Option(min=0, help="Maximum number of waiting requests per service.")
     ] = DEFAULT.max_waiting,
     max_attempts: Annotated[
-        int, typer.Option(min=1, help="How many engines one request may try.")
+        int, typer.Option(min=1, help="Maximum number of engines that one request tries.")
     ] = DEFAULT.max_attempts,
     retry_budget_fraction: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="The share of a service's requests that may be at a retry."
+            min=0, max=1, help="Maximum fraction of a service's requests that are retries."
         ),
     ] = DEFAULT.retry_budget_fraction,
     min_retries: Annotated[
-        int, typer.Option(min=1, help="How many of a service may always be at a retry.")
+        int, typer.Option(min=1, help="Number of retries per service that are always allowed.")
     ] = DEFAULT.min_retries,
     max_body_bytes: Annotated[
-        int, typer.Option(min=1, help="The largest body of a request.")
+        int, typer.Option(min=1, help="Maximum size of a request body.")
     ] = DEFAULT.max_body_bytes,
     max_held_body_bytes: Annotated[
-        int, typer.Option(min=1, help="The bodies of all requests without an answer, together.")
+        int, typer.Option(min=1, help="Maximum total size of the bodies of unanswered requests.")
     ] = DEFAULT.max_held_body_bytes,
     max_header_bytes: Annotated[
-        int, typer.Option(min=1, help="The largest headers of a request.")
+        int, typer.Option(min=1, help="Maximum size of a request's headers.")
     ] = DEFAULT.max_header_bytes,
     max_buffered_answer_bytes: Annotated[
-        int, typer.Option(min=0, help="The largest whole answer that is held back for a retry.")
+        int, typer.Option(min=0, help="Maximum size of an answer that is buffered for a retry.")
     ] = DEFAULT.max_buffered_answer_bytes,
     max_held_answer_bytes: Annotated[
-        int, typer.Option(min=0, help="Total of all answers that are held back for a retry.")
+        int, typer.Option(min=0, help="Maximum total size of answers buffered for a retry.")
     ] = DEFAULT.max_held_answer_bytes,
     drain_delay_s: Annotated[
-        float, typer.Option(min=0, help="How long to serve on after SIGTERM, unready.")
+        float,
+        typer.Option(
+            min=0, help="Time after SIGTERM during which the gateway serves but is unready."
+        ),
     ] = DEFAULT.drain_delay_s,
     drain_timeout_s: Annotated[
-        float, typer.Option(min=0, help="How long running requests may take to finish then.")
+        float, typer.Option(min=0, help="Time for running requests to finish after that.")
     ] = DEFAULT.drain_timeout_s,
 ) -> None:
-    """Relay OpenAI requests to the engines of every InferenceService, until SIGTERM.
+    """Relay OpenAI requests to the engines of InferenceServices, until SIGTERM.
 
-    Each option can be given by its environment variable instead.
+    Each option can also be set by its environment variable.
     """
     settings = GatewaySettings(**locals())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

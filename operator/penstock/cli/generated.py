@@ -1,4 +1,4 @@
-"""Writing generated files, or comparing them with what the code says."""
+"""Writes generated files, or checks that they are up to date."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import typer
 
 
 def write_or_check(folder: Path, files: dict[str, str], *, check: bool) -> None:
-    """Write `files` into `folder`; with `check`, exit 1 when one differs."""
+    """Write files (name to text) into a folder; with `check`, write nothing and exit 1 if one differs."""
     stale = []
     for name, content in files.items():
         path = folder / name

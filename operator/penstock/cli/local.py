@@ -1,4 +1,4 @@
-"""`penstock local`: clusters on this machine."""
+"""`penstock local`: starts, ends and inspects clusters on this machine."""
 
 import asyncio
 import contextlib
@@ -22,39 +22,39 @@ from penstock.local.gobuild import BuildFailed
 from penstock.local.install import install, install_models
 
 app = typer.Typer(no_args_is_help=True)
-# Markup is off: names, paths and errors may hold brackets.
+# Markup is off because names, paths and errors may contain brackets.
 console = Console(highlight=False, markup=False)
 
-Name = Annotated[str, typer.Option(help="The cluster's name.")]
+Name = Annotated[str, typer.Option(help="Name of the cluster.")]
 
 
 @app.command()
 def up(
     name: Name = "default",
-    bare: Annotated[bool, typer.Option(help="The cluster alone, without Penstock in it.")] = False,
+    bare: Annotated[bool, typer.Option(help="Start only the cluster, without Penstock.")] = False,
     allocatable: Annotated[
         list[str] | None,
-        typer.Option(help="An extended resource of the node, such as nvidia.com/gpu=8."),
+        typer.Option(help="Extended resource of the node, such as nvidia.com/gpu=8."),
     ] = None,
 ) -> None:
-    """Start a cluster with Penstock and a small chat model, or the missing components of one.
+    """Start a cluster with Penstock and a small chat model, or restart its missing components.
 
-    Without --bare, the claim `models` of the namespace default holds SmolLM2-135M-Instruct, which is
+    Without --bare, the claim `models` in namespace default holds SmolLM2-135M-Instruct, which is
     downloaded once.
     """
     offered = dict(_resource(entry) for entry in allocatable or [])
-    with _reported(), console.status("starting"):
+    with _exit_on_error(), console.status("starting"):
         cluster = clusters.up(name, say=_say, allocatable=offered)
         if not bare:
             asyncio.run(install(cluster, say=_say))
             asyncio.run(install_models(cluster, chat_model.models_folder(), say=_say))
-            _bring_chat_model()
+            _fetch_chat_model()
     console.print(f"cluster {name} is up at {cluster.server}")
     flag = "" if name == "default" else f" --name {name}"
     console.print(f'use it: eval "$(penstock local env{flag})"', soft_wrap=True)
     if not bare:
         console.print(
-            f"models of the claim pvc://models: {chat_model.models_folder()}", soft_wrap=True
+            f"folder of the claim pvc://models: {chat_model.models_folder()}", soft_wrap=True
         )
         console.print(f"OpenAI-compatible URL: {cluster.gateway_url}/v1")
 
@@ -62,16 +62,16 @@ def up(
 @app.command()
 def down(
     name: Name = "default",
-    everything: Annotated[bool, typer.Option("--all", help="Every local cluster.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all local clusters.")] = False,
 ) -> None:
-    """End a cluster and all its processes, and remove its files."""
+    """Stop a cluster's processes and remove its files."""
     if not everything:
-        with _reported():
-            is_there = clusters.down(name)
-        console.print(f"cluster {name} is down" if is_there else f"there is no cluster {name}")
+        with _exit_on_error():
+            existed = clusters.down(name)
+        console.print(f"cluster {name} is down" if existed else f"there is no cluster {name}")
         return
     for each in clusters.list_clusters():
-        with _reported():
+        with _exit_on_error():
             clusters.down(each.name)
         console.print(f"cluster {each.name} is down")
     if damaged := clusters.damaged_records():
@@ -81,7 +81,7 @@ def down(
 
 @app.command()
 def status() -> None:
-    """The clusters of this machine and what of them does not run."""
+    """List the clusters of this machine, with components that are not running."""
     table = Table("cluster", "state", "server", "kubeconfig")
     for cluster in clusters.list_clusters():
         dead = clusters.dead_components(cluster)
@@ -95,10 +95,10 @@ def status() -> None:
 def env(name: Name = "default") -> None:
     """Print shell commands for using a cluster: eval "$(penstock local env)".
 
-    They set KUBECONFIG, PENSTOCK_URL (the OpenAI-compatible URL) and, unless PATH leads to a kubectl that is
-    new enough, PATH.
+    They set KUBECONFIG, PENSTOCK_URL (the OpenAI-compatible URL) and, unless PATH has a recent enough
+    kubectl, PATH.
     """
-    with _reported():
+    with _exit_on_error():
         cluster = clusters.get(name)
         kubectl = ensure_binaries(lambda text: typer.echo(text, err=True))["kubectl"]
     typer.echo(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
@@ -109,11 +109,11 @@ def env(name: Name = "default") -> None:
 
 @app.command()
 def logs(
-    source: Annotated[str, typer.Argument(help="A component, or part of a pod's name.")],
+    source: Annotated[str, typer.Argument(help="Name of a component, or part of a pod's name.")],
     name: Name = "default",
 ) -> None:
     """Print the log of a component (etcd, apiserver, …, node-agent) or of a pod's containers."""
-    with _reported():
+    with _exit_on_error():
         cluster = clusters.get(name)
     components = {path.stem: path for path in sorted(cluster.logs.glob("*.log"))}
     files = [components[source]] if source in components else _pod_logs(cluster, source)
@@ -126,8 +126,8 @@ def logs(
         typer.echo(file.read_text(errors="replace"), nl=False)
 
 
-def _bring_chat_model() -> None:
-    """Fetch the chat model. The cluster is of use without it, so a failure is only reported."""
+def _fetch_chat_model() -> None:
+    """Download the chat model. A failure is only printed, as the cluster works without it."""
     try:
         chat_model.ensure_chat_model(_say)
     except chat_model.ModelUnavailable as error:
@@ -140,6 +140,7 @@ def _bring_chat_model() -> None:
 
 
 def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:
+    """List the log files of containers whose pod's name contains `source`."""
     return [
         log
         for log in sorted((cluster.folder / "pods").glob("*/containers/*/log"))
@@ -148,7 +149,7 @@ def _pod_logs(cluster: clusters.Cluster, source: str) -> list[Path]:
 
 
 def _pod_name(log: Path) -> str:
-    """The name of the pod that a container's log is of."""
+    """Return the name of the pod that wrote a container's log."""
     return (log.parents[2] / "name").read_text().strip()
 
 
@@ -164,7 +165,7 @@ def _resource(text: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _reported() -> Iterator[None]:
+def _exit_on_error() -> Iterator[None]:
     """Print an expected error of the block and exit with code 1."""
     try:
         yield

@@ -1,7 +1,7 @@
-"""The `penstock` command: one table of sub-commands, each imported only when it is called.
+"""The `penstock` command: a table of sub-commands, each imported only when it is called.
 
-Images install one extra each (operator, gateway, …), so what a sub-command imports must not be
-needed by its neighbours. A module offers `app` (a group of commands) or `command` (a function).
+Each container image installs one extra (operator, gateway, …), so imports of one sub-command must not
+be needed for another. A module has either `app` (a group of commands) or `command` (a function).
 """
 
 import gc
@@ -12,28 +12,40 @@ from importlib.metadata import version
 import typer
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "calibrate": ("penstock.cli.calibrate", "Measure a running engine, for the simulator."),
+    "calibrate": (
+        "penstock.cli.calibrate",
+        "Measure a running engine and write a profile for the simulator.",
+    ),
     "crds": ("penstock.cli.crds", "Write the CustomResourceDefinitions, or check them."),
-    "demo": ("penstock.cli.demo", "Tell the whole story on a local cluster, then remove it."),
+    "demo": ("penstock.cli.demo", "Show scaling and a rollout on a local cluster, then remove it."),
     "docs": ("penstock.cli.docs", "Write the generated reference pages, or check them."),
     "explain": (
         "penstock.cli.explain",
-        "Why a service has so many replicas, and what would change it.",
+        "Explain why a service has its number of replicas, and what would change it.",
     ),
-    "gateway": ("penstock.cli.gateway", "The OpenAI-compatible front door."),
-    "local": ("penstock.cli.local", "A real Kubernetes control plane as plain processes."),
-    "manifests": ("penstock.cli.manifests", "Print everything a cluster needs, for kubectl apply."),
-    "operator": ("penstock.cli.operator", "The controller."),
-    "record": ("penstock.cli.record", "Write down what a service's scaler sees and decides."),
-    "replay": ("penstock.cli.replay", "Decide a recording again, by its own rule or another."),
-    "rollout": ("penstock.cli.rollout", "A new revision on its way: look, and have a say."),
-    "simulate": ("penstock.cli.simulate", "A scaling policy on simulated engines."),
-    "simulate-rollout": ("penstock.cli.simulate_rollout", "Judge canaries by the thousand."),
+    "gateway": ("penstock.cli.gateway", "Run the OpenAI-compatible gateway."),
+    "local": ("penstock.cli.local", "Run a real Kubernetes control plane as plain processes."),
+    "manifests": (
+        "penstock.cli.manifests",
+        "Print the manifests that install Penstock, for kubectl apply.",
+    ),
+    "operator": ("penstock.cli.operator", "Run the operator."),
+    "record": ("penstock.cli.record", "Record a service's scaling observations and decisions."),
+    "replay": (
+        "penstock.cli.replay",
+        "Replay recorded decisions with the same scaling rule or another.",
+    ),
+    "rollout": ("penstock.cli.rollout", "Show and control the rollout of a new revision."),
+    "simulate": ("penstock.cli.simulate", "Simulate a scaling policy."),
+    "simulate-rollout": (
+        "penstock.cli.simulate_rollout",
+        "Simulate canaries to measure a judge's error rates.",
+    ),
 }
 
 
 def _unloaded() -> None:
-    """Stands in the help text for a command that this call did not ask for."""
+    """Placeholder in the help text for a sub-command that is not imported in this call."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,11 +59,11 @@ def _root(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Language models on Kubernetes, held to latency objectives by one loop."""
+    """Serve language models on Kubernetes within latency objectives."""
 
 
 def build(wanted: str | None) -> typer.Typer:
-    """The command tree with only the sub-command `wanted` imported."""
+    """Build the command tree, importing only the sub-command `wanted`."""
     root = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     root.callback()(_root)
     for name, (path, text) in COMMANDS.items():
@@ -65,8 +77,8 @@ def build(wanted: str | None) -> typer.Typer:
 
 def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else None
-    gc.disable()  # what is imported stays: to look for cycles in it takes a third of the time
-    if wanted == "simulate":  # before anything of the simulator is imported
+    gc.disable()  # imported objects stay alive: collecting takes a third of the start-up time
+    if wanted == "simulate":  # must run before the first import of the simulator
         import_module("penstock.sim.compiled").prefer(sys.argv)
     tree = build(wanted)
     gc.freeze()

@@ -1,4 +1,4 @@
-"""`penstock manifests`: what `kubectl apply` needs to install Penstock."""
+"""`penstock manifests`: prints the manifests that install Penstock."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import typer
 import yaml
 
 from penstock.api.install import install_manifests
-from penstock.cli.sources import (
+from penstock.cli.prometheus_options import (
     MetricsHosts,
     PrometheusCaFile,
     PrometheusTokenFile,
@@ -17,14 +17,17 @@ from penstock.cli.sources import (
 
 
 def command(
-    image: Annotated[str, typer.Option(help="The image that holds penstock and penstock-engine.")],
-    gateway_port: Annotated[int, typer.Option(help="The gateway's port.")] = 8080,
-    replicas: Annotated[int, typer.Option(help="Of the operator and of the gateway.")] = 2,
+    image: Annotated[str, typer.Option(help="Image with penstock and penstock-engine.")],
+    gateway_port: Annotated[int, typer.Option(help="Port of the gateway.")] = 8080,
+    replicas: Annotated[
+        int, typer.Option(help="Replicas of the operator and of the gateway, each.")
+    ] = 2,
     metrics_host: MetricsHosts = None,
     prometheus_url: PrometheusUrl = None,
     prometheus_token_file: PrometheusTokenFile = None,
     prometheus_ca_file: PrometheusCaFile = None,
 ) -> None:
+    """Print the manifests that install Penstock, for kubectl apply."""
     server = prometheus(prometheus_url, prometheus_token_file, prometheus_ca_file)
     manifests = install_manifests(
         image=image,

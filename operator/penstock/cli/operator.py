@@ -1,4 +1,4 @@
-"""`penstock operator`: the controller."""
+"""`penstock operator`: runs the operator."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.sources import (
+from penstock.cli.prometheus_options import (
     MetricsHosts,
     PrometheusCaFile,
     PrometheusTokenFile,
@@ -23,23 +23,25 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """The controller."""
+    """Run the operator."""
 
 
 @app.command()
 def run(
-    engine_image: Annotated[str, typer.Option(help="The image of engine pods.")],
-    host: Annotated[str, typer.Option(help="Where probes and metrics listen.")] = "0.0.0.0",  # noqa: S104
-    port: Annotated[int, typer.Option(help="Their port.")] = 8081,
+    engine_image: Annotated[str, typer.Option(help="Image of engine pods.")],
+    host: Annotated[
+        str, typer.Option(help="Address of the probe and metrics endpoints.")
+    ] = "0.0.0.0",  # noqa: S104
+    port: Annotated[int, typer.Option(help="Port of the probe and metrics endpoints.")] = 8081,
     lease_namespace: Annotated[
-        str, typer.Option(help="The namespace of the leader's Lease, and of gateways.")
+        str, typer.Option(help="Namespace of the leader's Lease and of the gateways.")
     ] = "penstock-system",
     metrics_host: MetricsHosts = None,
     prometheus_url: PrometheusUrl = None,
     prometheus_token_file: PrometheusTokenFile = None,
     prometheus_ca_file: PrometheusCaFile = None,
 ) -> None:
-    """Watch InferenceServices and make the cluster agree with them."""
+    """Reconcile InferenceServices until SIGTERM; one replica leads, the others stand by."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     for chatty in ("kopf", "httpx"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""Check of options that name an output file."""
+"""Check of command-line options that name an output file."""
 
 import os
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 import typer
 
 
-def writable(path: Path | None) -> Path | None:
-    """Check before the work starts that the file can be written. Raises BadParameter."""
+def require_writable(path: Path | None) -> Path | None:
+    """Raise BadParameter unless the file can be written. Called before the command starts its work."""
     if path is None or str(path) == "-":
         return path
     if path.is_dir():
-        raise typer.BadParameter(f"{path} is a folder: name a file in it")
+        raise typer.BadParameter(f"{path} is a folder: give the path of a file")
     if not path.parent.is_dir():
-        raise typer.BadParameter(f"the folder {path.parent} is not there: make it first")
+        raise typer.BadParameter(f"the folder {path.parent} does not exist: create it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise typer.BadParameter(f"{path} cannot be written")
     return path

@@ -7,30 +7,31 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.namespaces import Namespace, OperatorNamespace
-from penstock.cli.output_file import writable
+from penstock.cli.namespace_options import Namespace, OperatorNamespace
+from penstock.cli.output_file import require_writable
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording
 from penstock.core.formats.quantity import parse_duration_s
 from penstock.errors import KubeError
 
-# Time-out beyond the requested duration, for the first decision and slow connections.
-MARGIN_S = 30.0
+MARGIN_S = 30.0  # added to the requested duration, for the first decision and slow connections
 
 LEASE = "penstock-operator"
 
 
 def command(
-    service: Annotated[str, typer.Argument(help="An InferenceService with objectives.")],
+    service: Annotated[str, typer.Argument(help="InferenceService with objectives.")],
     namespace: Namespace,
-    duration: Annotated[str, typer.Option("--for", help="How long, such as 10m.")] = "10m",
+    duration: Annotated[
+        str, typer.Option("--for", help="Duration of the recording, such as 10m.")
+    ] = "10m",
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write.", callback=writable)
+        Path, typer.Option("--output", "-o", help="File to write.", callback=require_writable)
     ] = Path("recording.jsonl"),
     operator_namespace: OperatorNamespace = "penstock-system",
 ) -> None:
-    """One line of JSON for each decision, after a header; `penstock replay` reads it."""
+    """Record scaling decisions as JSON lines after a header, for `penstock replay`."""
     try:
         wanted_s = parse_duration_s(duration)
         name = f"{namespace}/{service}"
@@ -38,12 +39,12 @@ def command(
     except (KubeError, ValueError, OSError) as error:
         typer.echo(f"penstock record: {error}", err=True)
         raise typer.Exit(1) from error
-    typer.echo(f"{decisions} decisions on {service} are in {output}")
+    typer.echo(f"wrote {decisions} decisions on {service} to {output}")
 
 
 async def _write(operator_namespace: str, name: str, wanted_s: float, output: Path) -> int:
-    """Returns the number of decisions. A stream that ends too soon raises KubeError."""
-    written, began_s = 0, monotonic()
+    """Write the recording and return the number of decisions. Raises KubeError if it ends too early."""
+    written, start_s = 0, monotonic()
     timeout_s = wanted_s + MARGIN_S
     async with (
         await connect(user_agent="penstock-record") as kube,
@@ -52,10 +53,10 @@ async def _write(operator_namespace: str, name: str, wanted_s: float, output: Pa
         with ExitStack() as files:
             file = None
             async for line in lines:
-                # Opened at the first line, so that without an operator an existing file is kept.
+                # Opened at the first line: if the operator cannot be reached, an existing file is kept.
                 file = file or files.enter_context(output.open("wb"))
                 file.write(line + b"\n")
                 written += 1
-                if monotonic() - began_s >= wanted_s and written > 1:
+                if monotonic() - start_s >= wanted_s and written > 1:
                     return written - 1
     raise KubeError(f"the operator ended the recording after {max(0, written - 1)} decisions")

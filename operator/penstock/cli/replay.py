@@ -1,4 +1,4 @@
-"""`penstock replay`: a recording decided again, by its own rule or by another."""
+"""`penstock replay`: repeats recorded scaling decisions, with the same rule or another."""
 
 import contextlib
 from dataclasses import replace
@@ -15,72 +15,80 @@ from penstock.core.scaling.recording import Recording
 from penstock.core.scaling.rule import Rule
 from penstock.sim.baselines import registry
 
-OWN = "sizing"
+RECORDED_RULE = "sizing"
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="What `penstock record` wrote.")],
-    policy: Annotated[str, typer.Option(help="Another rule, to set beside.")] = "",
-    param: Annotated[list[str] | None, typer.Option(help="A knob of it: name=value.")] = None,
+    file: Annotated[Path, typer.Argument(help="File that `penstock record` wrote.")],
+    policy: Annotated[
+        str, typer.Option(help="Scaling rule to compare the recorded decisions with.")
+    ] = "",
+    param: Annotated[
+        list[str] | None, typer.Option(help="Parameter of that rule: name=value.")
+    ] = None,
 ) -> None:
-    """The recorded rule must give the recorded decisions, to the bit; that is checked and said."""
+    """Repeat recorded decisions and check that they are identical; with --policy, compare rules."""
     try:
         with file.open() as lines:
             recording = Recording.read(lines)
-        if not _is_same(recording):
+        if not _check(recording):
             raise typer.Exit(1)
         if policy or param:
-            _compare(recording, policy or OWN, dict(_knob(text) for text in param or []))
+            _compare(recording, policy or RECORDED_RULE, dict(_knob(text) for text in param or []))
     except (OSError, ValueError, TypeError) as error:
         typer.echo(f"penstock replay: {error}", err=True)
         raise typer.Exit(2) from error
 
 
-def _is_same(recording: Recording) -> bool:
+def _check(recording: Recording) -> bool:
+    """Print whether the recorded rule repeats all its decisions."""
     for number, (tick, decision) in enumerate(recording.ticks(), 1):
         if decision != tick.decision:
             was, now = tick.decision, decision
-            typer.echo(f"Decision {number} is another: {was.desired}, {was.reason}", err=True)
-            typer.echo(f"now: {now.desired}, {now.reason}", err=True)
+            typer.echo(f"decision {number} differs", err=True)
+            typer.echo(f"recorded: {was.desired}, {was.reason}", err=True)
+            typer.echo(f"replayed: {now.desired}, {now.reason}", err=True)
             return False
     count = len(recording.lines)
-    typer.echo(f"{recording.header.service}: {count} decisions, all the same bit for bit")
+    typer.echo(f"{recording.header.service}: {count} decisions, all identical")
     return True
 
 
 def _compare(recording: Recording, policy: str, knobs: dict[str, Any]) -> None:
+    """Print a table of the recorded numbers of replicas and those of another rule."""
     rule, state = _rule(recording, policy, knobs)
-    table = Table("time", "ready", "recorded", policy, "why")
-    before: tuple[int, int] | None = None
+    table = Table("time", "ready", "recorded", policy, "reason")
+    last: tuple[int, int] | None = None
     sums, changes = [0, 0], [-1, -1]
     for line, decision in recording.under(rule, state):
         numbers = line.decision.desired, decision.desired
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         changes = [
-            count + (before is None or before[i] != numbers[i]) for i, count in enumerate(changes)
+            count + (last is None or last[i] != numbers[i]) for i, count in enumerate(changes)
         ]
-        if numbers != before:
+        if numbers != last:
             ready = str(len(line.seen.ready))
             at = timestamp(line.seen.now_s)[11:19]
             table.add_row(at, ready, *map(str, numbers), decision.reason)
-        before = numbers
+        last = numbers
     count = max(1, len(recording.lines))
     table.add_section()
     table.add_row("mean", "", *(f"{total / count:.2f}" for total in sums), "")
     table.add_row("changes", "", *map(str, changes), "")
     Console(markup=False).print(table)
     typer.echo(
-        "The engines are those that were there: another number would have changed their load."
+        "Metrics are those of the recorded replicas; another number would have changed the load of each."
     )
 
 
 def _rule(recording: Recording, policy: str, knobs: dict[str, Any]) -> tuple[Rule[Any], Any]:
-    """Raises ValueError or TypeError for a rule or a knob that is not there."""
-    if policy == OWN:
-        own = replace(recording.header.settings.rule, **knobs)
-        return own, recording.header.state
+    """Build the rule and its initial state. Raises ValueError or TypeError if one does not exist."""
+    if policy == RECORDED_RULE:
+        return replace(recording.header.settings.rule, **knobs), recording.header.state
     if policy not in registry.PUBLISHED:
-        raise Unreadable(f"no rule {policy!r}; there are {OWN}, {', '.join(registry.PUBLISHED)}")
+        raise Unreadable(
+            f"no rule {policy!r}; known rules: {RECORDED_RULE}, {', '.join(registry.PUBLISHED)}"
+        )
     rule = registry.build(policy, recording.profile(), **knobs)
     return rule, rule.initial()
 

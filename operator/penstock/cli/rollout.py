@@ -1,4 +1,4 @@
-"""`penstock rollout`, also as `kubectl penstock rollout`: look at a rollout, and have a say in it."""
+"""`penstock rollout`, also as `kubectl penstock rollout`: shows and controls a rollout."""
 
 import asyncio
 import secrets
@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from penstock.cli import rollout_revisions as revisions
-from penstock.cli.namespaces import Namespace
-from penstock.cli.rollout_evidence import kept_trial, print_by_bin, print_by_tenant
+from penstock.cli.namespace_options import Namespace
+from penstock.cli.rollout_evidence import print_by_bin, print_by_tenant, read_trial
 from penstock.cli.rollout_revisions import MANAGER, Refused
 from penstock.cli.rollout_status import console, follow
 from penstock.clients.kube import Kube, connect
@@ -20,21 +20,21 @@ from penstock.errors import Forbidden, KubeError, Transient
 
 app = typer.Typer(no_args_is_help=True)
 
-Service = Annotated[str, typer.Argument(help="An InferenceService.")]
+Service = Annotated[str, typer.Argument(help="InferenceService.")]
 Watch = Annotated[
     bool,
     typer.Option(
         "--watch",
         "-w",
-        help="Follow it to its end; exit 1 when it is another one than asked for, "
-        "2 when the API server does not answer for a minute.",
+        help="Follow the rollout to its end; exit 1 if it ends otherwise than requested, "
+        "2 if the API server does not answer for a minute.",
     ),
 ]
 
 
 @app.callback()
 def _group() -> None:
-    """A new revision on its way."""
+    """Show and control the rollout of a new revision."""
 
 
 @app.command()
@@ -44,12 +44,10 @@ def status(
     watch: Watch = False,
     by: Annotated[
         Literal["bin", "tenant"] | None,
-        typer.Option(
-            help="The last canary's latencies, for prompts of each length or each tenant."
-        ),
+        typer.Option(help="Show the last canary's latencies by prompt length or by tenant."),
     ] = None,
 ) -> None:
-    """Where it stands, who has the traffic, and what the tests of a canary hold."""
+    """Show the phase, the traffic split, and the evidence of a canary's tests."""
     if by is not None:
         _run(lambda kube: _evidence(kube, namespace, service, by))
     else:
@@ -58,32 +56,32 @@ def status(
 
 @app.command("history")
 def show_history(service: Service, namespace: Namespace) -> None:
-    """The revisions that can be gone back to."""
+    """List the revisions that `undo` can restore."""
     _run(lambda kube: revisions.show(kube, namespace, service))
 
 
 @app.command()
 def promote(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Let a canary take over now, whatever its tests hold, or a blue/green rollout switch."""
-    _run(lambda kube: _order(kube, namespace, service, "promote", watch=watch))
+    """Promote a canary now, whatever its tests show, or switch a blue/green rollout."""
+    _run(lambda kube: _send(kube, namespace, service, "promote", watch=watch))
 
 
 @app.command()
 def abort(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Roll back, and do not try the revision again."""
-    _run(lambda kube: _order(kube, namespace, service, "abort", watch=watch))
+    """Roll back and reject the revision."""
+    _run(lambda kube: _send(kube, namespace, service, "abort", watch=watch))
 
 
 @app.command()
 def pause(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Hold a canary's share of the traffic. Faults still roll it back."""
-    _run(lambda kube: _order(kube, namespace, service, "pause", watch=watch))
+    """Keep a canary's share of the traffic as it is. Faults still roll it back."""
+    _run(lambda kube: _send(kube, namespace, service, "pause", watch=watch))
 
 
 @app.command()
 def resume(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Go on after a pause, or try a rejected revision again."""
-    _run(lambda kube: _order(kube, namespace, service, "resume", watch=watch))
+    """Continue after a pause, or retry a rejected revision."""
+    _run(lambda kube: _send(kube, namespace, service, "resume", watch=watch))
 
 
 @app.command()
@@ -92,22 +90,22 @@ def undo(
     namespace: Namespace,
     to: Annotated[
         str | None,
-        typer.Option(help="A revision of `history`; if absent, the last that was stable before."),
+        typer.Option(help="Revision of `history`; by default the last other one that was stable."),
     ] = None,
     watch: Watch = False,
 ) -> None:
-    """Set the spec back to an earlier revision. Scaling, objectives and rollout settings stay."""
+    """Restore the spec of an earlier revision, except scaling, objectives and rollout settings."""
     _run(lambda kube: revisions.undo(kube, namespace, service, to, watch=watch))
 
 
 @app.command()
 def restart(service: Service, namespace: Namespace, watch: Watch = False) -> None:
-    """Replace the pods, by the service's own strategy, with those of the operator's current image."""
+    """Replace all pods, by the service's rollout strategy, with pods of the operator's current image."""
     _run(lambda kube: revisions.restart(kube, namespace, service, watch=watch))
 
 
 def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
-    """`work` says whether all is well."""
+    """Run `work` with a connection. Exits 1 if it returns False or fails, 2 if the API server is away."""
 
     async def connected() -> bool:
         async with await connect(user_agent="penstock-rollout") as kube:
@@ -123,28 +121,31 @@ def _run(work: Callable[[Kube], Awaitable[bool]]) -> None:
 
 
 async def _evidence(kube: Kube, namespace: str, service: str, by: Literal["bin", "tenant"]) -> bool:
-    trial = await kept_trial(kube, namespace, service)
+    trial = await read_trial(kube, namespace, service)
     if trial is None:
-        raise Refused(f"{service} had no canary that was judged")
+        raise Refused(f"no canary of {service} has been judged")
     if by == "bin":
         print_by_bin(trial)
     elif trial.canary.tenants or trial.control.tenants:
         print_by_tenant(trial)
     else:
-        raise Refused(f"no tenant is known: set spec.rollout.canary.tenantHeader of {service}")
+        raise Refused(
+            f"no tenants were recorded: set spec.rollout.canary.tenantHeader of {service}"
+        )
     return True
 
 
-async def _order(kube: Kube, namespace: str, service: str, action: Action, *, watch: bool) -> bool:
+async def _send(kube: Kube, namespace: str, service: str, action: Action, *, watch: bool) -> bool:
+    """Write a command to the service. Raises Refused if the rollout's phase does not take it."""
     body = await kube.get(INFERENCE_SERVICES, namespace, service)
     rollout = body.get("status", {}).get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
     revision = rollout.get("revision") or (rejected if action == "resume" else None)
-    can = commands.applicable_actions(rollout["strategy"], rollout["phase"]) if rollout else ()
-    if revision is None or action not in can:
-        phase = rollout.get("phase", "not known to an operator yet")
-        rest = f"it can be told to {' or '.join(can)}" if can else "no rollout is under way"
-        raise Refused(f"{service} is {phase} and cannot be told to {action}: {rest}")
+    possible = commands.applicable_actions(rollout["strategy"], rollout["phase"]) if rollout else ()
+    if revision is None or action not in possible:
+        phase = rollout.get("phase", "not reconciled yet")
+        hint = f"possible now: {', '.join(possible)}" if possible else "no rollout is in progress"
+        raise Refused(f"cannot {action} {service}, which is {phase}; {hint}")
     text = commands.format_command(action, revision, secrets.token_hex(4))
     patch = {
         "metadata": {
@@ -153,6 +154,6 @@ async def _order(kube: Kube, namespace: str, service: str, action: Action, *, wa
         }
     }
     await kube.merge(INFERENCE_SERVICES, namespace, service, patch, manager=MANAGER)
-    console.print(f"{service}: {action} of revision {revision} asked for")
-    good = "Rejected" if action == "abort" else "Stable"
-    return not watch or await follow(kube, namespace, service, watch=True, good=good)
+    console.print(f"{service}: requested {action} of revision {revision}")
+    expected = "Rejected" if action == "abort" else "Stable"
+    return not watch or await follow(kube, namespace, service, watch=True, expected=expected)

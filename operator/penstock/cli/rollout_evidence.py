@@ -1,4 +1,4 @@
-"""What the judge keeps of a canary, in tables: for prompts of each length, and for each tenant."""
+"""Prints a canary's stored evidence as tables: by prompt length and by tenant."""
 
 from rich.table import Table
 
@@ -13,17 +13,18 @@ from penstock.core.rollout.trial import Trial, from_record
 from penstock.errors import NotFound
 
 
-async def kept_trial(kube: Kube, namespace: str, service: str) -> Trial | None:
-    """Of the last canary; None where none was judged."""
+async def read_trial(kube: Kube, namespace: str, service: str) -> Trial | None:
+    """Read the trial of the service's last canary; None if none was judged."""
     body = await kube.get(INFERENCE_SERVICES, namespace, service)
     try:
-        kept = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
+        stored = await kube.get(CONFIG_MAPS, namespace, TRIAL.name(service))
     except NotFound:
         return None
-    return from_record(TRIAL.record_of(kept, body["metadata"]["uid"]))
+    return from_record(TRIAL.record_of(stored, body["metadata"]["uid"]))
 
 
 def print_by_bin(trial: Trial) -> None:
+    """Print mean latencies of canary and control for each range of prompt lengths."""
     table = Table("prompt tokens", "TTFT", "control", "", "TPOT", "control", "", "requests")
     for each in compare_by_prompt_length(trial.canary, trial.control):
         upper = "" if each.high_tokens is None else f" to {each.high_tokens:,}"
@@ -35,6 +36,7 @@ def print_by_bin(trial: Trial) -> None:
 
 
 def print_by_tenant(trial: Trial) -> None:
+    """Print mean latencies and failed requests of canary and control for each tenant."""
     table = Table(
         "tenant", "TTFT", "control", "", "TPOT", "control", "", "requests", "failed", "control"
     )
@@ -48,6 +50,7 @@ def print_by_tenant(trial: Trial) -> None:
 
 
 def _pair(mean_pair: MeanPair) -> tuple[str, str, str]:
+    """Format the canary's mean, the control's, and their relative difference."""
     both = [
         "" if s is None else f"{1000 * s:,.1f} ms"
         for s in (mean_pair.canary_s, mean_pair.control_s)

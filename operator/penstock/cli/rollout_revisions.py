@@ -17,12 +17,12 @@ from penstock.core.spec.service import SERVICE_LABEL
 from penstock.errors import Conflict
 
 MANAGER = "penstock-cli"
-# Tries of a patch: the operator's status writes change the resource version meanwhile.
-ATTEMPTS = 5
+# Attempts of a patch: a status write of the operator between read and patch is a conflict.
+MAX_ATTEMPTS = 5
 
 
 class Refused(Exception):
-    """The command does not fit the service's state; the text says why."""
+    """The command does not apply to the service's current state; the text says why."""
 
 
 async def show(kube: Kube, namespace: str, service: str) -> bool:
@@ -30,18 +30,18 @@ async def show(kube: Kube, namespace: str, service: str) -> bool:
     body = await kube.get(INFERENCE_SERVICES, namespace, service)
     status = body.get("status", {})
     rollout = status.get("rollout") or {}
-    names = {
-        status.get("stableRevision"): "serves",
-        rollout.get("revision"): "is rolled out",
+    states = {
+        status.get("stableRevision"): "stable",
+        rollout.get("revision"): "rolling out",
         (rollout.get("rejected") or {}).get("revision"): "rejected",
     }
-    table = Table("number", "revision", "", "engine image", "what is other than before")
+    table = Table("number", "revision", "state", "engine image", "changes")
     entries = await _revisions(kube, namespace, body)
     for entry, earlier in zip(entries, [*entries[1:], None], strict=True):
         changed = history.changes(earlier.shape, entry.shape) if earlier else ()
-        stands = names.get(entry.revision, "was stable" if entry.was_stable else "")
+        state = states.get(entry.revision, "was stable" if entry.was_stable else "")
         image = entry.pods.image if entry.pods else ""
-        table.add_row(str(entry.number), entry.revision, stands, image, ", ".join(changed))
+        table.add_row(str(entry.number), entry.revision, state, image, ", ".join(changed))
     console.print(table)
     return True
 
@@ -52,7 +52,7 @@ async def undo(kube: Kube, namespace: str, service: str, to: str | None, *, watc
     async def steps(body: Object) -> tuple[list[Object], str]:
         wanted = _previous(body, await _revisions(kube, namespace, body), to)
         steps = history.rollback_patch(body["spec"], wanted.shape, SHAPING)
-        return steps, f"the spec is that of revision {wanted.revision} again"
+        return steps, f"restored the spec of revision {wanted.revision}"
 
     await _patch(kube, namespace, service, steps)
     return not watch or await follow(kube, namespace, service, watch=True)
@@ -62,10 +62,10 @@ async def restart(kube: Kube, namespace: str, service: str, *, watch: bool) -> b
     """Patch the spec so that all pods are replaced. Returns whether the rollout succeeded."""
 
     async def steps(body: Object) -> tuple[list[Object], str]:
-        _require_calm(body)
+        _require_no_rollout(body)
         strategy = body["spec"].get("rollout", {}).get("strategy", "Rolling")
-        said = f"its pods will be replaced ({strategy}) by pods of the operator's current image"
-        return history.restart_patch(body["spec"], timestamp(wall())), said
+        message = f"its pods will be replaced ({strategy}) by pods of the operator's current image"
+        return history.restart_patch(body["spec"], timestamp(wall())), message
 
     await _patch(kube, namespace, service, steps)
     return not watch or await follow(kube, namespace, service, watch=True)
@@ -77,15 +77,17 @@ async def _patch(
     service: str,
     steps: Callable[[Object], Awaitable[tuple[list[Object], str]]],
 ) -> None:
-    """Patch the service, only in the version that `steps` was computed from. Raises Refused if it
-    changes each time."""
-    for _ in range(ATTEMPTS):
+    """Apply the JSON patch that `steps` computes from the service, and print its message.
+
+    Computes it again if the service changed meanwhile. Raises Refused after MAX_ATTEMPTS.
+    """
+    for _ in range(MAX_ATTEMPTS):
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
-        patch, said = await steps(body)
+        patch, message = await steps(body)
         metadata = body["metadata"]
-        seen = [
+        preconditions = [
             {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-            # With a resource version the API server answers 409 if there is a later one.
+            # The API server answers 409 if this is not the current resource version.
             {
                 "op": "replace",
                 "path": "/metadata/resourceVersion",
@@ -93,17 +95,20 @@ async def _patch(
             },
         ]
         try:
-            await kube.patch(INFERENCE_SERVICES, namespace, service, seen + patch, manager=MANAGER)
+            await kube.patch(
+                INFERENCE_SERVICES, namespace, service, preconditions + patch, manager=MANAGER
+            )
         except Conflict:
             continue
-        console.print(f"{service}: {said}")
+        console.print(f"{service}: {message}")
         return
-    raise Refused(f"{service} changes all the time: nothing is done; try again")
+    raise Refused(
+        f"{service} changed during each of {MAX_ATTEMPTS} attempts, so nothing was done: try again"
+    )
 
 
-def _require_calm(body: Object) -> None:
-    """Raise Refused during a rollout, which a restart would abandon; but not before the first one's
-    end."""
+def _require_no_rollout(body: Object) -> None:
+    """Raise Refused during a rollout, which a restart would abandon. The first rollout is allowed."""
     status = body.get("status", {})
     rollout = status.get("rollout") or {}
     if rollout.get("revision") and status.get("stableRevision"):
@@ -112,23 +117,23 @@ def _require_calm(body: Object) -> None:
         ending = [word for word in possible if word in ("promote", "abort")]
         instead = f", or {' or '.join(ending)} it first" if ending else ""
         raise Refused(
-            f"{name} is {rollout['phase']}: revision {rollout['revision']} is rolled out. Wait for "
+            f"{name} is {rollout['phase']}: revision {rollout['revision']} is rolling out. Wait for "
             f"its end (kubectl penstock rollout status {name} --watch){instead}"
         )
 
 
 def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision:
-    """The revision to go back to. Raises Refused."""
+    """Choose the revision to restore: `to`, or the last other stable one. Raises Refused."""
     name, status = body["metadata"]["name"], body.get("status", {})
     if to is not None:
         for entry in entries:
             if entry.revision == to:
                 return entry
         known = ", ".join(entry.revision for entry in entries) or "none"
-        raise Refused(f"{name} has no revision {to} in its history, which has: {known}")
+        raise Refused(f"the history of {name} has no revision {to}; it has: {known}")
     if status.get("observedGeneration") != body["metadata"]["generation"]:
         raise Refused(
-            f"the operator has not read the last change of {name} yet: try again, or say --to REVISION"
+            f"the operator has not read the last change of {name} yet: try again, or use --to REVISION"
         )
     rollout = status.get("rollout") or {}
     rejected = (rollout.get("rejected") or {}).get("revision")
@@ -137,13 +142,13 @@ def _previous(body: Object, entries: list[Revision], to: str | None) -> Revision
     wanted = history.previous(entries, current, serving=stable)
     if wanted is None:
         others = [entry.revision for entry in entries if entry.revision != current]
-        known = f"say --to with one of {', '.join(others)}" if others else "there is no other"
-        raise Refused(f"no other revision of {name} is known to have been stable: {known}")
+        hint = f"use --to with one of {', '.join(others)}" if others else "there is no other"
+        raise Refused(f"no other revision of {name} is known to have been stable: {hint}")
     return wanted
 
 
 async def _revisions(kube: Kube, namespace: str, body: Object) -> list[Revision]:
-    """The service's history, latest first."""
+    """Return the service's stored revisions, latest first."""
     name, uid = body["metadata"]["name"], body["metadata"]["uid"]
     found, _ = await kube.list(
         CONTROLLER_REVISIONS, namespace, labelSelector=f"{SERVICE_LABEL}={name}"

@@ -1,4 +1,4 @@
-"""How a rollout stands, as a person reads it."""
+"""Prints the state of a rollout, once or at each change until it ends."""
 
 import asyncio
 
@@ -14,47 +14,49 @@ from penstock.core.formats.timestamps import parse_timestamp
 from penstock.core.rollout import commands
 from penstock.errors import Forbidden, Transient
 
-# Markup is off: reasons and messages may hold brackets.
+# Markup is off because reasons and messages may contain brackets.
 console = Console(highlight=False, markup=False)
 
 POLL_S = 1.0
-# How long a watch retries while the API server does not answer; its restart takes less.
-RETRY_FOR_S = 60.0
+RETRY_FOR_S = 60.0  # a restart of the API server takes less
 CALM = ("Stable", "Rejected")
 
 
 async def follow(
-    kube: Kube, namespace: str, service: str, *, watch: bool, good: str = "Stable"
+    kube: Kube, namespace: str, service: str, *, watch: bool, expected: str = "Stable"
 ) -> bool:
-    """Print it, and with `watch` again at each change until it has ended. good: the end to hope for."""
+    """Print the rollout; with `watch` again at each change until it ends.
+
+    Returns whether it ended in the phase `expected`; without `watch` True. Raises KubeError.
+    """
     shown: list[object] = []
     evidence: list[Object] = []
     gates: list[Object] = []
     had_ended = False
     while True:
         body = await _read(kube, namespace, service, retry_for_s=RETRY_FOR_S if watch else 0)
-        said = body.get("status", {})
-        rollout = said.get("rollout") or {}
-        telling = [rollout, said.get("traffic"), _awaited(said)]
-        if telling != shown:
-            _print(service, said)
-        if (found := rollout.get("evidence", [])) and found != evidence:
-            _print_evidence(found)
-        if (asked := rollout.get("gates", [])) and asked != gates:
-            _print_gates(asked)
-        shown, evidence, gates = telling, found, asked
+        status = body.get("status", {})
+        rollout = status.get("rollout") or {}
+        current = [rollout, status.get("traffic"), _waiting_for(status)]
+        if current != shown:
+            _print(service, status)
+        if (new_evidence := rollout.get("evidence", [])) and new_evidence != evidence:
+            _print_evidence(new_evidence)
+        if (new_gates := rollout.get("gates", [])) and new_gates != gates:
+            _print_gates(new_gates)
+        shown, evidence, gates = current, new_evidence, new_gates
         if not watch:
             return True
-        # Seen twice: on the way back to the old spec a rollout is Rejected for a moment.
+        # It must have ended in two reads: after `undo` a rollout is Rejected for a moment.
         has_ended = _has_ended(body)
         if has_ended and had_ended:
-            return bool(rollout["phase"] == good)
+            return bool(rollout["phase"] == expected)
         had_ended = has_ended
         await asyncio.sleep(POLL_S)
 
 
 async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float) -> Object:
-    """Read the service, with retries while the API server does not answer. Raises KubeError."""
+    """Read the service, with retries for this long while the API server is away. Raises KubeError."""
     deadline_s = monotonic() + retry_for_s
     has_failed = False
     while True:
@@ -70,68 +72,69 @@ async def _read(kube: Kube, namespace: str, service: str, *, retry_for_s: float)
 
 
 def _has_ended(body: Object) -> bool:
-    """Whether the rollout has ended and the operator knows the current spec and the last command."""
-    said = body.get("status", {})
-    rollout = said.get("rollout") or {}
-    given = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
-    is_read = commands.parse_command(given) is None or rollout.get("command") == given
-    is_known = said.get("observedGeneration") == body["metadata"]["generation"]
-    return is_known and is_read and rollout.get("phase") in CALM
+    """Whether the rollout has ended and the operator has read the current spec and the last command."""
+    status = body.get("status", {})
+    rollout = status.get("rollout") or {}
+    command = body["metadata"].get("annotations", {}).get(commands.ANNOTATION)
+    is_read = commands.parse_command(command) is None or rollout.get("command") == command
+    is_observed = status.get("observedGeneration") == body["metadata"]["generation"]
+    return is_observed and is_read and rollout.get("phase") in CALM
 
 
-def _awaited(said: Object) -> str:
-    """What holds a rollout up, in words; empty where nothing is known to."""
-    rollout = said.get("rollout") or {}
-    by_type = {c["type"]: c["message"] for c in said.get("conditions", [])}
+def _waiting_for(status: Object) -> str:
+    """Return the text of the status on what the rollout waits for; empty if there is none."""
+    rollout = status.get("rollout") or {}
+    by_type = {c["type"]: c["message"] for c in status.get("conditions", [])}
     if rollout.get("phase") in ("Starting", "Growing", "Replacing"):
         return str(by_type.get("Ready", ""))
-    # Of routes: after the reason for the phase.
-    _, _, awaited = str(by_type.get("RolledOut", "")).partition(f"{rollout.get('reason')}; ")
-    return awaited
+    # Gateways that have not applied the traffic split are named after the reason for the phase.
+    _, _, waiting_for = str(by_type.get("RolledOut", "")).partition(f"{rollout.get('reason')}; ")
+    return waiting_for
 
 
-def _print(service: str, said: Object) -> None:
-    rollout = said.get("rollout")
+def _print(service: str, status: Object) -> None:
+    """Print the phase, what it waits for, the last rejected revision, and the traffic split."""
+    rollout = status.get("rollout")
     if rollout is None:
-        console.print(f"{service}: nothing was rolled out yet")
+        console.print(f"{service}: no revision has been rolled out yet")
         return
-    revision = rollout.get("revision") or said.get("stableRevision")
+    revision = rollout.get("revision") or status.get("stableRevision")
     age_s = max(0.0, wall() - parse_timestamp(rollout["since"]))
-    under_way = "" if rollout["phase"] in CALM else f"{rollout['strategy']} of "
+    strategy = "" if rollout["phase"] in CALM else f"{rollout['strategy']} of "
     console.print(
         Text.assemble(
-            (service, "bold"), f": {under_way}revision {revision}: ", (rollout["phase"], "bold"),
+            (service, "bold"), f": {strategy}revision {revision}: ", (rollout["phase"], "bold"),
             f" for {age_s:.0f} s: {rollout['reason']}",
         )
     )  # fmt: skip
-    if awaited := _awaited(said):
-        console.print(f"  waits: {awaited}")
+    if waiting_for := _waiting_for(status):
+        console.print(f"  waiting: {waiting_for}")
     if rejected := rollout.get("rejected"):
         console.print(f"rejected {rejected['at']}: {rejected['revision']}: {rejected['reason']}")
-    for share in said.get("traffic", []):
+    for share in status.get("traffic", []):
         cohort = f" ({share['cohort']})" if share.get("cohort") else ""
         console.print(f"  {share['weight']:3d} % to revision {share['revision']}{cohort}")
-    if copies := said.get("copies"):
+    if copies := status.get("copies"):
         names = " and ".join(" ".join(filter(None, side.values())) for side in copies["sides"])
         console.print(
-            f"  copies of {100 * copies['share']:g} % to {names}; nobody sees the answers"
+            f"  copies of {100 * copies['share']:g} % to {names}; their answers are discarded"
         )
 
 
-def _print_evidence(found: list[Object]) -> None:
-    if not any(each["canarySamples"] for each in found):
-        if found:
-            console.print("  the canary has answered nothing yet")
+def _print_evidence(evidence: list[Object]) -> None:
+    if not any(each["canarySamples"] for each in evidence):
+        if evidence:
+            console.print("  the canary has not answered a request yet")
         return
-    table = Table("metric", "effect", "at least", "at most", "requests", "odds against", "within")
-    for each in found:
+    table = Table("metric", "effect", "at least", "at most", "requests", "e-value", "within")
+    for each in evidence:
         table.add_row(
             each["metric"],
             percent(each["effect"] if each["canarySamples"] else None),
             percent(each.get("low")),
             percent(each.get("high")),
             f"{each['canarySamples']:,} / {each['controlSamples']:,}",
-            f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "over a million",
+            f"{each['eValue']:,.2f}" if each["eValue"] < 1e6 else "> 1,000,000",
             "yes" if each["isWithin"] else "",
         )
     console.print(table)
@@ -140,11 +143,12 @@ def _print_evidence(found: list[Object]) -> None:
 def _print_gates(gates: list[Object]) -> None:
     if not gates:
         return
-    table = Table("gate", "", "state", "")
+    table = Table("gate", "kind", "state", "message")
     for gate in gates:
         table.add_row(gate["name"], gate["kind"], gate["state"], gate["message"])
     console.print(table)
 
 
 def percent(value: float | None) -> str:
+    """Format a signed fraction as a percentage; empty for None."""
     return "" if value is None else f"{100 * value:+.1f} %"

@@ -1,4 +1,4 @@
-"""`penstock simulate`: a scaling policy on simulated engines, before it meets real ones."""
+"""`penstock simulate`: runs a scaling policy on simulated engines."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from penstock.cli.output_file import writable
+from penstock.cli.output_file import require_writable
 from penstock.core.routing.admission import Policy
 from penstock.sim import campaign, compiled, policies, scenario
 from penstock.sim.campaign import Campaign
@@ -21,7 +21,7 @@ from penstock.sim.capacity import sustained_rps
 from penstock.sim.profile import profiles
 from penstock.sim.traces.source import Format, Trace
 
-TOLD = {
+FIGURE_FORMATS = {
     "attainment": "{:.2%}",
     "worst_attainment": "{:.1%}",
     "mean_replicas": "{:.2f}",
@@ -41,40 +41,61 @@ TOLD = {
 
 def command(
     wanted: Annotated[
-        str, typer.Argument(metavar="[SCENARIO]", help="A shipped name, or a YAML or JSON file.")
+        str,
+        typer.Argument(
+            metavar="[SCENARIO]", help="Name of a shipped scenario, or a YAML or JSON file."
+        ),
     ] = "",
-    policy: Annotated[str, typer.Option(help="The rule that scales.")] = "static",
-    param: Annotated[list[str] | None, typer.Option(help="A knob of it: name=value.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs, with seeds from 0 on.")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
-    trace: Annotated[Path | None, typer.Option(help="A recorded trace instead.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="Of the trace.")] = "azure",
-    rate_scale: Annotated[float, typer.Option(help="Times the trace's own rate.")] = 1.0,
-    from_s: Annotated[float, typer.Option(help="Where in the trace to begin.")] = 0.0,
-    duration_s: Annotated[float, typer.Option(help="How much of the trace.")] = 3600.0,
-    profile: Annotated[str | None, typer.Option(help="The engine and its GPU.")] = None,
-    startup_s: Annotated[float | None, typer.Option(help="Median start of a pod.")] = None,
-    ttft_s: Annotated[float | None, typer.Option(help="Objective.")] = None,
-    tpot_s: Annotated[float | None, typer.Option(help="Objective.")] = None,
-    min_replicas: Annotated[int | None, typer.Option(min=0)] = None,
-    max_replicas: Annotated[int | None, typer.Option(min=1)] = None,
-    admission: Annotated[Policy | None, typer.Option(help="What the gateway does.")] = None,
+    policy: Annotated[str, typer.Option(help="Scaling policy.")] = "static",
+    param: Annotated[
+        list[str] | None, typer.Option(help="Parameter of the policy: name=value.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, with seeds from 0.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of parallel runs.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option(help="Recorded trace to simulate instead of a scenario.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Format of the trace.")] = "azure",
+    rate_scale: Annotated[float, typer.Option(help="Factor on the trace's arrival rate.")] = 1.0,
+    from_s: Annotated[float, typer.Option(help="Start time within the trace.")] = 0.0,
+    duration_s: Annotated[float, typer.Option(help="Duration of the trace to simulate.")] = 3600.0,
+    profile: Annotated[str | None, typer.Option(help="Profile of the engine and its GPU.")] = None,
+    startup_s: Annotated[float | None, typer.Option(help="Median start-up time of a pod.")] = None,
+    ttft_s: Annotated[float | None, typer.Option(help="Objective for TTFT.")] = None,
+    tpot_s: Annotated[float | None, typer.Option(help="Objective for TPOT.")] = None,
+    min_replicas: Annotated[int | None, typer.Option(min=0, help="Minimum replicas.")] = None,
+    max_replicas: Annotated[int | None, typer.Option(min=1, help="Maximum replicas.")] = None,
+    admission: Annotated[
+        Policy | None, typer.Option(help="Admission policy of the gateway.")
+    ] = None,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", help="Write all numbers.", callback=writable),
+        typer.Option(
+            "--json",
+            help="Write all figures to this file; - for standard output.",
+            callback=require_writable,
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the first seed.", callback=writable)
+        Path | None,
+        typer.Option(
+            help="Plot the run with the first seed to this file.", callback=require_writable
+        ),
     ] = None,
     capacity: Annotated[
-        bool, typer.Option(help="Measure what one replica sustains, with the scenario's requests.")
+        bool,
+        typer.Option(
+            help="Measure the rate that one replica sustains with the scenario's requests."
+        ),
     ] = False,
-    show: Annotated[bool, typer.Option("--list", help="Name scenarios and policies.")] = False,
+    show: Annotated[
+        bool, typer.Option("--list", help="List scenarios, policies and profiles.")
+    ] = False,
     _interpreted: Annotated[
-        bool, typer.Option("--interpreted", help="Leave the compiled modules, or their build.")
+        bool, typer.Option("--interpreted", help="Do not build or use compiled modules.")
     ] = False,
 ) -> None:
-    """A SCENARIO or a --trace, under one policy, for several seeds."""
+    """Simulate a SCENARIO or a --trace under one scaling policy, with several seeds."""
     if show:
         _list()
         return
@@ -88,14 +109,14 @@ def command(
             _print_capacity(world, seeds)
             return
         knobs = dict(_knob(text) for text in param or [])
-        began = time.perf_counter()
+        start_s = time.perf_counter()
         outcome = campaign.hold(world, policy, knobs, seeds, jobs, plot)
         if not any(outcome.total["arrivals"].per_seed):
             raise ValueError("no request arrived, so there is nothing to judge the policy by")
     except (OSError, ValueError, yaml.YAMLError, ValidationError) as error:
         typer.echo(f"penstock simulate: {error}", err=True)
         raise typer.Exit(2) from error
-    wall_s = time.perf_counter() - began
+    wall_s = time.perf_counter() - start_s
     _print(outcome, wall_s)
     if json_file is not None:
         text = json.dumps(_json(outcome, wall_s), indent=1)
@@ -105,11 +126,10 @@ def command(
 
 
 def _print_capacity(world: scenario.Scenario, seeds: int) -> None:
+    """Print the request rate that one replica of each service sustains within its objectives."""
     for service in (each for several in world.services for each in several.alone):
         if isinstance(service.workload, Trace):
-            raise ValueError(
-                "a capacity is measured with the lengths of a scenario, not of a trace"
-            )
+            raise ValueError("--capacity needs the request lengths of a scenario, not a trace")
         rps = sustained_rps(service, service.workload.mixes[0], service.attainment, seeds)
         typer.echo(
             f"{service.name}: one replica of {service.engine.name} holds {service.attainment:.0%} within "
@@ -118,7 +138,10 @@ def _print_capacity(world: scenario.Scenario, seeds: int) -> None:
 
 
 def _trace_scenario(options: dict[str, Any]) -> scenario.Scenario:
-    """One service under a trace; what is not said is what llm-d's benchmark has."""
+    """Build a scenario with one service from --trace and its options.
+
+    Engine and objectives default to those of llm-d's benchmark.
+    """
     path: Path = options["trace"]
     workload = {
         "kind": "trace",
@@ -149,7 +172,7 @@ def _print(outcome: Campaign, wall_s: float) -> None:
     table.add_column("")
     for name in parts:
         table.add_column(name or "all", justify="right")
-    for figure, form in TOLD.items():
+    for figure, form in FIGURE_FORMATS.items():
         cells = [
             f"{form.format(e[figure].mean)} ± {form.format(e[figure].ci95)}" for e in parts.values()
         ]

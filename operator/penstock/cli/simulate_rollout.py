@@ -1,4 +1,4 @@
-"""`penstock simulate-rollout`: a judge of canaries before thousands of simulated ones."""
+"""`penstock simulate-rollout`: measures a canary judge's error rates on simulated canaries."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.output_file import writable
+from penstock.cli.output_file import require_writable
 from penstock.sim.rollout.campaign import simulate, summary
 from penstock.sim.rollout.judges import JudgeName
 from penstock.sim.rollout.scenario import Effect, Latency, Scenario
@@ -14,15 +14,15 @@ from penstock.sim.rollout.scenario import Effect, Latency, Scenario
 
 def command(
     rate: Annotated[float, typer.Option(help="Requests per second to the canary.", min=0.001)],
-    judge: Annotated[JudgeName, typer.Option(help="Who judges.")] = "penstock",
+    judge: Annotated[JudgeName, typer.Option(help="Judge to simulate.")] = "penstock",
     effect: Annotated[
         str,
         typer.Option(
-            help="What the canary does worse: ttft=1.2,tpot=1.1,service=1.2,errors=0.02,output=2"
+            help="Regressions of the canary, such as ttft=1.2,tpot=1.1,service=1.2,errors=0.02,output=2"
         ),
     ] = "",
     baseline_rate: Annotated[
-        float | None, typer.Option(help="Requests per second to stable; nine times --rate.")
+        float | None, typer.Option(help="Requests per second to stable; 9 times --rate by default.")
     ] = None,
     control: Annotated[
         bool, typer.Option("--control", help="Compare with control pods at the canary's rate.")
@@ -31,37 +31,39 @@ def command(
         bool,
         typer.Option(
             "--grow",
-            help="Rates are those of the start, of the canary and of its control pods alike, and "
-            "grow with the weight that the judge gives.",
+            help="Grow the rates of the canary and its control pods with the canary's weight; "
+            "--rate is the rate at the start.",
         ),
     ] = False,
     utilization: Annotated[
-        float, typer.Option(help="How busy pods are, with --latency queue.", min=0.01, max=0.95)
+        float, typer.Option(help="Utilization of pods, with --latency queue.", min=0.01, max=0.95)
     ] = 0.3,
-    hours: Annotated[float, typer.Option(help="How long a canary may take.", min=0.02)] = 1.0,
-    runs: Annotated[int, typer.Option(help="How many canaries.", min=1)] = 300,
-    latency: Annotated[Latency, typer.Option(help="What latencies are like.")] = "lognormal",
-    ttft_sigma: Annotated[float, typer.Option(help="Of log TTFT.")] = 0.8,
-    tpot_sigma: Annotated[float, typer.Option(help="Of log TPOT.")] = 0.25,
-    error_share: Annotated[float, typer.Option(help="Of stable's requests that fail.")] = 0.001,
+    hours: Annotated[float, typer.Option(help="Maximum duration of a canary.", min=0.02)] = 1.0,
+    runs: Annotated[int, typer.Option(help="Number of canaries.", min=1)] = 300,
+    latency: Annotated[Latency, typer.Option(help="Latency distribution.")] = "lognormal",
+    ttft_sigma: Annotated[float, typer.Option(help="Standard deviation of log TTFT.")] = 0.8,
+    tpot_sigma: Annotated[float, typer.Option(help="Standard deviation of log TPOT.")] = 0.25,
+    error_share: Annotated[
+        float, typer.Option(help="Fraction of stable's requests that fail.")
+    ] = 0.001,
     length_share: Annotated[
-        float, typer.Option(help="Part of TTFT's variance that prompt length explains.")
+        float,
+        typer.Option(help="Fraction of the variance of log TTFT that prompt length explains."),
     ] = 0.0,
-    warm_up_s: Annotated[float, typer.Option(help="Until the prefix cache is filled.")] = 0.0,
+    warm_up_s: Annotated[float, typer.Option(help="Time until the prefix cache is warm.")] = 0.0,
     history_hours: Annotated[
-        float, typer.Option(help="Of stable's errors that were seen before.")
+        float, typer.Option(help="Length of stable's error history before the canary.")
     ] = 1.0,
-    alpha: Annotated[float, typer.Option(help="Chance of a false abort.")] = 0.01,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Processes.", min=1)] = 1,
+    alpha: Annotated[float, typer.Option(help="Maximum probability of a false abort.")] = 0.01,
+    seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Number of parallel processes.", min=1)] = 1,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Where to write the figures.", callback=writable)
+        Path | None, typer.Option("--json", help="File for the figures.", callback=require_writable)
     ] = None,
 ) -> None:
-    """How often a judge aborts a canary that is as good as stable, and how fast it finds one that
-    is not."""
+    """Measure how often a judge aborts a good canary, and how fast it aborts a bad one."""
     try:
-        worse = Effect.parse(effect)
+        regression = Effect.parse(effect)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     scenario = Scenario(
@@ -69,7 +71,7 @@ def command(
         control_rate=rate if control or grow else baseline_rate or 9 * rate,
         hours=hours,
         latency=latency,
-        effect=worse,
+        effect=regression,
         ttft_sigma=ttft_sigma,
         tpot_sigma=tpot_sigma,
         error_share=error_share,
@@ -79,7 +81,7 @@ def command(
         utilization=utilization,
         grows=grow,
     )
-    told = json.dumps(summary(simulate(judge, scenario, runs, seed, jobs, alpha)), indent=2)
-    typer.echo(told)
+    text = json.dumps(summary(simulate(judge, scenario, runs, seed, jobs, alpha)), indent=2)
+    typer.echo(text)
     if json_file:
-        json_file.write_text(told + "\n")
+        json_file.write_text(text + "\n")

@@ -1,4 +1,4 @@
-"""Options for the namespaces of a service and of the operator."""
+"""Command-line options for the namespaces of a service and of the operator."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ Namespace = Annotated[
     str,
     typer.Option(
         "--namespace", "-n", default_factory=current_namespace, show_default="the context's",
-        help="The service's namespace.",
+        help="Namespace of the service.",
     ),
 ]  # fmt: skip
-OperatorNamespace = Annotated[str, typer.Option(help="Where the operator runs.")]
+OperatorNamespace = Annotated[str, typer.Option(help="Namespace of the operator.")]
