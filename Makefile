@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CACHE := $(or $(PENSTOCK_CACHE_DIR),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/penstock)
+TRACES ?= ../shared/traces
 # Of every clone: mypy goes by the contents of files, and 45 s of a processor are 2 with it.
 export MYPY_CACHE_DIR ?= $(CACHE)/mypy
 # torch makes it wherever a model of transformers is imported, by default among the temporary files.
@@ -16,7 +17,7 @@ CHECKED := tests/api tests/architecture tests/calibration tests/controller tests
   tests/gateway tests/sim_baselines
 NOT_CHECKED := cluster or slow
 
-.PHONY: demo check quick test unit lint generate verify install requirements clean
+.PHONY: demo check quick test unit lint generate verify figures install requirements clean
 .DEFAULT_GOAL := test
 
 demo: install           ## cluster up, service applied, scaled, killed, removed; told in the terminal
@@ -49,6 +50,11 @@ generate: install       ## rewrite every generated file from the code
 verify: install         ## fail when a generated file differs from what the code says
 	$(BIN)/penstock crds --check
 	$(BIN)/penstock docs --check
+
+figures: install        ## draw docs/assets again, some 35 minutes; TRACES: the folder of the traces
+	$(BIN)/python -m penstock.sim.frontier azure-110 --traces $(TRACES) --seeds 3 --admission deadline \
+	  --rules static dynamo-throughput llmd-token-aware keda-queue-guard llmd-slo-aware-measured dynamo hpa-kv \
+	  penstock oracle --plot docs/assets/frontier.png
 
 install: .venv/.installed
 
