@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from families import FAMILIES
 
 from penstock_engine.layers.attention import Span
 from penstock_engine.layers.gathered_attention import GatheredAttention
@@ -16,20 +16,16 @@ from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.registry import FAMILIES as REGISTRY
 
-FAMILIES = (
-    "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "phi", "phi3", "phi3-long",
-    "mixtral", "qwen3-moe",
-)  # fmt: skip
 PROMPT = [(37 * i * i + 11 * i) % 512 for i in range(150)]
 BLOCK_SIZE = 16
 
 
 @pytest.fixture(scope="session")
 def model_dirs(
-    greedy_equality: ModuleType, tmp_path_factory: pytest.TempPathFactory
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
     directories = {}
-    for name, family in greedy_equality.FAMILIES.items():
+    for name, family in FAMILIES.items():
         directories[name] = tmp_path_factory.mktemp(name)
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -65,26 +61,21 @@ def transformers_logits(model: Any) -> torch.Tensor:
     return logits
 
 
-def test_every_architecture_is_compared(greedy_equality: ModuleType) -> None:
-    compared = {f"{family.name}ForCausalLM" for family in greedy_equality.FAMILIES.values()}
+def test_every_architecture_is_compared() -> None:
+    compared = {f"{family.name}ForCausalLM" for family in FAMILIES.values()}
     assert compared == set(REGISTRY)
-    assert set(FAMILIES) == set(greedy_equality.FAMILIES)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_logits_equal_those_of_transformers(
-    greedy_equality: ModuleType, model_dirs: dict[str, Path], name: str
-) -> None:
-    expected = transformers_logits(greedy_equality.FAMILIES[name].load(model_dirs[name], "float32"))
+def test_logits_equal_those_of_transformers(model_dirs: dict[str, Path], name: str) -> None:
+    expected = transformers_logits(FAMILIES[name].load(model_dirs[name], "float32"))
     torch.testing.assert_close(engine_logits(model_dirs[name]), expected, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_bfloat16_is_as_accurate_as_in_transformers(
-    greedy_equality: ModuleType, model_dirs: dict[str, Path], name: str
-) -> None:
+def test_bfloat16_is_as_accurate_as_in_transformers(model_dirs: dict[str, Path], name: str) -> None:
     """Median distance from what float32 makes of the same weights; a router may change its mind."""
-    model = greedy_equality.FAMILIES[name].load(model_dirs[name], "bfloat16")
+    model = FAMILIES[name].load(model_dirs[name], "bfloat16")
     theirs = transformers_logits(model)
     exact = transformers_logits(model.float())
     ours = engine_logits(model_dirs[name], torch.bfloat16)

@@ -6,12 +6,8 @@ from types import ModuleType
 import pytest
 import torch
 from expert_choices import EngineRouters
+from families import FAMILIES
 from verdicts import Judge, Reference, compare
-
-FAMILIES = (
-    "llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3", "phi", "phi3", "phi3-long",
-    "mixtral", "qwen3-moe",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)
