@@ -1,4 +1,4 @@
-"""A rolling update on a node whose every GPU is taken: it makes its own room, or says that there is none."""
+"""A rolling update on a node whose every GPU is taken: it frees a GPU itself, or says that there is none."""
 
 import json
 from collections import Counter

@@ -66,7 +66,7 @@ def test_no_share_is_too_large_and_none_is_left_that_somebody_could_use(
         assert 0 <= replicas <= claim.wanted
         if replicas < claim.wanted:
             assert claim.accelerators > accelerators - used
-            # Whoever has a lower priority has no more than its minimum, unless it takes smaller ones.
+            # A lower priority gets no more than its minimum, unless it takes smaller replicas.
             for other in wanted:
                 if other.priority < claim.priority and other.accelerators >= claim.accelerators:
                     assert grants[other.service].replicas <= other.least

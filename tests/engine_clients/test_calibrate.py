@@ -17,7 +17,7 @@ def penstock(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def calibrated(*args: str) -> subprocess.CompletedProcess[str]:
-    """As whoever is told that the engine, or its machine, was busy with something else tries again."""
+    """Runs `penstock calibrate`, again when it says that the engine was busy with something else."""
     for _ in range(3):
         done = penstock("calibrate", *args)
         if "busy with something else" not in done.stderr:

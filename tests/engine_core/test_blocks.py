@@ -31,7 +31,7 @@ def test_hashes_are_the_same_everywhere() -> None:
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=40), st.integers(1, 8))
 def test_hashes_of_a_prefix_are_a_prefix_of_the_hashes(tokens: list[int], block_size: int) -> None:
-    """Chaining: whoever shares tokens shares hashes."""
+    """Chained hashes: equal prefixes have equal hashes."""
     hashes = block_hashes(tokens, block_size)
     assert (
         block_hashes(tokens[: len(tokens) // 2], block_size)

@@ -50,7 +50,7 @@ def test_memory_is_counted_for_every_size() -> None:
     assert more - counted - 100 == 4 * 3 * 12 * 64 * 2**10
 
 
-class Seen:
+class RecordingModel:
     """A model that returns its token ids and positions, and keeps what it was given."""
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class RunAgain:
         return compute
 
 
-def graphs(max_rows: int = 16) -> tuple[DecodeGraphs, Seen, RunAgain]:
-    seen, recorder = Seen(), RunAgain()
+def graphs(max_rows: int = 16) -> tuple[DecodeGraphs, RecordingModel, RunAgain]:
+    seen, recorder = RecordingModel(), RunAgain()
     buffers = DecodeBuffers(max_rows, MAX_LEN, BLOCK_SIZE, "cpu")
     return DecodeGraphs(seen, buffers, max_rows, recorder), seen, recorder
 

@@ -227,7 +227,7 @@ def test_repeated_failure_ends_the_loop_and_everything_in_it(engine: Engine) -> 
 def test_blocks_that_are_not_copied_end_the_loop(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever holds one would read what is not there, also when its step is run again."""
+    """A sequence with such a block would read missing data, also when its step is run again."""
 
     def out_of_memory(model: PagedModel, moves: BlockCopies) -> None:
         raise RuntimeError("out of memory")

@@ -1,4 +1,4 @@
-"""A seeded part of benchmarks/not_numbers.py, and what becomes of the blocks of such a request."""
+"""A seeded part of benchmarks/not_numbers.py, and the blocks of such a request afterwards."""
 
 from dataclasses import replace
 from pathlib import Path

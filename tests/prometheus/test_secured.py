@@ -20,7 +20,7 @@ POD, TOKEN = "chat-b-1", "s3cret"
 
 @pytest.fixture
 async def door(prometheus, port, tmp_path):
-    """An https URL behind which the Prometheus is, for whoever has the token; and whose words."""
+    """An https proxy before the Prometheus that requires the token; and the CA file."""
 
     async def forward(request):
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":

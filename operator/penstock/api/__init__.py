@@ -1,1 +1,1 @@
-"""The Kubernetes API of Penstock: models, the schema made from them, and what comes of them."""
+"""The Kubernetes API of Penstock: models, CRD schemas generated from them, conversion to core specs."""

@@ -1,4 +1,4 @@
-"""Rules beyond types and bounds: in CEL for the API server, in Python for whoever has no API server.
+"""Rules beyond types and bounds: in CEL for the API server, in Python for use without one.
 
 Both halves of a rule stand side by side, and a property test holds them against a real API server.
 """

@@ -138,7 +138,7 @@ class Kube:
         return await self._json("POST", path, body=body, query=query)
 
     async def apply(self, body: Object, *, manager: str, dry_run: bool = False) -> Object:
-        """Server-side apply; the manager takes the fields it names, from whoever has them."""
+        """Server-side apply; the manager takes the fields it names from their present managers."""
         metadata = body["metadata"]
         path = KINDS[body["kind"]].path(metadata.get("namespace"), metadata["name"])
         query = {"fieldManager": manager, "force": "true"} | ({"dryRun": "All"} if dry_run else {})

@@ -18,7 +18,7 @@ async def recording(
 ) -> AsyncGenerator[bytes]:
     """Lines of JSON of a service, "namespace/name", from its next decision on. Raises KubeError.
 
-    The API server relays them, with the rights of whoever asks: `get` on `pods/proxy`. It relays to
+    The API server relays them, with the rights of the user who asks: `get` on `pods/proxy`. It relays to
     no loopback address, which pods of a local cluster have: those are on this machine.
     """
     pod, port = await _leader(kube, operator_namespace, lease)

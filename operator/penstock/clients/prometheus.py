@@ -10,8 +10,8 @@ CAPS = Caps(timeout_s=5.0, max_bytes=256 << 10)
 
 
 class Prometheus:
-    """hosts: the only ones that are asked, as HOST or HOST:PORT. Whoever may write a service could
-    have the operator ask anything in its network else."""
+    """hosts: the only ones that are asked, as HOST or HOST:PORT. Otherwise a user
+    who may write a service could have the operator ask any server in its network."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._hosts = frozenset(host.lower() for host in hosts)

@@ -28,7 +28,7 @@ class Unanswered(Exception):
 @dataclass(frozen=True, slots=True)
 class Server:
     """url: of its API, as far as /api. token_file: a bearer token, read for each query, as tokens are
-    renewed. ca_file: who signs its certificate; without one, whoever the machine trusts."""
+    renewed. ca_file: the CA that signs its certificate; without one, the CAs that the machine trusts."""
 
     url: str
     token_file: Path | None = None

@@ -1,4 +1,4 @@
-"""Closed-loop streaming clients, and what became of each request they sent."""
+"""Closed-loop streaming clients, and the outcome of each request they sent."""
 
 import asyncio
 import random

@@ -34,7 +34,7 @@ POLL_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at a service."""
+    """The state of a service at one moment."""
 
     status: Object
     pods: tuple[ObservedPod, ...]

@@ -8,7 +8,7 @@ from penstock.clients.pyplot import pyplot
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at the cluster, `at_s` seconds after the story began."""
+    """The state of the cluster `at_s` seconds after the start of the demo."""
 
     at_s: float
     in_flight: int
