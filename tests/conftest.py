@@ -41,6 +41,7 @@ LONGEST = (
     "e2e/scale_under_load",
     "tests/controller",
     "tests/prometheus",
+    "e2e/documentation",
     "e2e/revision_change",
     "tests/engine_server",
     "e2e/quickstart",
