@@ -1,4 +1,4 @@
-"""Measures error rates and decision times of canary judges: the figures of docs/concepts/canary.md.
+"""Measures error rates and decision times of canary judges (benchmarks/results/canary.md).
 
     python benchmarks/canary_judges.py healthy [--latency queue] [--runs 400] [--jobs 2] [--seed 0]
     python benchmarks/canary_judges.py worse
