@@ -11,6 +11,7 @@ DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
 )
 HISTORY = ROOT / "CHANGELOG.md"  # names files of the versions that it tells of
+BASELINES = ROOT / "operator/penstock/sim/baselines"  # cite documents of other projects
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 FOLDERS = "benchmarks|crds|docs|e2e|engine|examples|operator|requirements|tests"
 PATH = re.compile(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]*\w")
@@ -36,3 +37,19 @@ def test_results_fit_on_a_screen() -> None:
         for page in ROOT.glob("benchmarks/results/*.md")
     }
     assert {name: lines for name, lines in pages.items() if lines > 60} == {}
+
+
+def test_every_page_that_code_names_exists() -> None:
+    page = re.compile(r"(?<![\w./-])(?:docs|benchmarks|results)/[\w./-]*\.md\b")
+    code = [
+        *ROOT.glob("Makefile"),
+        *(p for f in FOLDERS.split("|") for p in (ROOT / f).rglob("*.py")),
+    ]
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in code
+        if not path.is_relative_to(BASELINES)
+        for name in page.findall(path.read_text())
+        if not (ROOT / name).exists() and not (ROOT / "benchmarks" / name).exists()
+    ]
+    assert missing == []
