@@ -23,6 +23,7 @@ PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").
 # Folders of the user's cache that the pages use too, as they are slow to make.
 SHARED_CACHES = ("bin", "compiled", "local-models")
 ON_PATH = 'export PATH="$PWD/.venv/bin:$PATH"\n'
+NEEDS_CLUSTER = re.compile(r"\b(kubectl|penstock (explain|record|rollout))\b")
 CLUSTER = """\
 penstock local up
 eval "$(penstock local env)"
@@ -127,7 +128,7 @@ def _setup(page: str, blocks: list[CodeBlock]) -> str:
     if page == "README.md":
         return ".venv/bin/penstock local down"
     commands = "".join(block.text for block in blocks if _is_command(block))
-    cluster = CLUSTER if "kubectl" in commands else ""
+    cluster = CLUSTER if NEEDS_CLUSTER.search(commands) else ""
     chat = CHAT if cluster and re.search(r"\bchat\b", commands) else ""
     return ON_PATH + cluster + chat
 

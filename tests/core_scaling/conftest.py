@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from penstock.clients import feed as feeds
 from penstock.clients.scrape import Scraper
 from penstock.controller.failures import Failures
+from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.learned_state import LearnedStateStore
 from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
@@ -171,6 +172,7 @@ class World:
         self.scaler = Scaler(
             Observer(self.scraper, lambda: self.gateways, failures),
             ObjectiveScaler(LearnedStateStore(self.kube), self.recorder, failures),
+            KvScaler(self.recorder, failures),
             targets=self.targets,
             quotas=lambda: self.quotas,
             changed=self.changed.append,

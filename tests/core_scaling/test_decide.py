@@ -314,7 +314,7 @@ def test_a_decision_that_is_carried_out_is_not_changed_again_at_once(spec, obser
 @given(specs, observations, states)
 def test_no_decision_depends_on_when_it_is_made_but_for_the_delay(spec, observation, state):
     low = None if state.low_since_s is None else state.low_since_s + 500.0
-    shifted = ScalingState(low, state.seen_s + 500.0)
+    shifted = ScalingState(low, (state.seen_s or 0.0) + 500.0)
     one, _ = decide(spec, observation, state, 1000.0)
     two, _ = decide(spec, observation, shifted, 1500.0)
     if state.low_since_s is None or math.isclose(

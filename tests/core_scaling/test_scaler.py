@@ -120,3 +120,11 @@ async def test_a_service_that_is_made_again_begins_without_what_was_said_of_the_
     world.engine.usage = 0.5
     await world.tick()
     assert world.report().desired == 1
+
+
+async def test_decisions_are_published_for_recordings(world):
+    with world.recorder._listen(world.key) as queue:
+        await world.tick(2)
+    ticks = [queue.get_nowait() for _ in range(queue.qsize())]
+    assert [tick.decision.desired for tick in ticks] == [1, 1]
+    assert ticks[0].settings.bounds.max_replicas == world.report().desired + 4

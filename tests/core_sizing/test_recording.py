@@ -33,6 +33,15 @@ def test_the_recorded_rule_gives_the_recorded_decisions(
     assert [tick.state for tick, _ in again] == [tick.state for tick in ticks]
 
 
+def test_a_file_of_version_1_is_replayed(live: Any, written: Any) -> None:
+    """It had neither a state in its lines nor settings of the KV rule."""
+    header, *lines = written(live(1, 10))
+    old = [header.replace('"version":2', '"version":1')]
+    old += [line.replace(',"state":null}', "}") for line in lines]
+    assert not any("state" in json.loads(line) for line in old[1:])
+    assert all(decision == tick.decision for tick, decision in Recording.read(old).ticks())
+
+
 def test_settings_that_change_on_the_way_are_in_it(live: Any, written: Any) -> None:
     ticks = list(live(1, 30))
     bounds = replace(ticks[0].settings.bounds, max_replicas=1)
@@ -78,7 +87,7 @@ def test_a_rule_looks_as_seldom_as_it_does(live: Any, written: Any) -> None:
         (lambda lines: [], "the recording is empty"),
         (lambda lines: ["{", *lines], "line 1 is no JSON"),
         (lambda lines: lines[1:], "line 1 has no decision"),
-        (lambda lines: [lines[0].replace('"version":1', '"version":2')], "line 1.version is '2'"),
+        (lambda lines: [lines[0].replace('"version":2', '"version":3')], "line 1.version is '3'"),
         (lambda lines: [lines[0], lines[0]], "line 2 has no "),
         (lambda lines: [lines[0], lines[1][:-9]], "line 2 is no JSON"),
     ],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.scaling.what_if import (
+from penstock.core.scaling.what_if_by_objectives import (
     loads_that_change_it,
     settings_that_change_it,
     under_load,

@@ -14,13 +14,9 @@ from penstock.cli.record import LEASE, MARGIN_S
 from penstock.clients.kube import connect
 from penstock.clients.leader import recording
 from penstock.clients.resources import INFERENCE_SERVICES
-from penstock.core.scaling.recording import Recording, Tick
+from penstock.core.scaling.recording import AnyTick, Recording
 from penstock.core.scaling.rule import Decision
-from penstock.core.scaling.what_if import (
-    loads_that_change_it,
-    settings_that_change_it,
-    with_settings,
-)
+from penstock.core.scaling.what_if import changes, with_settings
 from penstock.errors import KubeError
 
 # Markup is off: reasons and notes may hold brackets.
@@ -35,18 +31,18 @@ def command(
     ] = None,
     operator_namespace: OperatorNamespace = "penstock-system",
 ) -> None:
-    """What the status says; and of a service with objectives, the next decision taken apart."""
+    """Print the scaling decision in the status, then the operator's next one and what would change it."""
     try:
         given = dict(_setting(text) for text in changed or [])
         body, tick = asyncio.run(_look(operator_namespace, namespace, service))
         _say_status(service, body)
         if tick is None:
-            console.print("What would change it can be told of services with spec.objectives.")
+            console.print("spec.replicas sets the number: spec.scaling.mode is External.")
             return
         if given:
-            then = tick.decided(with_settings(tick.settings, given))
+            then = with_settings(tick, given)
             names = " ".join(f"{name}={value}" for name, value in given.items())
-            console.print(f"\nWith {names}, on what was seen just now:")
+            console.print(f"\nWith {names}, and the present load:")
             _print_trail(then)
         else:
             _say_changes(tick)
@@ -57,11 +53,11 @@ def command(
 
 async def _look(
     operator_namespace: str, namespace: str, service: str
-) -> tuple[dict[str, Any], Tick | None]:
-    """The service, and the next decision on it when it has objectives."""
+) -> tuple[dict[str, Any], AnyTick | None]:
+    """The service, and the next decision on it; None if the operator makes none (mode External)."""
     async with await connect(user_agent="penstock-explain") as kube:
         body = await kube.get(INFERENCE_SERVICES, namespace, service)
-        if "objectives" not in body["spec"]:
+        if body["spec"].get("scaling", {}).get("mode") == "External":
             return body, None
         name = f"{namespace}/{service}"
         async with aclosing(
@@ -81,20 +77,28 @@ def _say_status(service: str, body: dict[str, Any]) -> None:
         console.print(f"No decision on {service} has been made yet.")
         return
     console.print(
-        f"{service} has {scaling['desired']} replicas since {scaling['at']}: {scaling['reason']}"
+        f"{service} should have {_replicas(scaling['desired'])} since {scaling['at']}: "
+        f"{scaling['reason']}"
     )
     _table((e["step"], e["replicas"], e["note"]) for e in scaling.get("trail", []))
 
 
-def _say_changes(tick: Tick) -> None:
-    console.print("\nThe last look:")
+def _replicas(count: int) -> str:
+    return f"{count} {'replica' if count == 1 else 'replicas'}"
+
+
+def _say_changes(tick: AnyTick) -> None:
+    console.print("\nThe latest decision:")
     _print_trail(tick.decision)
-    found = [*loads_that_change_it(tick), *settings_that_change_it(tick)]
+    found = list(changes(tick))
     if not found:
-        console.print("Neither load between a tenth and sixteen times as much, nor one setting ")
-        console.print("made half or twice what it is, changes the number.")
+        console.print(
+            "No load that was tried, and no single setting made half or twice what it is,"
+        )
+        console.print("changes the number.")
         return
-    table = Table("with", "replicas", "since")
+    console.print("What would change the number:")
+    table = Table("with", "replicas", "because")
     for change in found:
         table.add_row(change.what, _numbers(change.decision), change.decision.reason)
     console.print(table)
@@ -107,7 +111,8 @@ def _numbers(decision: Decision) -> str:
 
 
 def _print_trail(decision: Decision) -> None:
-    console.print(f"{_numbers(decision)} replicas, {decision.code}: {decision.reason}")
+    word = "replica" if decision.desired == 1 else "replicas"
+    console.print(f"{_numbers(decision)} {word}, {decision.code}: {decision.reason}")
     _table((entry.step, entry.replicas, entry.note) for entry in decision.trail)
 
 

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from penstock.core.formats.serialization import Unreadable
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.scaling.recording import Recording
+from penstock.core.scaling.recording import KvSettings, Recording
 from penstock.core.scaling.rule import Rule
 from penstock.sim.baselines import registry
 
-RECORDED_RULE = "sizing"
+SIZING, KV = "sizing", "kv"  # the operator's rules: with objectives, and without
 
 
 def command(
@@ -34,7 +34,8 @@ def command(
         if not _check(recording):
             raise typer.Exit(1)
         if policy or param:
-            _compare(recording, policy or RECORDED_RULE, dict(_knob(text) for text in param or []))
+            knobs = dict(_knob(text) for text in param or [])
+            _compare(recording, policy or _recorded_rule(recording), knobs)
     except (OSError, ValueError, TypeError) as error:
         typer.echo(f"penstock replay: {error}", err=True)
         raise typer.Exit(2) from error
@@ -82,15 +83,32 @@ def _compare(recording: Recording, policy: str, knobs: dict[str, Any]) -> None:
 
 
 def _rule(recording: Recording, policy: str, knobs: dict[str, Any]) -> tuple[Rule[Any], Any]:
-    """Build the rule and its initial state. Raises ValueError or TypeError if one does not exist."""
-    if policy == RECORDED_RULE:
-        return replace(recording.header.settings.rule, **knobs), recording.header.state
-    if policy not in registry.PUBLISHED:
+    """Build the rule and its initial state. Raises ValueError or TypeError if that is impossible."""
+    recorded = _recorded_rule(recording)
+    if recording.changes_rule:
         raise Unreadable(
-            f"no rule {policy!r}; known rules: {RECORDED_RULE}, {', '.join(registry.PUBLISHED)}"
+            "spec.objectives was set or removed during the recording, so no rule fits all of it"
         )
-    rule = registry.build(policy, recording.profile(), **knobs)
+    if policy == recorded:
+        return replace(recording.header.settings.rule, **knobs), recording.header.state
+    published = registry.PUBLISHED.get(policy)
+    if published is None:
+        known = ", ".join((recorded, *registry.PUBLISHED))
+        raise Unreadable(f"no rule {policy!r}; known rules: {known}")
+    if recorded == SIZING:
+        rule = published.build(recording.profile(), **knobs)
+    elif published.takes_profile or published.needs_objectives:
+        raise Unreadable(
+            f"{policy} needs the objectives of the service or the learned speed of its engines; "
+            "the recording has neither, as the service had no spec.objectives"
+        )
+    else:
+        rule = published.make(**knobs)
     return rule, rule.initial()
+
+
+def _recorded_rule(recording: Recording) -> str:
+    return KV if isinstance(recording.header.settings, KvSettings) else SIZING
 
 
 def _knob(text: str) -> tuple[str, registry.Knob]:

@@ -23,6 +23,7 @@ from penstock.clients.watch import Mirror
 from penstock.controller.child_mirror import ChildMirror
 from penstock.controller.health import Health
 from penstock.controller.judge import CanaryCase, Judge, canary_cases
+from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.learned_state import LearnedStateStore
 from penstock.controller.lease import LEASE_S, RENEW_DEADLINE_S, RETRY_S, Lease
 from penstock.controller.metric_queries import MetricQueries
@@ -156,6 +157,7 @@ class Leader:
         self._scaler = Scaler(
             observer,
             ObjectiveScaler(LearnedStateStore(kube), recorder, health.failures),
+            KvScaler(recorder, health.failures),
             targets=self._targets,
             quotas=lambda: self._quotas,
             changed=lambda key: self._queue.add(key),

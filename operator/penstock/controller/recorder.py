@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from aiohttp import web
 
-from penstock.core.scaling.recording import Tick, Writer
+from penstock.core.scaling.recording import AnyTick, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -29,9 +29,9 @@ class Recorder:
     """Fans out the ticks of each service to its listeners."""
 
     def __init__(self) -> None:
-        self._listeners: dict[Key, set[asyncio.Queue[Tick | None]]] = {}
+        self._listeners: dict[Key, set[asyncio.Queue[AnyTick | None]]] = {}
 
-    def publish(self, key: Key, tick: Tick) -> None:
+    def publish(self, key: Key, tick: AnyTick) -> None:
         """Send a tick to the service's listeners. A listener that is too slow gets None, which ends it."""
         for queue in list(self._listeners.get(key, ())):
             if queue.qsize() < MAX_BEHIND:
@@ -41,8 +41,8 @@ class Recorder:
                 queue.put_nowait(None)
 
     @contextlib.contextmanager
-    def _listen(self, key: Key) -> Iterator[asyncio.Queue[Tick | None]]:
-        queue: asyncio.Queue[Tick | None] = asyncio.Queue()
+    def _listen(self, key: Key) -> Iterator[asyncio.Queue[AnyTick | None]]:
+        queue: asyncio.Queue[AnyTick | None] = asyncio.Queue()
         self._listeners.setdefault(key, set()).add(queue)
         try:
             yield queue
@@ -65,7 +65,7 @@ class Recorder:
             except TimeoutError:
                 text = (
                     f"no decision on {'/'.join(key)} was made in {FIRST_TICK_S:.0f} s:"
-                    " does the service exist, and does it set spec.objectives?"
+                    " does the service exist, and is its scaling.mode Active or Shadow?"
                 )
                 return web.Response(status=404, text=text)
             writer = Writer("/".join(key))

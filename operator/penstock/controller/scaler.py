@@ -8,11 +8,12 @@ from dataclasses import replace
 from penstock.clients.clock import monotonic, wall
 from penstock.clients.kube import Object
 from penstock.controller.failures import Failures
+from penstock.controller.kv_scaler import KvScaler
 from penstock.controller.objective_scaler import ObjectiveScaler
 from penstock.controller.observer import Observer
 from penstock.controller.scale_targets import Key, ScaleTarget, accelerators_held
 from penstock.core.formats.timestamps import timestamp
-from penstock.core.scaling import by_kv, quotas
+from penstock.core.scaling import quotas
 from penstock.core.scaling.quotas import Pool
 from penstock.core.scaling.report import ScalingReport
 from penstock.core.scaling.rule import Decision
@@ -39,6 +40,7 @@ class Scaler:
         self,
         observer: Observer,
         by_objectives: ObjectiveScaler,
+        by_kv: KvScaler,
         *,
         targets: Callable[[], list[ScaleTarget]],
         quotas: Callable[[], Iterable[Object]],
@@ -47,11 +49,11 @@ class Scaler:
     ) -> None:
         self._observer = observer
         self._by_objectives = by_objectives
+        self._by_kv = by_kv
         self._failures = failures
         self._targets = targets
         self._quotas = quotas
         self._changed = changed
-        self._states: dict[Key, by_kv.ScalingState] = {}
         self._reports: dict[Key, ScalingReport] = {}
         self._blind_ticks: dict[Key, int] = {}
         self._shortages: dict[Key, Shortages] = {}
@@ -93,10 +95,12 @@ class Scaler:
         uids = {target.service.key: target.service.uid for target in targets}
         alive = {key for key, uid in uids.items() if self._uids.get(key) == uid}
         self._uids = uids
-        self._states = {k: v for k, v in self._states.items() if k in alive}
         self._reports = {k: v for k, v in self._reports.items() if k in alive}
         self._blind_ticks = {k: v for k, v in self._blind_ticks.items() if k in alive}
         self._shortages = {k: v for k, v in self._shortages.items() if k in alive}
+        self._by_kv.prune(
+            {t.service.key for t in targets if not t.service.scaling.objectives} & alive
+        )
         self._by_objectives.prune({t.service.key for t in targets if t.service.scaling.objectives})
 
     def _limits(self, targets: Sequence[ScaleTarget]) -> Mapping[Pool, int]:
@@ -137,11 +141,7 @@ class Scaler:
             self._shortages[key] = shortages
             max_by_variant = shortages.within(quotas.most_by_variant(target.service, limits))
             return await self._by_objectives.decide(target.service, observation, max_by_variant)
-        state = self._states.get(key, by_kv.ScalingState())
-        decision, self._states[key] = by_kv.decide(
-            spec, by_kv.Observation.of(observation), state, observation.now_s
-        )
-        return decision
+        return self._by_kv.decide(target.service, observation)
 
     def _with_last_decision(self, target: ScaleTarget) -> ScaleTarget:
         """Return the target with the last decision as its provisioned replicas.

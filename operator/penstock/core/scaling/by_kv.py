@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.core.scaling import signals
-from penstock.core.scaling.rule import Decision, TrailEntry
+from penstock.core.scaling.rule import Bounds, Decision, TrailEntry
 from penstock.core.scaling.signals import EngineReading, Missing
+from penstock.core.spec.objectives import Objectives
 from penstock.core.spec.service import ScalingSpec
 
 # One decision may ask for twice the ready replicas, and this many more.
@@ -91,10 +92,43 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
-    """low_since_s: since when fewer replicas have been enough. seen_s: the last look."""
+    """low_since_s: since when fewer replicas have been enough. seen_s: the last look, if any."""
 
     low_since_s: float | None = None
-    seen_s: float = -math.inf
+    seen_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KvRule:
+    """`decide` as a scaling rule that a recording can hold, with the settings of one service."""
+
+    kv_utilization_target: float
+    queue_target: int
+    scale_down_delay_s: float
+    period_s: float = 2.0
+
+    def initial(self) -> ScalingState:
+        return ScalingState()
+
+    def decide(
+        self,
+        objectives: Objectives | None,
+        bounds: Bounds,
+        seen: signals.Observation,
+        state: ScalingState,
+    ) -> tuple[Decision, ScalingState]:
+        """Decide at seen.now_s. The objectives are not used."""
+        return decide(self.spec(bounds), Observation.of(seen), state, seen.now_s)
+
+    def spec(self, bounds: Bounds) -> ScalingSpec:
+        return ScalingSpec(
+            mode="Active",
+            min_replicas=bounds.min_replicas,
+            max_replicas=bounds.max_replicas,
+            kv_utilization_target=self.kv_utilization_target,
+            queue_target=self.queue_target,
+            scale_down_delay_s=self.scale_down_delay_s,
+        )
 
 
 def decide(
@@ -179,7 +213,7 @@ def _up(observation: Observation, needed: int) -> TrailEntry:
 
 
 def _low_since(state: ScalingState, now: float) -> float:
-    if state.low_since_s is None or now - state.seen_s > MAX_GAP_S:
+    if state.low_since_s is None or state.seen_s is None or now - state.seen_s > MAX_GAP_S:
         return now
     return state.low_since_s
 

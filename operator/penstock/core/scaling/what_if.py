@@ -1,120 +1,25 @@
-"""What would change a decision: its rule asked again, with one thing different."""
+"""Tries other loads and settings on a decision, whichever rule made it."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 
-from penstock.core.formats.quantity import parse_duration_s
-from penstock.core.scaling.by_objectives.demand import Demand, Moment
-from penstock.core.scaling.recording import Settings, Tick
-from penstock.core.scaling.rule import Bounds, Decision
-from penstock.core.scaling.signals import GatewayReading
-from penstock.core.spec.objectives import Objectives
-
-# Loads that are tried, as multiples of the present one, until the number changes.
-MORE = tuple(1.1**step for step in range(1, 30))
-LESS = tuple(0.9**step for step in range(1, 30))
-
-SETTINGS = ("minReplicas", "maxReplicas", "ttft", "tpot", "attainment", "scaleDownDelay")
+from penstock.core.scaling import what_if_by_kv, what_if_by_objectives
+from penstock.core.scaling.changes import Change
+from penstock.core.scaling.recording import AnyTick, KvTick
+from penstock.core.scaling.rule import Decision
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """what: in words. decision: then."""
-
-    what: str
-    decision: Decision
-
-
-def with_settings(settings: Settings, given: dict[str, str]) -> Settings:
-    """given: names as in the YAML, values as text. Raises ValueError for what cannot be."""
-    if unknown := given.keys() - set(SETTINGS):
-        raise ValueError(f"no setting {sorted(unknown)[0]!r}; there are {', '.join(SETTINGS)}")
-    objectives, bounds, rule = settings.objectives, settings.bounds, settings.rule
-    delay = given.get("scaleDownDelay")
-    bounds = Bounds(
-        int(given.get("minReplicas", bounds.min_replicas)),
-        int(given.get("maxReplicas", bounds.max_replicas)),
-    )
-    if not 0 < bounds.min_replicas <= bounds.max_replicas:
-        raise ValueError("minReplicas must be at least 1, and not greater than maxReplicas")
-    objectives = Objectives(
-        parse_duration_s(given["ttft"]) if "ttft" in given else objectives.ttft_s,
-        parse_duration_s(given["tpot"]) if "tpot" in given else objectives.tpot_s,
-        float(given.get("attainment", objectives.attainment)),
-    )
-    if not (objectives.ttft_s > 0 and objectives.tpot_s > 0 and 0.5 <= objectives.attainment < 1):
-        raise ValueError("ttft and tpot must not be zero, attainment at least 0.5 and below 1")
-    rule = replace(rule, patience=0.0)  # as if it had been so for long enough to be sure
-    rule = rule if delay is None else replace(rule, calm_s=parse_duration_s(delay))
-    return replace(settings, objectives=objectives, bounds=bounds, rule=rule)
+def with_settings(tick: AnyTick, given: dict[str, str]) -> Decision:
+    """Decide with settings changed, by their names in the YAML. Raises ValueError for a wrong one."""
+    if isinstance(tick, KvTick):
+        return tick.decided(what_if_by_kv.with_settings(tick.settings, given))
+    return tick.decided(what_if_by_objectives.with_settings(tick.settings, given))
 
 
-def under_load(tick: Tick, factor: float) -> Decision:
-    """As if all that came until now had been `factor` times as much, in the same moments."""
-    state = replace(tick.state, demand=_times(tick.state.demand, factor), calm_s=_long_ago(tick))
-    seen, last = tick.seen, tick.state.readings.gateway
-    if isinstance(seen.gateway, GatewayReading) and last is not None:
-        came = max(0, seen.gateway.arrivals - last.arrivals)
-        tokens = max(0, seen.gateway.prompt_tokens - last.prompt_tokens)
-        gateway = replace(
-            seen.gateway,
-            arrivals=last.arrivals + round(factor * came),
-            prompt_tokens=last.prompt_tokens + round(factor * tokens),
-        )
-        seen = replace(seen, gateway=gateway)
-    return replace(tick, state=state, seen=seen).decided(with_settings(tick.settings, {}))
-
-
-def loads_that_change_it(tick: Tick) -> Iterator[Change]:
-    """The smallest larger load, and the largest smaller one, under which the number is another.
-
-    As if the load had been so for long enough: fewer replicas wait for that.
-    """
-    number = _numbers(under_load(tick, 1.0))
-    for factors, word in ((MORE, "more"), (LESS, "less")):
-        for factor in factors:
-            decision = under_load(tick, factor)
-            if _numbers(decision) != number:
-                yield Change(f"{abs(factor - 1):.0%} {word} load", decision)
-                break
-
-
-def settings_that_change_it(tick: Tick) -> Iterator[Change]:
-    """One setting at a time, made half or twice what it is; replicas by one."""
-    settings = tick.settings
-    objectives, bounds = settings.objectives, settings.bounds
-    tried = [
-        {"maxReplicas": str(bounds.max_replicas + 1)},
-        {"maxReplicas": str(bounds.max_replicas - 1)},
-        {"minReplicas": str(bounds.min_replicas + 1)},
-        {"minReplicas": str(bounds.min_replicas - 1)},
-        *({"ttft": f"{round(1000 * part * objectives.ttft_s)}ms"} for part in (0.5, 2)),
-        *({"tpot": f"{round(1000 * part * objectives.tpot_s)}ms"} for part in (0.5, 2)),
-        *({"attainment": f"{1 - part * (1 - objectives.attainment):.5g}"} for part in (0.1, 10)),
-    ]
-    number = _numbers(tick.decided(with_settings(settings, {})))
-    for given in tried:
-        try:
-            decision = tick.decided(with_settings(settings, given))
-        except ValueError:  # beside the bounds of what can be set
-            continue
-        if _numbers(decision) != number:
-            yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)
-
-
-def _numbers(decision: Decision) -> tuple[int, Mapping[str, int]]:
-    return decision.desired, decision.by_variant
-
-
-def _times(demand: Demand, factor: float) -> Demand:
-    """Noise is over what arrivals one by one would give: that grows with the root of the rate."""
-    return replace(
-        demand,
-        history=tuple(Moment(m.at_s, factor * m.work_s, factor * m.level) for m in demand.history),
-        noise=factor * demand.noise,
-        surprises=tuple(surprise.scaled(factor) for surprise in demand.surprises),
-    )
-
-
-def _long_ago(tick: Tick) -> float:
-    return tick.seen.now_s - 2 * tick.settings.rule.calm_s - 1
+def changes(tick: AnyTick) -> Iterator[Change]:
+    """The nearest loads, and single settings, that lead to another number of replicas."""
+    if isinstance(tick, KvTick):
+        yield from what_if_by_kv.loads_that_change_it(tick)
+        yield from what_if_by_kv.settings_that_change_it(tick)
+    else:
+        yield from what_if_by_objectives.loads_that_change_it(tick)
+        yield from what_if_by_objectives.settings_that_change_it(tick)

@@ -38,12 +38,14 @@ class Published:
     """A rule with its tuning grid.
 
     grid: values per knob. The first knob trades cost against attainment; its most expensive value comes
-    first. ordered: two knobs, the first of which must stay below the second.
+    first. needs_objectives: it compares latencies with the objectives; rules that take a profile may as
+    well. ordered: two knobs, the first of which must stay below the second.
     """
 
     make: Callable[..., AnyRule]
     grid: Mapping[str, tuple[Knob, ...]]
     takes_profile: bool = False
+    needs_objectives: bool = False
     ordered: tuple[str, str] | None = None
 
     def build(self, profile: EngineProfile, **knobs: Knob) -> AnyRule:
@@ -156,7 +158,9 @@ PUBLISHED: Mapping[str, Published] = {
     "llmd-slo-aware": Published(
         llmd_slo_aware, SLO_BAND, takes_profile=True, ordered=("down_at", "up_at")
     ),
-    "llmd-slo-aware-measured": Published(llmd_slo_aware, SLO_BAND, ordered=("down_at", "up_at")),
+    "llmd-slo-aware-measured": Published(
+        llmd_slo_aware, SLO_BAND, needs_objectives=True, ordered=("down_at", "up_at")
+    ),
     "wva-v1": Published(
         wva_v1,
         {

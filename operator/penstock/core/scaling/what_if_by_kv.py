@@ -1,0 +1,140 @@
+"""Tries other loads and settings on a decision of a service without objectives.
+
+A change counts as if it had lasted longer than `scaleDownDelay`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeAlias
+
+from penstock.core.formats.quantity import parse_duration_s
+from penstock.core.scaling.by_kv import Observation, ScalingState, decide
+from penstock.core.scaling.changes import (
+    Change,
+    bounds_to_try,
+    changed_bounds,
+    refuse_unknown,
+)
+from penstock.core.scaling.recording import KvSettings, KvTick
+from penstock.core.scaling.rule import Decision
+
+SETTINGS = ("minReplicas", "maxReplicas", "kvUtilizationTarget", "queueTarget", "scaleDownDelay")
+
+# A changed load in words, and the observation with it.
+Tried: TypeAlias = tuple[str, Observation]
+
+
+def with_settings(settings: KvSettings, given: dict[str, str]) -> KvSettings:
+    """Change settings by their names in the YAML. Raises ValueError for what the API would refuse."""
+    refuse_unknown(given, SETTINGS)
+    rule = settings.rule
+    target = float(given.get("kvUtilizationTarget", rule.kv_utilization_target))
+    queue = int(given.get("queueTarget", rule.queue_target))
+    if not 0.1 <= target <= 1 or queue < 1:
+        raise ValueError("kvUtilizationTarget must be 0.1 to 1, and queueTarget at least 1")
+    delay = given.get("scaleDownDelay")
+    delay_s = rule.scale_down_delay_s if delay is None else parse_duration_s(delay)
+    rule = replace(
+        rule, kv_utilization_target=target, queue_target=queue, scale_down_delay_s=delay_s
+    )
+    return replace(settings, rule=rule, bounds=changed_bounds(settings.bounds, given))
+
+
+def loads_that_change_it(tick: KvTick) -> Iterator[Change]:
+    """The nearest KV demands and queues, above and below the present ones, with another number."""
+    seen = Observation.of(tick.seen)
+    if not seen.samples:
+        return
+    before = _decide(tick, seen).desired
+    for tried in (
+        _larger_demands(tick, seen), _smaller_demands(tick, seen),
+        _longer_queues(tick, seen), _shorter_queues(seen),
+    ):  # fmt: skip
+        for what, changed in tried:
+            decision = _decide(tick, changed)
+            if decision.desired != before:
+                yield Change(what, decision)
+                break
+
+
+def settings_that_change_it(tick: KvTick) -> Iterator[Change]:
+    """Settings, one at a time, with another number: targets halved or doubled, bounds one more or less."""
+    rule = tick.settings.rule
+    tried = [
+        *bounds_to_try(tick.settings.bounds),
+        *({"kvUtilizationTarget": f"{part * rule.kv_utilization_target:g}"} for part in (0.5, 2)),
+        *({"queueTarget": str(int(part * rule.queue_target))} for part in (0.5, 2)),
+    ]
+    seen = Observation.of(tick.seen)
+    before = _decide(tick, seen).desired
+    for given in tried:
+        try:
+            settings = with_settings(tick.settings, given)
+        except ValueError:  # outside of what the API allows
+            continue
+        decision = _decide(replace(tick, settings=settings), seen)
+        if decision.desired != before:
+            yield Change(" ".join(f"{k}={v}" for k, v in given.items()), decision)
+
+
+def _decide(tick: KvTick, seen: Observation) -> Decision:
+    """Decide as if fewer replicas had been enough for long, if they are enough."""
+    now_s = tick.seen.now_s
+    settled = ScalingState(now_s - tick.settings.rule.scale_down_delay_s - 1, now_s)
+    spec = tick.settings.rule.spec(tick.settings.bounds)
+    return decide(spec, seen, settled, now_s)[0]
+
+
+def _larger_demands(tick: KvTick, seen: Observation) -> Iterator[Tried]:
+    now = _demand(seen)
+    for most in _full_replicas(tick, seen):
+        if most >= now:
+            what = f"KV demand above {most:,} tokens (now {now:,.0f})"
+            yield what, _with_demand(seen, most + 1)
+
+
+def _smaller_demands(tick: KvTick, seen: Observation) -> Iterator[Tried]:
+    now = _demand(seen)
+    for most in reversed(_full_replicas(tick, seen)):
+        if most < now:
+            what = f"KV demand of at most {most:,} tokens (now {now:,.0f})"
+            yield what, _with_demand(seen, most)
+
+
+def _full_replicas(tick: KvTick, seen: Observation) -> list[int]:
+    """KV demand in tokens that 0, 1, … replicas take at their target, up to maxReplicas."""
+    mean_tokens = sum(sample.kv_capacity_tokens for sample in seen.samples) / len(seen.samples)
+    each = mean_tokens * tick.settings.rule.kv_utilization_target
+    return [int(count * each) for count in range(tick.settings.bounds.max_replicas + 1)]
+
+
+def _longer_queues(tick: KvTick, seen: Observation) -> Iterator[Tried]:
+    now, running = _waiting(seen), sum(sample.running for sample in seen.samples)
+    per_replica = tick.settings.rule.queue_target + running + 1
+    for count in range(now + 1, now + per_replica * (tick.settings.bounds.max_replicas + 1)):
+        yield f"{count} or more waiting requests (now {now})", _with_waiting(seen, count)
+
+
+def _shorter_queues(seen: Observation) -> Iterator[Tried]:
+    now = _waiting(seen)
+    for count in reversed(range(now)):
+        yield f"{count} or fewer waiting requests (now {now})", _with_waiting(seen, count)
+
+
+def _demand(seen: Observation) -> float:
+    return sum(sample.demand_tokens for sample in seen.samples)
+
+
+def _waiting(seen: Observation) -> int:
+    return sum(sample.waiting for sample in seen.samples)
+
+
+def _with_demand(seen: Observation, tokens: int) -> Observation:
+    """The rule counts the sum over engines, so the first one may have all of it."""
+    first, *others = (replace(s, kv_usage=0.0, prefill_tokens_pending=0) for s in seen.samples)
+    return replace(seen, samples=(replace(first, prefill_tokens_pending=tokens), *others))
+
+
+def _with_waiting(seen: Observation, count: int) -> Observation:
+    first, *others = (replace(sample, waiting=0) for sample in seen.samples)
+    return replace(seen, samples=(replace(first, waiting=count), *others))

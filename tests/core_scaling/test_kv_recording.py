@@ -1,0 +1,163 @@
+"""Recordings of services without objectives: replayed, compared with other rules, explained."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import build
+from penstock.core.formats.serialization import Unreadable
+from penstock.core.scaling.by_kv import KvRule
+from penstock.core.scaling.by_objectives.priors import prior
+from penstock.core.scaling.by_objectives.rule import Sizing
+from penstock.core.scaling.recording import (
+    KvSettings,
+    KvTick,
+    Recording,
+    Settings,
+    Tick,
+    Writer,
+)
+from penstock.core.scaling.rule import Bounds
+from penstock.core.scaling.signals import EngineReading, Histogram, Observation, PodView
+from penstock.core.scaling.what_if import changes, with_settings
+from penstock.core.spec.objectives import Objectives
+from penstock.sim.baselines import registry
+
+NONE = Histogram((1.0,), (0, 0), 0.0)
+CAPACITY_TOKENS = 10_000
+SETTINGS = KvSettings(KvRule(0.75, 4, 60.0), Bounds(1, 5))
+
+
+def look(now_s: float, replicas: int, usage: float, waiting: int = 0) -> Observation:
+    reading = EngineReading(
+        at_s=now_s, running=2, waiting=waiting, kv_usage=usage, kv_capacity_tokens=CAPACITY_TOKENS,
+        prefill_tokens_pending=0, prompt_tokens=0, cached_tokens=0, output_tokens=0, steps=0,
+        finished=0, output_tokens_finished=0, preemptions=0, ttft_s=NONE, itl_s=NONE,
+    )  # fmt: skip
+    pods = (PodView(f"chat-{n}", "Ready", 0.0, 5.0, reading) for n in range(replicas))
+    return Observation(now_s, tuple(pods), replicas)
+
+
+def ticks(count: int, seed: int = 1) -> Iterator[KvTick]:
+    draw, state, replicas = random.Random(seed), SETTINGS.rule.initial(), 1
+    for number in range(count):
+        seen = look(1000.0 + 2 * number, replicas, draw.random(), draw.randint(0, 9))
+        decision, after = SETTINGS.rule.decide(None, SETTINGS.bounds, seen, state)
+        yield KvTick(SETTINGS, state, seen, decision)
+        state, replicas = after, decision.desired
+
+
+def written(made: list[KvTick | Tick]) -> list[str]:
+    writer = Writer("default/chat")
+    return [line for tick in made for line in writer.lines(tick)]
+
+
+def tick_of(usage: float, waiting: int = 0, replicas: int = 1) -> KvTick:
+    seen, state = look(1000.0, replicas, usage, waiting), SETTINGS.rule.initial()
+    return KvTick(
+        SETTINGS, state, seen, SETTINGS.rule.decide(None, SETTINGS.bounds, seen, state)[0]
+    )
+
+
+def with_objectives(now_s: float) -> Tick:
+    settings = Settings(Sizing(prior(None)), Objectives(2.0, 0.1), Bounds(1, 5), 512)
+    state, seen = settings.rule.initial(), look(now_s, 1, 0.5)
+    decision, _ = settings.rule.decide(settings.objectives, settings.bounds, seen, state)
+    return Tick(settings, state, seen, decision)
+
+
+def test_the_recorded_rule_gives_the_recorded_decisions() -> None:
+    made = list(ticks(200))
+    again = list(Recording.read(written([*made])).ticks())
+    assert [tick for tick, _ in again] == made
+    assert [decision for _, decision in again] == [tick.decision for tick in made]
+    assert len({tick.decision.desired for tick in made}) > 2
+
+
+def test_objectives_may_be_set_and_removed_on_the_way() -> None:
+    made = [*ticks(3), with_objectives(1010.0), *ticks(2)]
+    recording = Recording.read(written(made))
+    assert [line.state is None for line in recording.lines] == [True] * 3 + [False, False, True]
+    assert all(decision == tick.decision for tick, decision in recording.ticks())
+    assert recording.changes_rule
+
+
+def test_settings_of_one_rule_with_the_state_of_the_other_are_refused() -> None:
+    recording = Recording.read(written([*ticks(2)]))
+    mixed = replace(recording.header, state=with_objectives(0.0).state)
+    with pytest.raises(Unreadable, match="line 2: settings and state are of different rules"):
+        list(replace(recording, header=mixed).ticks())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "chat.jsonl"
+    file.write_text("\n".join(written([*ticks(60)])) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("words", [[], ["--param", "queue_target=1"], ["--policy", "hpa-kv"]])
+def test_replay(file: Path, words: list[str]) -> None:
+    said = CliRunner().invoke(build("replay"), ["replay", str(file), *words])
+    assert said.exit_code == 0, said.output
+    assert "default/chat: 60 decisions, all identical" in said.output
+
+
+@pytest.mark.parametrize("policy", registry.PUBLISHED)
+def test_rules_that_need_objectives_are_refused(file: Path, policy: str) -> None:
+    published = registry.PUBLISHED[policy]
+    needs_more = published.takes_profile or published.needs_objectives
+    said = CliRunner().invoke(build("replay"), ["replay", str(file), "--policy", policy])
+    assert said.exit_code == (2 if needs_more else 0), said.output
+    assert ("had no spec.objectives" in said.output) == needs_more
+
+
+def test_loads_that_change_the_number_of_an_idle_service() -> None:
+    found = {change.what: change.decision.desired for change in changes(tick_of(0.0))}
+    assert found["KV demand above 7,500 tokens (now 0)"] == 2
+    assert found["5 or more waiting requests (now 0)"] == 2
+
+
+def test_less_load_gives_fewer_replicas() -> None:
+    """Three replicas with 12,000 tokens, which two can hold at 75 %, and a queue of 10."""
+    found = {c.what: c.decision.desired for c in changes(tick_of(0.6, 1, replicas=3))}
+    assert found["KV demand of at most 15,000 tokens (now 18,000)"] == 2
+    assert found["KV demand above 22,500 tokens (now 18,000)"] == 4
+
+
+def test_settings_that_change_the_number() -> None:
+    found = {c.what: c.decision.desired for c in changes(tick_of(0.6))}
+    assert found["kvUtilizationTarget=0.375"] == 2
+    assert found["minReplicas=2"] == 2
+    assert "scaleDownDelay=120s" not in found
+
+
+def test_without_metrics_nothing_is_said_of_loads() -> None:
+    blind = replace(tick_of(0.5), seen=Observation(1000.0, (), 1))
+    assert [c.what for c in changes(blind)] == ["minReplicas=2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "replicas"),
+    [({"minReplicas": "3"}, 3), ({"kvUtilizationTarget": "0.25"}, 3), ({"queueTarget": "1"}, 3)],
+)
+def test_a_setting_is_tried(given: dict[str, str], replicas: int) -> None:
+    assert with_settings(tick_of(0.6, waiting=6), given).desired == replicas
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"ttft": "1s"}, "no setting 'ttft'; there are minReplicas"),
+        ({"kvUtilizationTarget": "0"}, "kvUtilizationTarget must be 0.1 to 1"),
+        ({"queueTarget": "0"}, "queueTarget at least 1"),
+        ({"scaleDownDelay": "1"}, "no duration"),
+    ],
+)
+def test_a_setting_that_cannot_be(given: dict[str, str], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        with_settings(tick_of(0.6), given)
