@@ -48,7 +48,7 @@ def test_whatever_happens_invariants_hold_and_it_comes_to_rest(make_world, strat
         act(world, what, value)
     world.bad, world.refused, world.room, world.command = set(), set(), 1000, None
     world.deaf, world.silent = set(), set()
-    # A crash is forgotten, and whoever put the model where it was missing deletes the preflight.
+    # A crash is forgotten, and the user who supplied the missing model deletes the preflight.
     world.pods = {
         pod.name: replace(pod, trouble=None, restarts=0)
         for pod in world.pods.values()

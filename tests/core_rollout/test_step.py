@@ -132,7 +132,7 @@ AT = timestamp(NOW_S)
         (JUDGED, seen(OTHER), "RollingBack", None),
         (JUDGED, seen(OLD), "RollingBack", None),
         (STARTING, seen(OTHER), "Discarding", None),
-        # The first reason stays; and on the way back there is none to find.
+        # The first reason stays; a rollback has none of its own.
         (replace(JUDGED, rejected=REJECTION), seen(verdict=Abort("slow")), "RollingBack", REJECTION),
         (replace(JUDGED, phase="RollingBack"), seen(), "Discarding", None),
     ],

@@ -181,7 +181,7 @@ class BlueGreen(Model):
 
     previous_kept: Annotated[str, _duration("spec.rollout.blueGreen.previousKept", "5m")] = Field(
         default=_seconds(_ROLLOUT.previous_kept_s),
-        description="How long the old pods stay, so that the way back takes a second.",
+        description="How long the old pods stay, so that a rollback takes a second.",
         max_length=20,
     )
 

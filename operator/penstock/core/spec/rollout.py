@@ -35,9 +35,10 @@ class RolloutSpec:
     """with_control: fresh pods of the stable revision are what the canary is compared with.
 
     is_switched_automatically: whether a BlueGreen rollout switches as soon as its pods are ready.
-    previous_kept_s: how long a BlueGreen rollout keeps the way back. max_surge, max_unavailable: of a
-    Rolling one, in replicas. progress_deadline_s: for pods that start. history: revisions that are
-    remembered besides those in use. evaluation: of a canary, where the user wants one.
+    previous_kept_s: how long a BlueGreen rollout keeps the old pods for a rollback. max_surge,
+    max_unavailable: of a Rolling one, in replicas. progress_deadline_s: for pods that start. history:
+    revisions that are remembered besides those in use. evaluation: of a canary, where the user wants
+    one.
     """
 
     strategy: Strategy = "Rolling"

@@ -1,6 +1,6 @@
-"""Searches the cheapest replica plan in hindsight: a bound on what any scaling rule could save.
+"""Searches the cheapest replica plan with the load known: a bound on what any scaling rule could save.
 
-    python benchmarks/hindsight.py azure-110 [mooncake-110 ...] [--traces FOLDER] [--steps 300]
+    python benchmarks/optimal_plan.py azure-110 [mooncake-110 ...] [--traces FOLDER] [--steps 300]
 
 A plan has the desired replicas of each minute. The search starts with the cheapest fixed number or oracle
 plan that attains the target. It changes a few minutes by one replica, simulates the same slice of the trace,
