@@ -5,6 +5,7 @@ The gateway's clock stands still but for the prompts that engines compute.
 
 import asyncio
 import json
+import socket
 
 import pytest
 
@@ -167,10 +168,14 @@ async def test_a_client_that_does_not_read_is_not_the_engines_error(
             await request.chunk(b"data: " + b"x" * 60_000 + b"\n\n")
 
     engine, other = await start_engine(endless), await start_engine(revision="r2")
-    front = await start_gateway(total_timeout_s=1.0)
+    front = await start_gateway(total_timeout_s=2.0)
     front.show(make_service(engine, other, weights={"r1": 100}))
     body = json.dumps({"model": "chat", "stream": True}).encode()
-    _, writer = await asyncio.open_connection("127.0.0.1", front.port)
+    # A small receive buffer is full after a few chunks, long before the timeout.
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.connect(("127.0.0.1", front.port))
+    _, writer = await asyncio.open_connection(sock=client, limit=1024)
     head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
     await engine.arrived.wait()
