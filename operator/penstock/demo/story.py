@@ -12,9 +12,9 @@ from rich.console import Console
 from penstock.clients.clock import monotonic
 from penstock.clients.kube import connect
 from penstock.demo.load import End, Load, Outcome, Workload
-from penstock.demo.model import ensure_model
 from penstock.demo.narrator import Narrator
-from penstock.demo.stage import Stage
+from penstock.demo.preparation import Models, prepare
+from penstock.demo.stage import Stage, View
 from penstock.demo.timeline import Sample, Timeline
 from penstock.errors import KubeError
 from penstock.local import cluster as clusters
@@ -22,7 +22,7 @@ from penstock.local import faults
 from penstock.local.install import install
 
 SERVICE = "chat"
-TRAIN_S = 60.0
+CHAT_EXAMPLE, LOAD_EXAMPLE = "quickstart.yaml", "tiny-model.yaml"
 # Each client holds a prompt and an answer of about 300 tokens; an engine of the example has room
 # for 4096: this many fill three.
 PEAK_CLIENTS, CALM_CLIENTS = 44, 2
@@ -51,15 +51,16 @@ class Story:
                 f"Cluster {self._name!r} is there already, and the demo ends with the cluster that "
                 "it makes: give another --name, or end it: penstock local down"
             )
-        models = self._model()
+        self._tell.chapter("Binaries and models, found or made")
+        models = prepare(self._root, self._tell)
         cluster = self._cluster()  # on this thread: an interrupt is noticed at the next await
         try:
             await install(cluster, say=self._tell.say)
             async with await connect(cluster.kubeconfig) as kube:
                 stage = Stage(cluster, kube)
                 try:
-                    await self._apply(stage, models)
-                    await self._ask(cluster.gateway_url)
+                    stage.mount_models(models.link_into(cluster))
+                    await self._chat(stage, models)
                     await self._scale(stage)
                     await self._remove(stage)
                 finally:
@@ -72,15 +73,6 @@ class Story:
         self._tell.fact("picture", str(self._picture))
         self._tell.say(f"The whole story took {monotonic() - began_s:.0f} s.")
 
-    def _model(self) -> Path:
-        self._tell.chapter("A small model, made from Penstock's own documentation")
-        started_s = monotonic()
-        models = ensure_model(self._root / "docs", seconds=TRAIN_S)
-        elapsed_s = monotonic() - started_s
-        made = f"trained in {elapsed_s:.0f} s" if elapsed_s > 5 else "taken from the cache"
-        self._tell.fact("model", f"penstock-tiny, {made}")
-        return models
-
     def _cluster(self) -> clusters.Cluster:
         self._tell.chapter("A real Kubernetes control plane, as processes")
         started_s = monotonic()
@@ -88,28 +80,47 @@ class Story:
         self._tell.fact("up", f"{cluster.server}, in {monotonic() - started_s:.0f} s")
         return cluster
 
-    async def _apply(self, stage: Stage, models: Path) -> None:
+    async def _chat(self, stage: Stage, models: Models) -> None:
+        """One answer of a real model, then a rolling update to the tiny one."""
         self._tell.chapter("One object")
-        example = self._root / "examples" / "tiny-model.yaml"
-        stage.mount_models(models)
-        self._tell.yaml(example.read_text())
-        self._tell.command("kubectl apply -f examples/tiny-model.yaml")
-        self._tell.say(stage.kubectl("apply", "-f", str(example)).strip())
-        with self._tell.waiting("waiting for Ready"):
-            took_s = await stage.until(
-                lambda view: view.condition("Ready").get("status") == "True",
-                SERVICE,
-                within_s=120,
-                what="the service is Ready",
-            )
-        self._tell.fact("Ready", f"after {took_s:.1f} s")
+        self._apply(stage, CHAT_EXAMPLE if models.chat else LOAD_EXAMPLE)
+        await self._until_rolled_out(stage, previous=None)
         self._tell.command("kubectl get isvc")
         for line in stage.kubectl("get", "isvc").splitlines():
             self._tell.say(line)
+        await self._ask(stage.cluster.gateway_url)
+        if models.chat:
+            self._tell.chapter("A rolling update, to a tiny model for the load")
+            previous = (await stage.view(SERVICE)).status["stableRevision"]
+            self._apply(stage, LOAD_EXAMPLE)
+            await self._until_rolled_out(stage, previous)
+
+    def _apply(self, stage: Stage, example: str) -> None:
+        path = self._root / "examples" / example
+        self._tell.yaml(path.read_text())
+        self._tell.command(f"kubectl apply -f examples/{example}")
+        self._tell.say(stage.kubectl("apply", "-f", str(path)).strip())
+
+    async def _until_rolled_out(self, stage: Stage, previous: str | None) -> None:
+        """Wait until the service is Ready, on pods of one revision that is not `previous`."""
+
+        def is_rolled_out(view: View) -> bool:
+            stable = view.status.get("stableRevision")
+            return (
+                view.condition("Ready").get("status") == "True"
+                and stable not in (None, previous)
+                and {pod.revision for pod in view.pods} == {stable}
+            )
+
+        with self._tell.waiting("waiting for Ready"):
+            took_s = await stage.until(
+                is_rolled_out, SERVICE, within_s=120, what="the service is Ready"
+            )
+        self._tell.fact("Ready", f"after {took_s:.1f} s")
 
     async def _ask(self, gateway_url: str) -> None:
         self._tell.chapter("A streamed answer through the OpenAI-compatible URL")
-        question = "Tell me about the gateway."
+        question = "What is a pod in Kubernetes?"
         self._tell.command(f"curl -N {gateway_url}/v1/chat/completions  # {question}")
         body = {
             "model": SERVICE,
