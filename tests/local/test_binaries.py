@@ -6,14 +6,16 @@ import http.server
 import io
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from penstock.local.binaries import kept
+from penstock.local import binaries
+from penstock.local.binaries import ensure_binaries, kept
 from penstock.local.download import DownloadFailed, download_archived, verify
 from penstock.local.gobuild import kubernetes_go_mod, kubernetes_tools_go
+from penstock.local.versions import BINARIES
 
 ARCHIVE = "tool-1.linux.tar.gz"
 
@@ -96,3 +98,27 @@ def test_staged_libraries_become_modules_of_the_same_release() -> None:
     assert "replace k8s.io/api => k8s.io/api v0.36.3" in text
     assert "other" not in text
     assert "kube-scheduler" in kubernetes_tools_go()
+
+
+def test_only_missing_binaries_are_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubectl is installed: the cache is filled with the rest, then with kubectl when that is gone."""
+    installed = {"kubectl": tmp_path / "kubectl"}
+    installed["kubectl"].touch()
+    fetched: list[Sequence[str]] = []
+
+    def download(folder: Path, names: Sequence[str], _: object) -> None:
+        fetched.append(names)
+        for name in names:
+            (folder / name).touch()
+
+    monkeypatch.setenv("PENSTOCK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(binaries, "find_installed", lambda name, _: installed.get(name))
+    monkeypatch.setattr(binaries, "download", download)
+    for _ in range(2):
+        found = ensure_binaries(lambda _: None)
+        assert found["kubectl"] == installed["kubectl"]
+    installed.clear()
+    for _ in range(2):
+        found = ensure_binaries(lambda _: None)
+        assert set(found) == set(BINARIES)
+    assert [set(names) for names in fetched] == [set(BINARIES) - {"kubectl"}, {"kubectl"}]

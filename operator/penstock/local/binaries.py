@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -18,21 +18,35 @@ def ensure_binaries(say: Callable[[str], None]) -> Mapping[str, Path]:
     """The path of each binary. `say` is told each slow step.
 
     Each is looked for among the installed ones (KUBEBUILDER_ASSETS, PATH, system folders), then in
-    the cache. If one is missing, all are downloaded, or built where that fails. Raises BuildFailed.
+    the cache. Missing ones are downloaded, or built where that fails. Raises BuildFailed.
     """
     cached = cache_root() / "bin" / f"kubernetes-{KUBERNETES}-etcd-{ETCD}"
     found = find(cached, say)
-    if len(found) == len(BINARIES):
-        return found
+    if len(found) < len(BINARIES):
+        cached.mkdir(parents=True, exist_ok=True)
+        with FileLock(cached.parent / f".{cached.name}.lock"):
+            found = find(cached, lambda _: None)  # another process may have filled the cache
+            missing = [name for name in BINARIES if name not in found]
+            if missing:
+                _fill(cached, missing, say)
+                found = find(cached, lambda _: None)
+    return found
 
-    def make(making: Path) -> None:
+
+def _fill(cached: Path, missing: Sequence[str], say: Callable[[str], None]) -> None:
+    """Download or build the binaries, then move them into the folder `cached`."""
+    making = cached.with_name(f".{cached.name}-{os.getpid()}")
+    making.mkdir()
+    try:
         try:
-            download(making, say)
+            download(making, missing, say)
         except DownloadFailed as error:
             say(f"{error}; building from source instead, about five minutes")
-            build(cached.with_name(f".build-{os.getpid()}"), making, say)
-
-    return find(kept(cached, make), lambda _: None)
+            build(cached.with_name(f".build-{os.getpid()}"), making, missing, say)
+        for name in missing:
+            (making / name).rename(cached / name)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
 
 
 def kept(cached: Path, make: Callable[[Path], None]) -> Path:

@@ -4,12 +4,12 @@ import hashlib
 import io
 import platform
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
 
-from penstock.local.versions import ETCD, KUBERNETES, KUBERNETES_BINARIES
+from penstock.local.versions import ETCD, KUBERNETES
 
 KUBERNETES_RELEASES = "https://dl.k8s.io/release"
 ETCD_RELEASES = "https://github.com/etcd-io/etcd/releases/download"
@@ -27,19 +27,25 @@ def machine() -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
-def download(destination: Path, say: Callable[[str], None]) -> None:
-    """Fetch all five binaries into `destination`. Raises DownloadFailed; checksums are law."""
+def download(destination: Path, names: Sequence[str], say: Callable[[str], None]) -> None:
+    """Fetch the binaries `names` into `destination`, and compare their published checksums.
+
+    Raises DownloadFailed.
+    """
     try:
         with httpx.Client(timeout=TIMEOUT, follow_redirects=True) as client:
-            for name in KUBERNETES_BINARIES:
-                say(f"downloading {name} {KUBERNETES}")
-                url = f"{KUBERNETES_RELEASES}/v{KUBERNETES}/bin/linux/{machine()}/{name}"
-                content = _get(client, url)
-                verify(content, _get(client, f"{url}.sha256").decode(), name)
-                _write(destination / name, content)
-            say(f"downloading etcd {ETCD}")
-            archive = f"etcd-v{ETCD}-linux-{machine()}.tar.gz"
-            _unpack(client, f"{ETCD_RELEASES}/v{ETCD}", archive, "SHA256SUMS", destination / "etcd")
+            for name in names:
+                if name == "etcd":
+                    say(f"downloading etcd {ETCD}")
+                    archive = f"etcd-v{ETCD}-linux-{machine()}.tar.gz"
+                    folder = f"{ETCD_RELEASES}/v{ETCD}"
+                    _unpack(client, folder, archive, "SHA256SUMS", destination / "etcd")
+                else:
+                    say(f"downloading {name} {KUBERNETES}")
+                    url = f"{KUBERNETES_RELEASES}/v{KUBERNETES}/bin/linux/{machine()}/{name}"
+                    content = _get(client, url)
+                    verify(content, _get(client, f"{url}.sha256").decode(), name)
+                    _write(destination / name, content)
     except httpx.HTTPError as error:
         raise _unreachable(error) from error
 

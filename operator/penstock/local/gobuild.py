@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.local.versions import ETCD, KUBERNETES, KUBERNETES_BINARIES
@@ -66,37 +66,46 @@ def require_go(what: str) -> None:
         )
 
 
-def build(work: Path, destination: Path, say: Callable[[str], None]) -> None:
-    """Build all five binaries into `destination`. Raises BuildFailed."""
+def build(work: Path, destination: Path, names: Sequence[str], say: Callable[[str], None]) -> None:
+    """Build the binaries `names` into `destination`. Raises BuildFailed."""
     require_go("the Kubernetes binaries")
     go = Go(work)
     try:
-        say(f"fetching the source of Kubernetes {KUBERNETES}")
-        source = work / "kubernetes"
-        source.mkdir(parents=True)
-        module = json.loads(
-            go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}")
-        )
-        upstream = (Path(module["Dir"]) / "go.mod").read_text()
-        (source / "go.mod").write_text(kubernetes_go_mod(upstream))
-        (source / "tools.go").write_text(kubernetes_tools_go())
-        go(source, "mod", "tidy")
-        flags = f"-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"
-        for name in KUBERNETES_BINARIES:
-            say(f"building {name} {KUBERNETES}")
-            package = f"k8s.io/kubernetes/cmd/{name}"
-            go(source, "build", "-trimpath", "-ldflags", flags, "-o", f"{destination}/", package)
-        say(f"building etcd {ETCD}")
-        source = work / "etcd"
-        source.mkdir()
-        (source / "main.go").write_text(ETCD_MAIN)
-        (source / "go.mod").write_text(
-            f"module penstock.local/etcd\ngo {GO_VERSION}\nrequire go.etcd.io/etcd/server/v3 v{ETCD}\n"
-        )
-        go(source, "mod", "tidy")
-        go(source, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(destination / "etcd"), ".")
+        commands = [name for name in names if name != "etcd"]
+        if commands:
+            _build_kubernetes(go, work / "kubernetes", destination, commands, say)
+        if "etcd" in names:
+            _build_etcd(go, work / "etcd", destination, say)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _build_kubernetes(
+    go: "Go", source: Path, destination: Path, names: Sequence[str], say: Callable[[str], None]
+) -> None:
+    """Build several commands at once, so that one is linked while others are compiled."""
+    say(f"fetching the source of Kubernetes {KUBERNETES}")
+    source.mkdir(parents=True)
+    module = json.loads(go(source, "mod", "download", "-json", f"k8s.io/kubernetes@v{KUBERNETES}"))
+    upstream = (Path(module["Dir"]) / "go.mod").read_text()
+    (source / "go.mod").write_text(kubernetes_go_mod(upstream))
+    (source / "tools.go").write_text(kubernetes_tools_go())
+    go(source, "mod", "tidy")
+    say(f"building {', '.join(names)} {KUBERNETES}")
+    flags = f"-s -w -X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"
+    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in names]
+    go(source, "build", "-trimpath", "-ldflags", flags, "-o", f"{destination}/", *packages)
+
+
+def _build_etcd(go: "Go", source: Path, destination: Path, say: Callable[[str], None]) -> None:
+    say(f"building etcd {ETCD}")
+    source.mkdir(parents=True)
+    (source / "main.go").write_text(ETCD_MAIN)
+    (source / "go.mod").write_text(
+        f"module penstock.local/etcd\ngo {GO_VERSION}\nrequire go.etcd.io/etcd/server/v3 v{ETCD}\n"
+    )
+    go(source, "mod", "tidy")
+    go(source, "build", "-trimpath", "-ldflags", "-s -w", "-o", str(destination / "etcd"), ".")
 
 
 class Go:
@@ -106,7 +115,10 @@ class Go:
         self._environment = os.environ | {
             "CGO_ENABLED": "0",
             "GOCACHE": str(work / "gocache"),
-            "GOFLAGS": "-modcacherw -buildvcs=false",
+            # Without debug information, which is stripped anyway, and with fewer collections of
+            # garbage, compilers take a fifth less time.
+            "GOFLAGS": "-modcacherw -buildvcs=false -gcflags=all=-dwarf=false",
+            "GOGC": "400",
             "GOPATH": str(work / "gopath"),
             "GOMODCACHE": str(work / "gopath" / "mod"),
             "GOWORK": "off",
