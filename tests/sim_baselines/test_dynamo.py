@@ -110,15 +110,15 @@ def test_kalman_needs_five_points_and_settles_on_a_line():
 )
 def test_load_moves_by_one(profile, engine, pending, running, kv, n, replicas):
     worker = engine(prefill_tokens_pending=pending, running=running, kv_usage=kv)
-    asked, _ = DynamoLoad(profile=profile).asked(GOAL, (worker,) * n, IDLE)
+    asked, _ = DynamoLoad(profile=profile).step(GOAL, (worker,) * n, IDLE)
     assert asked == replicas
 
 
 def test_load_needs_all_workers_to_be_late(profile, engine):
     late, idle = engine(prefill_tokens_pending=50_000), engine()
     rule = DynamoLoad(profile=profile)
-    assert rule.asked(GOAL, (late, idle), IDLE)[0] == 2
-    assert rule.asked(GOAL, (late, late), IDLE)[0] == 3
+    assert rule.step(GOAL, (late, idle), IDLE)[0] == 2
+    assert rule.step(GOAL, (late, late), IDLE)[0] == 3
 
 
 def test_load_waits_for_a_scaling_and_for_every_worker(profile, see, engine, gateway, play):
