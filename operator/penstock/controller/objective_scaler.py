@@ -90,5 +90,5 @@ def settings_of(service: ServiceSpec, max_by_variant: Mapping[str, int] = NO_LIM
             for each in service.variants
         ),
     ).limited(max_by_variant)
-    bounds = Bounds(scaling.min_replicas, scaling.max_replicas)
+    bounds = Bounds.of(scaling)
     return Settings(rule, scaling.objectives, bounds, service.max_num_batched_tokens)

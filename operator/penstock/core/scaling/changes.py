@@ -1,7 +1,7 @@
 """Changes of load or settings that are tried on a decision, for either rule."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.core.scaling.rule import Bounds, Decision
 
@@ -27,9 +27,10 @@ def refuse_unknown(given: Mapping[str, str], known: tuple[str, ...]) -> None:
 
 def changed_bounds(bounds: Bounds, given: Mapping[str, str]) -> Bounds:
     """Bounds with the minReplicas and maxReplicas of `given`. Raises ValueError for impossible ones."""
-    changed = Bounds(
-        int(given.get("minReplicas", bounds.min_replicas)),
-        int(given.get("maxReplicas", bounds.max_replicas)),
+    changed = replace(
+        bounds,
+        min_replicas=int(given.get("minReplicas", bounds.min_replicas)),
+        max_replicas=int(given.get("maxReplicas", bounds.max_replicas)),
     )
     if not 0 < changed.min_replicas <= changed.max_replicas:
         raise ValueError("minReplicas must be at least 1, and not greater than maxReplicas")

@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from penstock.core.scaling.signals import Observation
 from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.service import ScalingSpec
 
 StateT = TypeVar("StateT")
 
@@ -16,6 +17,10 @@ class Bounds:
 
     min_replicas: int
     max_replicas: int
+
+    @classmethod
+    def of(cls, scaling: ScalingSpec) -> "Bounds":
+        return cls(scaling.min_replicas, scaling.max_replicas)
 
     def clip(self, replicas: int) -> int:
         return max(self.min_replicas, min(self.max_replicas, replicas))
