@@ -170,7 +170,7 @@ class InferenceServiceStatus(Model):
     )
     traffic: list[TrafficTarget] = Field(
         default=[],
-        description="The share of each revision. Gateways obey this and nothing else.",
+        description="The share of each revision, by which gateways split requests.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["revision", "cohort"],

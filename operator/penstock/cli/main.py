@@ -1,6 +1,6 @@
 """The `penstock` command: a table of sub-commands, each imported only when it is called.
 
-Each container image installs one extra (operator, gateway, …), so imports of one sub-command must not
+An installation may have a single extra (operator, gateway, …), so imports of one sub-command must not
 be needed for another. A module has either `app` (a group of commands) or `command` (a function).
 """
 
