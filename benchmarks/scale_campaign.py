@@ -35,12 +35,12 @@ async def campaign(requests: int, seed: int) -> bool:
             for kill in (False, True):
                 stage.kubectl("apply", "-f", example)
                 await stage.until(lambda v: v.ready == 1, "chat", within_s=120, what="an engine")
-                tally = await scale_under_load(
+                outcomes = await scale_under_load(
                     stage, "chat", corpus(ROOT), requests=requests, kill=kill, seed=seed
                 )
-                print(f"seed {seed}, kill {kill}: {tally}")
-                passed &= tally.first_bad is None and not tally.cut_by_nobody
-                passed &= bool(tally.ends[End.CUT]) is kill
+                print(f"seed {seed}, kill {kill}: {outcomes}")
+                passed &= outcomes.first_bad is None and not outcomes.cut_by_nobody
+                passed &= bool(outcomes.ends[End.CUT]) is kill
                 stage.kubectl("delete", "isvc", "chat")
                 await stage.gone("chat", within_s=60)
             await stage.close()

@@ -13,7 +13,7 @@ from penstock.local import faults
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class StreamOutcomes:
     """Outcome of a run. peak_ready: largest number of ready engines.
 
     cut_by_nobody: streams that ended with an error event although no engine was killed while they ran.
@@ -33,7 +33,7 @@ class Tally:
 
 async def scale_under_load(
     stage: Stage, service: str, words: Sequence[str], *, requests: int, kill: bool, seed: int
-) -> Tally:
+) -> StreamOutcomes:
     """Send `requests` streams while the service scales 1 -> 3 -> 1.
 
     kill: kill the first engine, which has most streams, once a second one is ready. The last tenth of the
@@ -69,4 +69,4 @@ async def scale_under_load(
     bad = [o for o in load.outcomes if o.end in (End.REFUSED, End.BROKEN)]
     ends = Counter(outcome.end for outcome in load.outcomes)
     by_nobody = sum(o.end is End.CUT and not o.was_running(killed_s) for o in load.outcomes)
-    return Tally(ends, by_nobody, peak, final, bad[0] if bad else None)
+    return StreamOutcomes(ends, by_nobody, peak, final, bad[0] if bad else None)

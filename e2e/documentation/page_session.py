@@ -15,7 +15,7 @@ from code_blocks import CodeBlock
 BLOCK_TIMEOUT_S = 400
 SERVER_TIMEOUT_S = 90
 SERVER = "penstock-engine serve "
-# Variables that would make a page use the clusters and the cache of whoever runs the tests.
+# Variables that would make a page use the clusters and the cache of the developer.
 LEFT_OUT = ("KUBECONFIG", "PENSTOCK_CACHE_DIR", "VIRTUAL_ENV", "XDG_CACHE_HOME")
 
 

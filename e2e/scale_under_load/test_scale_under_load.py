@@ -18,9 +18,11 @@ async def test_no_request_is_lost(stage: Stage) -> None:
     """The kill of an engine cuts its streams, and nothing else does."""
     stage.kubectl("apply", "-f", str(ROOT / "examples" / "tiny-model.yaml"))
     await stage.until(lambda view: view.ready == 1, "chat", within_s=120, what="an engine")
-    tally = await scale_under_load(stage, "chat", corpus(ROOT), requests=150, kill=True, seed=SEED)
-    print(f"seed {SEED}: {tally}")
-    assert tally.first_bad is None
-    assert (tally.peak_ready, tally.final_ready) == (3, 1)
-    assert tally.ends[End.CUT] > 0, "the kill met nobody"
-    assert tally.cut_by_nobody == 0
+    outcomes = await scale_under_load(
+        stage, "chat", corpus(ROOT), requests=150, kill=True, seed=SEED
+    )
+    print(f"seed {SEED}: {outcomes}")
+    assert outcomes.first_bad is None
+    assert (outcomes.peak_ready, outcomes.final_ready) == (3, 1)
+    assert outcomes.ends[End.CUT] > 0, "the kill met nobody"
+    assert outcomes.cut_by_nobody == 0

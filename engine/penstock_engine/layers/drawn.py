@@ -1,21 +1,21 @@
-"""Tokens that only the device knows, as inputs of the next computation."""
+"""Placeholders for sampled tokens that only the device knows, as inputs of the next step."""
 
 import torch
 
-# The awaited token of index 0; the next ones are below it.
+# The placeholder for drawn[0]; those of the next indices are below it.
 FIRST = -1
 
 
-def awaited(index: int) -> int:
-    """The token id that says: drawn[index], once it is there."""
+def placeholder_id(index: int) -> int:
+    """The placeholder for the token drawn[index], which is not sampled yet."""
     return FIRST - index
 
 
 def put_drawn(token_ids: torch.Tensor, drawn: torch.Tensor) -> None:
-    """Every awaited token becomes the drawn one, in place.
+    """Replaces every placeholder by the sampled token, in place.
 
-    token_ids, drawn: int64 [tokens], [rows]. Where nothing could be drawn, token 0 is taken: what
-    is computed with it is passed over.
+    token_ids, drawn: int64 [tokens], [rows]. Where nothing could be drawn, token 0 is taken; the result
+    computed with it is discarded.
     """
     places = (FIRST - token_ids).clamp_(min=0)
     token_ids.copy_(torch.where(token_ids < 0, drawn[places].clamp_(min=0), token_ids))
