@@ -42,6 +42,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/architecture/retired_words.py
 
 generate: install       ## rewrite every generated file from the code
 	$(BIN)/penstock crds

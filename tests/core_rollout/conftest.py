@@ -65,8 +65,8 @@ class World:
     dies_at: writes, by their number, before which the operator dies; after one is before the next.
 
     gateways: the generation of the traffic that each obeys; deaf: those that do not follow; silent:
-    those that do not answer. told: the shares of each generation. verdict: of the judge, shown: of
-    whoever looks at copies. bodies: of Deployments, as they were applied last. repairs: those whose pods
+    those that do not answer. told: the shares of each generation. verdict: of the judge, shown: the
+    verdict on shadow copies. bodies: of Deployments, as they were applied last. repairs: those whose pods
     were next_replicas by a change of their template.
     """
 

@@ -64,7 +64,7 @@ def record_answer(gate: MetricGate, before: MetricGateState, answer: Answer) -> 
         is_fault, said = gate.no_data == "Fail", "no data"
     else:
         is_fault = not gate.minimum <= answer <= gate.maximum
-        said = f"{answer:.6g}{_beside(gate, answer)}"
+        said = f"{answer:.6g}{_missed_bound(gate, answer)}"
     asked = replace(
         asked, measurements=asked.measurements + 1, failed=asked.failed + is_fault, said=said
     )
@@ -74,7 +74,7 @@ def record_answer(gate: MetricGate, before: MetricGateState, answer: Answer) -> 
     return replace(asked, state="Failing" if is_fault else "Passing")
 
 
-def _beside(gate: MetricGate, value: float) -> str:
+def _missed_bound(gate: MetricGate, value: float) -> str:
     if value < gate.minimum:
         return f", below its minimum {gate.minimum:g}"
     return f", above its maximum {gate.maximum:g}" if value > gate.maximum else ""
