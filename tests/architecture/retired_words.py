@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def files() -> Iterator[Path]:
-    yield ROOT / "README.md"
+    yield from sorted(set(ROOT.glob("*.md")) - {ROOT / "CHANGELOG.md"})
     for folder in FOLDERS:
         yield from sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in {".py", ".md"})
 
