@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from penstock.api.crdgen import schema_of
+from penstock.api.resources import MIN_MEMORY
 from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
 from penstock.clients.kube import Kube, connect
 from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.core.formats.quantity import parse_quantity
 from penstock.errors import Rejected
 from penstock.local.cluster import Cluster
 
@@ -137,6 +139,7 @@ def coherent(spec: Json) -> Json:
     if canary := spec.get("rollout", {}).get("canary"):
         spec = spec | {"rollout": spec["rollout"] | {"canary": coherent_canary(canary)}}
     kept = {k: v for k, v in spec.items() if k != "replicas" or scaling.get("mode") == "External"}
+    kept |= {"resources": roomy(kept["resources"])} if "resources" in kept else {}
     variants = kept.pop("variants", []) if spec.get("objectives") else kept.pop("variants", [])[:0]
     return kept | {
         "variants": [coherent_variant(v, i) for i, v in enumerate(variants)],
@@ -151,7 +154,15 @@ def coherent_variant(variant: Json, number: int) -> Json:
         for each in variant.get("tolerations", [])
     ]
     made = variant | {"name": f"v{number}", "minReplicas": 0, "nodeSelector": {"zone": "a"}}
-    return made | {"tolerations": tolerations}
+    return made | {"tolerations": tolerations, "resources": roomy(variant.get("resources", {}))}
+
+
+def roomy(resources: Json) -> Json:
+    """The resources, with more memory where an engine has no room."""
+    memory = resources.get("memory", "2Gi")
+    if parse_quantity(memory) < parse_quantity(MIN_MEMORY):
+        return resources | {"memory": MIN_MEMORY}
+    return resources
 
 
 def coherent_canary(canary: Json) -> Json:

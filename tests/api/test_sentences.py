@@ -6,10 +6,13 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.api.convert import InvalidService, to_core
+from penstock.api.resources import MIN_MEMORY
 from penstock.api.v1alpha1 import API_VERSION, KIND, InferenceServiceSpec
 from penstock.clients.kube import Kube
 from penstock.clients.resources import INFERENCE_SERVICES
+from penstock.core.formats.quantity import parse_quantity
 from penstock.errors import Rejected
+from penstock_engine.sizing import PROGRAM_BYTES
 
 EVALUATION = {"image": "x", "timeout": "0s"}
 CASES: list[tuple[dict[str, Any], str]] = [
@@ -25,6 +28,11 @@ CASES: list[tuple[dict[str, Any], str]] = [
         {"template": {"metadata": {"annotations": {"serving.penstock.dev/x": "y"}}}},
         "spec.template.metadata.annotations must not have",
     ),
+    ({"resources": {"memory": "10"}}, "spec.resources.memory must be at least 640Mi"),
+    ({"resources": {"memory": "671088639"}}, "spec.resources.memory must be at least 640Mi"),
+    ({"resources": {"memory": "0.6Gi"}}, "spec.resources.memory must be at least 640Mi"),
+    ({"resources": {"memory": "600000000000m"}}, "and KV cache; such as 2Gi"),
+    ({"resources": {"memory": "plenty"}}, "spec.resources.memory must be a quantity"),
     ({"rollout": {"progressDeadline": "0s"}}, "spec.rollout.progressDeadline must not be zero"),
     ({"rollout": {"canary": {"maxDuration": "0h0m"}}}, "canary.maxDuration must not be zero"),
     ({"rollout": {"canary": {"shadow": {"duration": "0s"}}}}, "shadow.duration must not be zero"),
@@ -83,3 +91,7 @@ def test_a_template_keeps_the_engine_in_its_pod(containers: Any) -> None:
     spec = spec_with({"template": {"spec": {"containers": containers}}})
     with pytest.raises(InvalidService, match="must be a list that keeps the container engine"):
         to_core({"metadata": metadata, "spec": spec})
+
+
+def test_the_least_memory_is_what_the_engine_counts_for_its_program() -> None:
+    assert parse_quantity(MIN_MEMORY) == PROGRAM_BYTES

@@ -4,8 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from penstock.api.rules import Model, Obeys, matches
-from penstock.core.formats.quantity import QUANTITY_PATTERN
+from penstock.api.rules import Model, Obeys, Rule, matches
+from penstock.core.formats.quantity import QUANTITY_PATTERN, parse_quantity
+
+# The engine counts so much for its program; with less, no model passes the preflight.
+MIN_MEMORY = "640Mi"
 
 
 class Accelerator(Model):
@@ -49,10 +52,18 @@ class Resources(Model):
     )
     memory: Annotated[
         str,
-        Obeys(matches(QUANTITY_PATTERN, "spec.resources.memory must be a quantity such as 2Gi")),
+        Obeys(
+            matches(QUANTITY_PATTERN, "spec.resources.memory must be a quantity such as 2Gi"),
+            Rule(
+                f"!isQuantity(self) || quantity(self).compareTo(quantity('{MIN_MEMORY}')) >= 0",
+                lambda memory: parse_quantity(memory) >= parse_quantity(MIN_MEMORY),
+                f"spec.resources.memory must be at least {MIN_MEMORY}: an engine needs that much "
+                "besides weights and KV cache; such as 2Gi",
+            ),
+        ),
     ] = Field(
         default="2Gi",
-        description="Memory for weights, KV cache and the program itself, which takes about 600Mi.",
+        description=f"Memory for weights, KV cache and the program itself, which takes {MIN_MEMORY}.",
         max_length=20,
     )
     accelerator: Accelerator | None = Field(
