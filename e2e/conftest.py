@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="session")
 def models() -> Path:
     """The demo's model, from the cache when it is there."""
-    return ensure_model(ROOT / "docs", seconds=60)
+    return ensure_model(ROOT / "docs")
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.cluster
 async def test_the_end_state_does_not_depend_on_when_the_operator_died(
     cluster: Cluster, kube: Kube
 ) -> None:
-    model_uri = f"file://{ensure_model(ROOT / 'docs', seconds=60)}/penstock-tiny"
+    model_uri = f"file://{ensure_model(ROOT / 'docs')}/penstock-tiny"
     chosen = random.Random(SEED).sample(moments(STRATEGY), 4)
     life = await survive(cluster, kube, chosen, model_uri, STRATEGY)
     print(f"seed {SEED}: killed {', '.join(map(str, chosen))}: {life.end}")

@@ -111,7 +111,7 @@ def prometheus(start_prometheus: Start, engine: str) -> Prometheus:
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of an engine that runs one request at a time."""
-    model = ensure_model(ROOT / "docs", seconds=60) / MODEL_NAME
+    model = ensure_model(ROOT / "docs") / MODEL_NAME
     log_path = tmp_path_factory.mktemp("engine") / "log"
     address = f"127.0.0.1:{unused_port()}"
     with log_path.open("wb") as log:

@@ -11,9 +11,11 @@ from filelock import FileLock
 from penstock.clients.caches import cache_root
 
 MODEL_NAME = "penstock-tiny"
+# The model carries load in the demo and in tests, for which any text will do.
+TRAIN_S = 15.0
 
 
-def ensure_model(docs: Path, *, seconds: float, console: int | None = None) -> Path:
+def ensure_model(docs: Path, *, seconds: float = TRAIN_S, console: int | None = None) -> Path:
     """A folder that holds `penstock-tiny`, trained for about `seconds` on the texts in `docs`.
 
     The folder's name carries a hash of the texts and the length, so an edit makes a new model.

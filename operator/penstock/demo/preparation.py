@@ -17,9 +17,6 @@ from penstock.local.cluster import Cluster
 
 T = TypeVar("T")
 
-# The tiny model only carries the load, for which any text will do.
-TRAIN_S = 15.0
-
 
 @dataclass(frozen=True, slots=True)
 class Models:
@@ -41,7 +38,7 @@ def prepare(root: Path, tell: Narrator) -> Models:
     with ThreadPoolExecutor() as pool:
         binaries = pool.submit(_timed, lambda: ensure_binaries(tell.say))
         chat = pool.submit(_timed, lambda: _ensure_chat_model(tell))
-        tiny = pool.submit(_timed, lambda: ensure_model(root / "docs", seconds=TRAIN_S))
+        tiny = pool.submit(_timed, lambda: ensure_model(root / "docs"))
         _, took_s = binaries.result()
         tell.fact("etcd, Kubernetes and kubectl", _origin(took_s))
         chat_folder, took_s = chat.result()
