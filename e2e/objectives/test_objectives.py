@@ -133,7 +133,7 @@ async def check_replay(stage: Stage, file: Path) -> None:
     assert other.code == 0, other.text
     assert "hpa-kv" in other.text
     spoilt = await penstock(stage, "replay", str(spoil(file)))
-    assert (spoilt.code, "is another" in spoilt.text) == (1, True)
+    assert (spoilt.code, "differs" in spoilt.text) == (1, True)
 
 
 def spoil(file: Path) -> Path:

@@ -13,7 +13,7 @@ from penstock.core.spec.canary import CanarySpec
 from penstock.sim.rollout.campaign import simulate, summary
 from penstock.sim.rollout.growth import Growth
 from penstock.sim.rollout.interval import of_quantile, of_share
-from penstock.sim.rollout.judges import appoint, is_high
+from penstock.sim.rollout.judges import is_high, make_judge
 from penstock.sim.rollout.minutes import live, objectives
 from penstock.sim.rollout.requests import Source
 from penstock.sim.rollout.scenario import Effect, Scenario
@@ -132,7 +132,7 @@ def test_mann_whitney_finds_a_shift_and_nothing_in_noise():
 def test_no_traffic_is_undecided():
     nothing = Scenario(canary_rate=1e-4, control_rate=1.0, hours=0.1)
     assert counts(nothing, 2) == {"aborted": 0, "promoted": 0, "undecided": 2}
-    flagger = appoint("flagger", CanarySpec(), objectives(BESIDE), History())
+    flagger = make_judge("flagger", CanarySpec(), objectives(BESIDE), History())
     silent = list(live(nothing, objectives(BESIDE), np.random.default_rng(1), Growth()))
     assert [flagger.see(minute) for minute in silent][-1].outcome == "aborted"
 
