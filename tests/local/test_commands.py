@@ -189,6 +189,13 @@ async def _nothing(asked: list[str], name: str) -> Any:
         yield line
 
 
+def test_explain_of_a_service_that_penstock_does_not_scale(api: ApiServer) -> None:
+    api.answers = [(200, STABLE | {"spec": {"scaling": {"mode": "External"}}})]
+    outcome = penstock("explain", "chat")
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.output.startswith("spec.replicas sets the number")
+
+
 def test_an_unknown_revision_is_refused_with_those_that_are_known(api: ApiServer) -> None:
     entry = {
         "metadata": {

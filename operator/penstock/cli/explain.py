@@ -35,10 +35,10 @@ def command(
     try:
         given = dict(_setting(text) for text in changed or [])
         body, tick = asyncio.run(_look(operator_namespace, namespace, service))
-        _say_status(service, body)
         if tick is None:
             console.print("spec.replicas sets the number: spec.scaling.mode is External.")
             return
+        _say_status(service, body)
         if given:
             then = with_settings(tick, given)
             names = " ".join(f"{name}={value}" for name, value in given.items())
