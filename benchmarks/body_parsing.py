@@ -13,7 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from penstock.gateway.openai import Refused, parse
+from penstock.gateway.openai import RequestError, parse
 
 REPEATS = 5
 
@@ -80,7 +80,7 @@ def main() -> None:
         def ours(body: bytes = body) -> object:
             try:
                 return parse(body)
-            except Refused:
+            except RequestError:
                 return None
 
         call = ours()
@@ -88,7 +88,11 @@ def main() -> None:
         row += f"{best_ms(ours):7.3f} ms {kept_bytes(ours) / 2**10:6.1f} KiB "
         print(
             row
-            + ("refused" if call is None else f"{best_ms(lambda c=call: c.renamed('x')):7.3f} ms")
+            + (
+                "refused"
+                if call is None
+                else f"{best_ms(lambda c=call: c.with_model('x')):7.3f} ms"
+            )
         )
     del heap
 

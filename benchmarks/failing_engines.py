@@ -30,10 +30,10 @@ from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.fleet import Fleet
 from penstock.gateway.server import run, server_for
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
 
 SOUND_ENGINES = 4
@@ -139,14 +139,14 @@ async def _behind_gateway(
         service = Service(
             "default", "chat", "chat", 0, weights, tuple(endpoints), objectives=objectives
         )
-        fleet = Fleet()
+        snapshots = SnapshotStore()
         upstream = await stack.enter_async_context(Upstream(settings))
-        gateway, stop = Gateway(fleet, upstream, settings), asyncio.Event()
+        gateway, stop = Gateway(snapshots, upstream, settings), asyncio.Event()
         server = server_for(gateway)
         task = asyncio.create_task(run(gateway, stop, server))
         while not server.started:  # noqa: ASYNC110 - the server has no event for it
             await asyncio.sleep(0.01)
-        fleet.publish(Snapshot((service,)))
+        snapshots.publish(Snapshot((service,)))
         yield f"http://127.0.0.1:{server.port}/v1/chat/completions"
         stop.set()
         await task

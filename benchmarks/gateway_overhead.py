@@ -124,10 +124,10 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
     from penstock.core.routing.route import Match, RouteRule, Shadow
     from penstock.core.spec.objectives import Objectives
     from penstock.gateway.app import Gateway
-    from penstock.gateway.fleet import Fleet
     from penstock.gateway.server import run, server_for
     from penstock.gateway.settings import GatewaySettings
     from penstock.gateway.snapshot import Route, Service, Snapshot
+    from penstock.gateway.snapshot_store import SnapshotStore
     from penstock.gateway.upstream import Upstream
 
     gc.freeze()  # as the gateway command does after its imports
@@ -151,11 +151,11 @@ async def gateway(http: str, engine_port: int, shadow_port: int, mute_port: int)
         service("closed", closed.getsockname()[1]),
         service("mute", mute_port),
     )
-    fleet = Fleet()
+    snapshots = SnapshotStore()
     routes = (route("copied", "shadow"), route("refused", "closed"), route("unanswered", "mute"))
     async with Upstream(settings) as upstream:
-        made = Gateway(fleet, upstream, settings)
-        fleet.publish(Snapshot(services, routes))
+        made = Gateway(snapshots, upstream, settings)
+        snapshots.publish(Snapshot(services, routes))
         made.app = Clocked(made.app)
         server = server_for(made)
         if http == "httptools":

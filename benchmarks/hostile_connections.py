@@ -263,10 +263,10 @@ async def gateway(engine_port: int) -> None:
     """Serve the real gateway with one service."""
     from penstock.core.routing.pick import Endpoint, Side
     from penstock.gateway.app import Gateway
-    from penstock.gateway.fleet import Fleet
     from penstock.gateway.server import run, server_for
     from penstock.gateway.settings import GatewaySettings
     from penstock.gateway.snapshot import Service, Snapshot
+    from penstock.gateway.snapshot_store import SnapshotStore
     from penstock.gateway.upstream import Upstream
 
     settings = GatewaySettings(
@@ -277,10 +277,10 @@ async def gateway(engine_port: int) -> None:
     )
     endpoint = Endpoint("default/chat", f"127.0.0.1:{engine_port}", "r1")
     service = Service("default", "chat", "chat", 0, {Side("r1"): 100}, (endpoint,))
-    fleet = Fleet()
+    snapshots = SnapshotStore()
     async with Upstream(settings) as upstream:
-        made = Gateway(fleet, upstream, settings)
-        fleet.publish(Snapshot((service,)))
+        made = Gateway(snapshots, upstream, settings)
+        snapshots.publish(Snapshot((service,)))
         server = server_for(made)
         running = asyncio.create_task(run(made, asyncio.Event(), server))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.api.convert import to_core
 from penstock.controller.reconciler import Reconciler
-from penstock.gateway.drawing import build
 from penstock.gateway.snapshot import Service
+from penstock.gateway.snapshot_builder import build
 
 
 def service(name, uid, created_at):

@@ -19,10 +19,10 @@ from penstock.clients.clock import monotonic
 from penstock.core.routing.pick import Endpoint, Side
 from penstock.core.spec.objectives import Objectives
 from penstock.gateway.app import Gateway
-from penstock.gateway.fleet import Fleet
 from penstock.gateway.server import Server, run, server_for
 from penstock.gateway.settings import GatewaySettings
 from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot_store import SnapshotStore
 from penstock.gateway.upstream import Upstream
 
 CHUNKS = [b'data: {"n": %d}\n\n' % n for n in range(5)]
@@ -161,7 +161,7 @@ class Front:
     url: str
     port: int
     gateway: Gateway
-    fleet: Fleet
+    snapshots: SnapshotStore
     client: aiohttp.ClientSession
     stop: asyncio.Event
     task: asyncio.Task[None]
@@ -173,7 +173,7 @@ class Front:
         return len(self.server.server_state.connections)
 
     def show(self, *services: Service) -> None:
-        self.fleet.publish(Snapshot(services))
+        self.snapshots.publish(Snapshot(services))
 
     def post(
         self,
@@ -202,14 +202,14 @@ class Front:
 
     async def idle(self) -> None:
         """Until nothing is in flight, by every count there is."""
-        shared = self.gateway.shared
+        state = self.gateway.state
         await until(
             lambda: (
                 not (
-                    shared.guards
-                    or shared.loads.tokens
-                    or shared.waiting
-                    or shared.budget.in_flight
+                    state.cancel_scopes
+                    or state.endpoints.tokens
+                    or state.waiting
+                    or state.retry_budget.in_flight
                 )
             )
         )
@@ -363,9 +363,9 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
                 **{"drain_delay_s": 0.0, "drain_timeout_s": 0.0, "wait_for_endpoint_s": 10.0}
                 | settings,
             )
-            fleet = Fleet()
+            snapshots = SnapshotStore()
             upstream = await stack.enter_async_context(Upstream(chosen))
-            gateway = Gateway(fleet, upstream, chosen, now)
+            gateway = Gateway(snapshots, upstream, chosen, now)
             server, stop = server_for(gateway), asyncio.Event()
             task = asyncio.create_task(run(gateway, stop, server))
             await until(lambda: server.started)
@@ -378,7 +378,7 @@ async def start_gateway() -> AsyncIterator[Callable[..., Awaitable[Front]]]:
 
             stack.push_async_callback(end)
             url = f"http://127.0.0.1:{server.port}"
-            front = Front(url, server.port, gateway, fleet, client, stop, task, server)
+            front = Front(url, server.port, gateway, snapshots, client, stop, task, server)
             if synced:
                 front.show(*([service(*engines)] if engines else []))
             return front

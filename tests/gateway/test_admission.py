@@ -1,6 +1,6 @@
-"""Services with objectives: requests wait at the gateway while no engine would be in time.
+"""Services with objectives: requests wait at the gateway while no engine would answer in time.
 
-The gateway's clock stands still but for the prompts that engines compute.
+The gateway's clock advances only when an engine computes a prompt.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ import pytest
 from penstock.clients.feed import PATH, parse
 from penstock.core.spec.objectives import Objectives
 
-# With a tenth to spare, two prompts of 0.2 s are in time, and 0.07 s late each; three never are.
+# Two prompts of 0.2 s fit with a margin of a tenth. A third would be late.
 OBJECTIVES = Objectives(0.61, 0.5)
 # Of about 300 tokens, as the gateway estimates them.
 PROMPT = "x" * 1200
 DONE = b"data: [DONE]\n\n"
 
 
-class TurnedClock:
+class ManualClock:
     now_s = 1000.0
 
     def __call__(self):
         return self.now_s
 
 
-class OneByOne:
-    """An engine that computes prompts one after the other. may_compute: so many of them more."""
+class SerialEngine:
+    """An engine that computes prompts one after the other. may_compute: how many more it may compute."""
 
     def __init__(self, clock, prompt_s):
         self.clock = clock
@@ -55,14 +55,13 @@ class OneByOne:
 
 @pytest.fixture
 def clock():
-    return TurnedClock()
+    return ManualClock()
 
 
 @pytest.fixture
-async def slow(start_engine, start_gateway, make_service, clock):
-    """A gateway that has learned that its one engine takes 0.2 s for each prompt: three of them would
-    not be in time."""
-    behaviour = OneByOne(clock, 0.2)
+async def learned(start_engine, start_gateway, make_service, clock):
+    """A gateway that has learned that its engine takes 0.2 s per prompt, so that three do not fit."""
+    behaviour = SerialEngine(clock, 0.2)
     engine = await start_engine(behaviour)
     front = await start_gateway(now=clock)
     front.show(make_service(engine, objectives=OBJECTIVES))
@@ -81,144 +80,144 @@ async def reading(front):
         return parse("g", await got.text()).services["default/chat"]
 
 
-async def test_the_others_wait_at_the_gateway(slow, until):
-    front, engine, behaviour = slow
+async def test_requests_beyond_the_objective_wait_at_the_gateway(learned, until):
+    front, engine, behaviour = learned
     behaviour.may_compute = 0
-    asking = [ask(front, str(n)) for n in range(6)]
-    await until(lambda: front.gateway.shared.waiting == 4 and engine.active == 2)
-    seen = await reading(front)
-    assert (seen.queued, seen.in_flight) == (4, 2)
-    assert seen.queued_prompt_tokens == pytest.approx(4 * 300, rel=0.2)
+    requests = [ask(front, str(n)) for n in range(6)]
+    await until(lambda: front.gateway.state.waiting == 4 and engine.active == 2)
+    stats = await reading(front)
+    assert (stats.queued, stats.in_flight) == (4, 2)
+    assert stats.queued_prompt_tokens == pytest.approx(4 * 300, rel=0.2)
     behaviour.may_compute = math.inf
-    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 6
+    assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 6
     assert sorted(behaviour.order) == ["0", "1", "2", "3", "4", "5"]
     await front.idle()
 
 
-async def test_who_comes_in_time_goes_before_who_is_late(slow, until):
-    front, _, behaviour = slow
+async def test_request_that_can_be_in_time_goes_before_a_late_one(learned, until):
+    front, _, behaviour = learned
     behaviour.may_compute = 0
-    asking = [ask(front, "first")]
+    requests = [ask(front, "first")]
     await until(lambda: len(behaviour.order) == 1)
-    asking.append(ask(front, "second"))
+    requests.append(ask(front, "second"))
     await until(lambda: len(behaviour.order) == 2)
-    asking.append(ask(front, "late"))
-    await until(lambda: front.gateway.shared.waiting == 1)
+    requests.append(ask(front, "late"))
+    await until(lambda: front.gateway.state.waiting == 1)
     behaviour.may_compute = 1
-    await asking[0]  # the second one's prompt is computed next: no more than one may wait for that
-    asking.append(ask(front, "new"))
+    await requests[0]  # the second prompt is computed next, so one more request fits
+    requests.append(ask(front, "new"))
     await until(lambda: len(behaviour.order) == 3)
     behaviour.may_compute = math.inf
-    await asyncio.gather(*asking)
+    await asyncio.gather(*requests)
     assert behaviour.order == ["first", "second", "new", "late"]
 
 
-async def test_whoever_leaves_the_line_is_not_sent(slow, until):
-    front, _, behaviour = slow
+async def test_disconnected_request_leaves_the_queue(learned, until):
+    front, _, behaviour = learned
     behaviour.may_compute = 0
-    asking = [ask(front, "served") for _ in range(2)]
+    requests = [ask(front, "served") for _ in range(2)]
     await until(lambda: len(behaviour.order) == 2)
     leaving = ask(front, "left")
-    await until(lambda: front.gateway.shared.waiting == 1)
+    await until(lambda: front.gateway.state.waiting == 1)
     leaving.cancel()
-    await until(lambda: front.gateway.shared.waiting == 0)
+    await until(lambda: front.gateway.state.waiting == 0)
     behaviour.may_compute = math.inf
-    await asyncio.gather(*asking)
+    await asyncio.gather(*requests)
     await front.ask(prompt=PROMPT)
     assert "left" not in behaviour.order
     assert await front.metric("penstock_gateway_disconnects_total", phase="waiting") == 1
     await front.idle()
 
 
-async def test_too_many_are_told_when_to_come_again(
+async def test_full_queue_is_a_503_with_retry_after(
     start_engine, start_gateway, make_service, until, clock
 ):
-    behaviour = OneByOne(clock, 0.4)
+    behaviour = SerialEngine(clock, 0.4)
     front = await start_gateway(max_waiting=2, now=clock)
     front.show(make_service(await start_engine(behaviour), objectives=Objectives(0.5, 0.5)))
     await front.ask(prompt=PROMPT)
     behaviour.may_compute = 0
-    asking = [ask(front, "served") for _ in range(3)]
-    await until(lambda: front.gateway.shared.waiting == 2)
+    requests = [ask(front, "served") for _ in range(3)]
+    await until(lambda: front.gateway.state.waiting == 2)
     async with front.post(prompt=PROMPT) as got:
         assert got.status == 503
         assert 1 <= int(got.headers["retry-after"]) <= 5
         assert "too many requests wait" in (await got.json())["error"]["message"]
     behaviour.may_compute = math.inf
-    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 3
+    assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 3
     await front.idle()
     assert (await reading(front)).shed == 1
 
 
-async def test_who_waits_too_long_is_told_so(
+async def test_wait_limit_in_the_queue_is_a_503(
     start_engine, start_gateway, make_service, until, clock
 ):
-    behaviour = OneByOne(clock, 0.2)
+    behaviour = SerialEngine(clock, 0.2)
     front = await start_gateway(wait_for_endpoint_s=0.3, now=clock)
     front.show(make_service(await start_engine(behaviour), objectives=OBJECTIVES))
     await front.ask(prompt=PROMPT)
     behaviour.may_compute = 0
-    asking = [ask(front, "served") for _ in range(2)]
+    requests = [ask(front, "served") for _ in range(2)]
     await until(lambda: len(behaviour.order) == 3)
     status, body = await front.ask(prompt=PROMPT)
     assert (status, json.loads(body)["error"]["message"]) == (503, "no engine had room in time")
     behaviour.may_compute = math.inf
-    await asyncio.gather(*asking)
+    await asyncio.gather(*requests)
     await front.idle()
 
 
-async def test_a_new_engine_takes_those_that_wait(slow, start_engine, make_service, until, clock):
-    front, engine, behaviour = slow
+async def test_new_engine_takes_waiting_requests(learned, start_engine, make_service, until, clock):
+    front, engine, behaviour = learned
     behaviour.may_compute = 0
-    asking = [ask(front, "a") for _ in range(5)]
-    await until(lambda: front.gateway.shared.waiting == 3)
-    second = await start_engine(OneByOne(clock, 0.01))
+    requests = [ask(front, "a") for _ in range(5)]
+    await until(lambda: front.gateway.state.waiting == 3)
+    second = await start_engine(SerialEngine(clock, 0.01))
     front.show(make_service(engine, second, objectives=OBJECTIVES))
-    await until(lambda: front.gateway.shared.waiting == 0)
+    await until(lambda: front.gateway.state.waiting == 0)
     behaviour.may_compute = math.inf
-    await asyncio.gather(*asking)
+    await asyncio.gather(*requests)
     assert len(second.requests) == 3
 
 
 @pytest.mark.parametrize("how", ["weight", "engines"])
-async def test_a_side_that_is_taken_away_sends_its_line_to_the_other(
-    slow, start_engine, make_service, until, clock, how
+async def test_removed_side_sends_its_queue_to_the_other_side(
+    learned, start_engine, make_service, until, clock, how
 ):
-    front, engine, behaviour = slow
+    front, engine, behaviour = learned
     behaviour.may_compute = 0
-    asking = [ask(front, "a") for _ in range(4)]
-    await until(lambda: front.gateway.shared.waiting == 2 and engine.active == 2)
-    other = await start_engine(OneByOne(clock, 0.01), "r2")
+    requests = [ask(front, "a") for _ in range(4)]
+    await until(lambda: front.gateway.state.waiting == 2 and engine.active == 2)
+    other = await start_engine(SerialEngine(clock, 0.01), "r2")
     engines = [engine, other] if how == "weight" else [other]
     weights = {"r1": 0, "r2": 100} if how == "weight" else {"r1": 50, "r2": 50}
     front.show(make_service(*engines, objectives=OBJECTIVES, weights=weights))
-    await until(lambda: front.gateway.shared.waiting == 0)
+    await until(lambda: front.gateway.state.waiting == 0)
     behaviour.may_compute = math.inf
-    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 4
+    assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 4
     assert len(other.requests) == 2
     await front.idle()
 
 
-async def test_each_side_has_its_own_line(slow, start_engine, make_service, until, clock):
-    """A canary that is slow makes its own requests wait, and nobody else's."""
-    front, engine, behaviour = slow
-    other = await start_engine(OneByOne(clock, 0.01), "r2")
+async def test_each_side_has_its_own_queue(learned, start_engine, make_service, until, clock):
+    """A slow canary makes only its own requests wait."""
+    front, engine, behaviour = learned
+    other = await start_engine(SerialEngine(clock, 0.01), "r2")
     front.show(make_service(engine, other, objectives=OBJECTIVES, weights={"r1": 50, "r2": 50}))
     behaviour.may_compute = 0
-    asking = [ask(front, str(n)) for n in range(24)]
+    requests = [ask(front, str(n)) for n in range(24)]
     await until(
-        lambda: engine.active == 2 and len(other.requests) + front.gateway.shared.waiting + 2 == 24
+        lambda: engine.active == 2 and len(other.requests) + front.gateway.state.waiting + 2 == 24
     )
-    assert len(other.requests) == 24 - 2 - front.gateway.shared.waiting
+    assert len(other.requests) == 24 - 2 - front.gateway.state.waiting
     behaviour.may_compute = math.inf
-    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 24
+    assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 24
 
 
-async def test_whole_answers_do_not_hold_up_prompts(
+async def test_complete_responses_do_not_hold_up_the_queue(
     start_engine, start_gateway, make_service, clock
 ):
-    """Nobody sees when their first token comes; it is taken to come when it should."""
-    behaviour = OneByOne(clock, 0.01)
+    """Their first token is not visible, so it is assumed to come at its predicted time."""
+    behaviour = SerialEngine(clock, 0.01)
     engine = await start_engine(behaviour)
     front = await start_gateway(now=clock)
     front.show(make_service(engine, objectives=OBJECTIVES))
@@ -227,27 +226,29 @@ async def test_whole_answers_do_not_hold_up_prompts(
     await front.idle()
 
 
-async def test_after_a_start_from_nothing_one_prompt_goes_first(
+async def test_engine_of_unknown_throughput_gets_one_prompt_first(
     start_engine, start_gateway, make_service, until, clock
 ):
-    """How fast the engine is shows with its first token: before that the others wait."""
+    """The first token shows the throughput. The other requests wait for it."""
     front = await start_gateway(now=clock)
     front.show(make_service(objectives=OBJECTIVES))
-    asking = [ask(front, str(n)) for n in range(10)]
-    await until(lambda: front.gateway.shared.waiting == 10)
-    behaviour = OneByOne(clock, 0.05)
+    requests = [ask(front, str(n)) for n in range(10)]
+    await until(lambda: front.gateway.state.waiting == 10)
+    behaviour = SerialEngine(clock, 0.05)
     behaviour.may_compute = 0
     engine = await start_engine(behaviour)
     front.show(make_service(engine, objectives=OBJECTIVES))
-    await until(lambda: front.gateway.shared.waiting == 9 and engine.active == 1)
+    await until(lambda: front.gateway.state.waiting == 9 and engine.active == 1)
     behaviour.may_compute = math.inf
-    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 10
+    assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 10
 
 
-async def test_an_engine_that_refuses_is_passed_over(slow, start_engine, make_service, clock):
-    front, engine, _ = slow
+async def test_queued_request_is_retried_when_its_engine_is_unreachable(
+    learned, start_engine, make_service, clock
+):
+    front, engine, _ = learned
     await engine.stop()
-    second = await start_engine(OneByOne(clock, 0.01))
+    second = await start_engine(SerialEngine(clock, 0.01))
     front.show(make_service(engine, second, objectives=OBJECTIVES))
     answers = await asyncio.gather(*(ask(front, "a") for _ in range(8)))
     assert [status for status, _ in answers] == [200] * 8

@@ -1,14 +1,14 @@
-"""Requests that the gateway answers itself, and which may use the feed."""
+"""Routes that the gateway answers itself: health, readiness, metrics, models, and errors."""
 
 import json
 
 import pytest
 from starlette.requests import Request
 
-from penstock.gateway.app import _is_asked_by_address
+from penstock.gateway.app import _is_host_own_address
 
 
-def asked(server, *headers):
+def request_to(server, *headers):
     return Request({"type": "http", "server": server, "headers": list(headers)})
 
 
@@ -31,9 +31,9 @@ def asked(server, *headers):
         (None, None, False),
     ],
 )
-def test_who_is_asked_by_its_address(server, host, expected):
+def test_host_header_is_the_gateways_own_address(server, host, expected):
     headers = [] if host is None else [(b"host", host)]
-    assert _is_asked_by_address(asked(server, *headers)) is expected
+    assert _is_host_own_address(request_to(server, *headers)) is expected
 
 
 async def get(front, path, **options):
@@ -43,7 +43,7 @@ async def get(front, path, **options):
         return got.status, got.headers, await got.read()
 
 
-async def test_health_tells_how_late_the_event_loop_is(start_gateway):
+async def test_healthz_reports_the_event_loop_lag(start_gateway):
     front = await start_gateway()
     front.gateway.note_loop_lag(0.123456)
     status, headers, body = await get(front, "/healthz")
@@ -52,7 +52,7 @@ async def test_health_tells_how_late_the_event_loop_is(start_gateway):
     assert await front.metric("penstock_gateway_loop_lag_seconds") == 0.123456
 
 
-async def test_ready_when_the_fleet_is_known_and_until_the_end(start_gateway, make_service):
+async def test_ready_from_the_first_snapshot_until_the_drain(start_gateway, make_service):
     front = await start_gateway(synced=False)
     status, _, body = await get(front, "/readyz")
     assert (status, json.loads(body)) == (
@@ -67,7 +67,7 @@ async def test_ready_when_the_fleet_is_known_and_until_the_end(start_gateway, ma
     assert (status, json.loads(body)) == (503, {"status": "draining"})
 
 
-async def test_the_content_types_of_what_it_tells(start_gateway):
+async def test_content_types_of_the_gateways_own_routes(start_gateway):
     front = await start_gateway(synced=False)
     for path, kind in (
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
@@ -79,7 +79,7 @@ async def test_the_content_types_of_what_it_tells(start_gateway):
         assert body
 
 
-async def test_an_error_of_the_router_is_one_of_openai(start_gateway):
+async def test_errors_of_the_router_have_openais_form(start_gateway):
     front = await start_gateway()
     status, headers, body = await get(front, "/v1/completions")
     assert (status, headers["allow"]) == (405, "POST")
@@ -94,15 +94,13 @@ async def test_an_error_of_the_router_is_one_of_openai(start_gateway):
     assert (status, json.loads(body)["error"]["message"]) == (404, "Not Found")
 
 
-async def test_a_fault_of_the_gateways_own_is_a_500(
-    start_engine, start_gateway, monkeypatch, caplog
-):
+async def test_exception_in_the_gateway_is_a_500(start_engine, start_gateway, monkeypatch, caplog):
     front = await start_gateway(await start_engine())
 
     def breaks(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("penstock.gateway.exchange.resolve", breaks)
+    monkeypatch.setattr("penstock.gateway.proxied_request.resolve", breaks)
     status, body = await front.ask()
     assert (status, json.loads(body)["error"]["type"]) == (500, "internal_error")
     assert json.loads(body)["error"]["message"] == "the gateway failed"
@@ -112,7 +110,9 @@ async def test_a_fault_of_the_gateways_own_is_a_500(
 
 
 @pytest.mark.parametrize(("given", "kept"), [("id-1", True), ("x" * 128, True), ("a b", False)])
-async def test_a_made_request_id_is_another_one_each_time(start_engine, start_gateway, given, kept):
+async def test_valid_request_id_is_kept_and_another_is_replaced(
+    start_engine, start_gateway, given, kept
+):
     front = await start_gateway(await start_engine())
     used = set()
     for _ in range(2):

@@ -28,7 +28,7 @@ async def test_a_body_of_many_lists_is_refused_before_it_is_parsed(start_engine,
     engine = await start_engine()
     front = await start_gateway(engine)
     body = b'{"model": "chat", "x": [' + b"[]," * MAX_CONTAINERS + b"[]]}"
-    assert len(body) < front.gateway.shared.settings.max_body_bytes
+    assert len(body) < front.gateway.state.settings.max_body_bytes
 
     tracemalloc.start()
     status, answer = await post(front, body)
@@ -69,7 +69,7 @@ async def test_a_half_character_in_the_user(start_engine, start_gateway, make_se
     front = await start_gateway(synced=False)
     rule = RouteRule(Match(), (("chat", 1),), sticky_by="User")
     routes = (Route("default", "route", "routed", 0, (rule,)),)
-    front.fleet.publish(Snapshot((make_service(engine),), routes))
+    front.snapshots.publish(Snapshot((make_service(engine),), routes))
     status, answer = await post(front, b'{"model": "routed", "user": "\\ud800"}')
     assert status == 400
     assert "hex escape" in answer["error"]["message"]
@@ -96,9 +96,9 @@ async def test_a_stream_is_asked_for_as_engines_read_it(
     engine.behaviour = whole_or_stream
     assert (await post_raw(front, b'{"model": "chat", "stream": %s}' % stream.encode())) == 200
     await front.idle()
-    account = front.gateway.shared.accounts.of("default/chat")
-    assert account.ended == 1
-    assert sum(account.ttft_s.histogram().counts) == is_stream
+    stats = front.gateway.state.stats.get("default/chat")
+    assert stats.ended == 1
+    assert sum(stats.ttft_s.histogram().counts) == is_stream
 
 
 async def post_raw(front, body: bytes) -> int:
@@ -113,10 +113,10 @@ async def test_bodies_of_all_requests_have_one_limit(start_gateway, make_service
     front = await start_gateway(max_held_body_bytes=2_000_000, synced=False)
     front.show(make_service(), make_service(name="other"))
     padding = "x" * 800_000
-    bodies = front.gateway.shared.bodies
+    bodies = front.gateway.state.bodies
 
     waiting = [asyncio.create_task(front.ask(model=m, padding=padding)) for m in ("chat", "other")]
-    await until(lambda: front.gateway.shared.waiting == 2)
+    await until(lambda: front.gateway.state.waiting == 2)
     assert 1_600_000 < bodies.held_bytes < 2_000_000
     status, answer = await front.ask(padding=padding)
 
@@ -136,7 +136,7 @@ async def test_one_service_leaves_memory_to_the_others(
     front.show(make_service(name="dead"), make_service(engine))
     padding = "x" * (MIB - 1000)
     waiting = [asyncio.create_task(front.ask(model="dead", padding=padding)) for _ in range(2)]
-    await until(lambda: front.gateway.shared.waiting == 2)
+    await until(lambda: front.gateway.state.waiting == 2)
 
     assert (await front.ask(model="dead", padding=padding))[0] == 503
     assert (await front.ask(padding=padding))[0] == 200
@@ -144,7 +144,7 @@ async def test_one_service_leaves_memory_to_the_others(
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await until(lambda: front.gateway.shared.bodies.held_bytes == 0)
+    await until(lambda: front.gateway.state.bodies.held_bytes == 0)
 
 
 async def test_a_stream_that_has_begun_holds_no_body(start_engine, start_gateway, until):
@@ -177,7 +177,7 @@ async def test_a_stream_that_has_begun_holds_no_body(start_engine, start_gateway
     await until(lambda: len(begun) == 8)
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert front.gateway.shared.bodies.held_bytes == 0
+    assert front.gateway.state.bodies.held_bytes == 0
     assert held_bytes < 3 * MIB  # of 16 MiB that were sent
     go.set()
     await asyncio.gather(*tasks)
@@ -195,12 +195,12 @@ async def test_a_copy_counts_until_it_is_answered(start_engine, start_gateway, m
     shadows = (Shadow("new", None, 100),)
     rule = RouteRule(Match(), (("old", 1),), shadows=shadows)
     services = make_service(main, name="old"), make_service(other, name="new")
-    front.fleet.publish(Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),)))
+    front.snapshots.publish(Snapshot(services, (Route("default", "route", "chat", 0, (rule,)),)))
 
     assert (await front.ask(stream=False, x="y" * 800_000))[0] == 200
     await until(lambda: other.requests)
-    assert front.gateway.shared.bodies.held_bytes > 800_000
+    assert front.gateway.state.bodies.held_bytes > 800_000
     assert (await front.ask(stream=False, x="y" * 800_000))[0] == 200
-    assert front.gateway.shared.bodies.held_bytes < 2 * MIB
+    assert front.gateway.state.bodies.held_bytes < 2 * MIB
     go.set()
-    await until(lambda: front.gateway.shared.bodies.held_bytes == 0)
+    await until(lambda: front.gateway.state.bodies.held_bytes == 0)

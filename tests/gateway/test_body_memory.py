@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.gateway.body_memory import BodyMemory, BodyReservation
-from penstock.gateway.openai import Refused
+from penstock.gateway.openai import RequestError
 
 
 def test_the_limit_may_be_reached():
@@ -11,7 +11,7 @@ def test_the_limit_may_be_reached():
     memory.add(60)
     assert memory.has_room(40)
     assert not memory.has_room(41)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         memory.add(41)
     assert (refused.value.status, refused.value.retry_after_s) == (503, 5)
     assert refused.value.message == (
@@ -30,7 +30,7 @@ def test_a_service_may_have_half_of_it():
     memory.add_to_service("a", 30)
     memory.add_to_service("b", 50)
     for service in ("a", "b"):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestError) as refused:
             memory.add_to_service(service, 1)
         assert (refused.value.status, refused.value.retry_after_s) == (503, 5)
         assert refused.value.message == (
@@ -50,11 +50,11 @@ def test_a_reservation_gives_back_what_it_took():
         body.grow(10)
         body.assign("a")
         assert memory.held_bytes == 30
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             memory.add_to_service("a", 21)
         memory.add_to_service("a", 20)
         memory.free_from_service("a", 20)
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             body.grow(71)
         body.release()
         assert memory.held_bytes == 0
@@ -76,7 +76,7 @@ def test_what_a_service_refused_is_not_its_own():
     memory.add_to_service("a", 50)
     with BodyReservation(memory) as body:
         body.grow(1)
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             body.assign("a")
     memory.free_from_service("a", 50)
     memory.add_to_service("a", 50)

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from penstock.gateway.body_memory import BodyMemory, BodyReservation
-from penstock.gateway.client import ClientLeft, Reply, checked_headers, read_body
-from penstock.gateway.openai import Refused
+from penstock.gateway.client import ClientDisconnected, ClientResponse, checked_headers, read_body
+from penstock.gateway.openai import RequestError
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_headers_by_name(headers, expected):
 def test_the_limit_of_headers_may_be_reached():
     headers = [(b"x", b"1234"), (b"yz", b"123")]
     assert checked_headers(headers, limit_bytes=10)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         checked_headers(headers, limit_bytes=9)
     assert refused.value.status == 431
     assert refused.value.message == "the headers are larger than 9 bytes"
@@ -43,7 +43,7 @@ def test_the_limit_of_headers_may_be_reached():
     ],
 )
 def test_a_body_that_cannot_be_read(header, message):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         checked_headers([header], limit_bytes=1000)
     assert (refused.value.status, refused.value.message) == (415, message)
 
@@ -86,7 +86,7 @@ async def test_a_message_without_a_body_is_its_end():
 
 @pytest.mark.parametrize("declared", [b"11", b"99999999999999999999999999"])
 async def test_a_body_that_is_declared_too_large(declared):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await read(declared=declared)
     assert refused.value.status == 413
     assert refused.value.message == "the request body is larger than 10 bytes"
@@ -95,7 +95,7 @@ async def test_a_body_that_is_declared_too_large(declared):
 @pytest.mark.parametrize("declared", [b"10", b"", b"many", b"-5"])
 async def test_a_body_that_grows_too_large(declared):
     parts = part(b"123456", more=True), part(b"78901", more=False)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await read(*parts, declared=declared)
     assert refused.value.status == 413
     assert await read(part(b"1234567890", more=False), declared=declared) == b"1234567890"
@@ -103,18 +103,18 @@ async def test_a_body_that_grows_too_large(declared):
 
 async def test_a_body_for_which_there_is_no_memory():
     memory = BodyReservation(BodyMemory(5))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await read(part(b"123456", more=False), memory=memory)
     assert refused.value.status == 503
 
 
 async def test_a_client_that_leaves_before_its_end():
-    with pytest.raises(ClientLeft):
+    with pytest.raises(ClientDisconnected):
         await read(part(b"1", more=True), {"type": "http.disconnect"})
 
 
 async def test_a_body_that_does_not_end():
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         await read(part(b"1", more=True), timeout_s=0.02)
     assert refused.value.status == 408
     assert refused.value.message == "the request was not complete after 0.02 s"
@@ -131,7 +131,7 @@ def make_reply(said):
         async def send(message):
             said.append(message)
 
-        return Reply(send, "id-1", closing=closing)
+        return ClientResponse(send, "id-1", closing=closing)
 
     return make
 
@@ -142,10 +142,10 @@ REQUEST_ID = (b"x-request-id", b"id-1")
 async def test_a_reply_in_parts(make_reply, said):
     reply = make_reply()
     assert (reply.status, reply.has_begun) == (499, False)
-    await reply.begin(201, [(b"x", b"y")])
+    await reply.start(201, [(b"x", b"y")])
     assert (reply.status, reply.has_begun) == (201, True)
-    await reply.more(b"a")
-    await reply.end()
+    await reply.send_chunk(b"a")
+    await reply.finish()
     assert said == [
         {"type": "http.response.start", "status": 201, "headers": [(b"x", b"y"), REQUEST_ID]},
         {"type": "http.response.body", "body": b"a", "more_body": True},
@@ -155,25 +155,27 @@ async def test_a_reply_in_parts(make_reply, said):
 
 @pytest.mark.parametrize("closing", [False, True])
 async def test_a_whole_reply(make_reply, said, closing):
-    await make_reply(closing=closing).whole(200, [(b"x", b"y")], b"abc")
+    await make_reply(closing=closing).send(200, [(b"x", b"y")], b"abc")
     close = [(b"connection", b"close")] if closing else []
     head, body = said
     assert head["headers"] == [(b"x", b"y"), (b"content-length", b"3"), REQUEST_ID, *close]
     assert (body["body"], body["more_body"]) == (b"abc", False)
 
 
-@pytest.mark.parametrize("has_whole_request", [False, True])
+@pytest.mark.parametrize("is_request_read", [False, True])
 @pytest.mark.parametrize("retry_after_s", [None, 0, 7])
-async def test_a_refusal(make_reply, said, has_whole_request, retry_after_s):
+async def test_a_refusal(make_reply, said, is_request_read, retry_after_s):
     """The connection goes on only when nothing of the request is left on it."""
     reply = make_reply()
-    reply.has_whole_request = has_whole_request
-    await reply.refuse(Refused(503, "no", param="p", code="c", retry_after_s=retry_after_s))
+    reply.is_request_read = is_request_read
+    await reply.send_error(
+        RequestError(503, "no", param="p", code="c", retry_after_s=retry_after_s)
+    )
     head, body = said
     assert head["status"] == reply.status == 503
     length = b"%d" % len(body["body"])
     after = [] if retry_after_s is None else [(b"retry-after", b"%d" % retry_after_s)]
-    close = [] if has_whole_request else [(b"connection", b"close")]
+    close = [] if is_request_read else [(b"connection", b"close")]
     kind = (b"content-type", b"application/json")
     assert head["headers"] == [kind, *after, (b"content-length", length), REQUEST_ID, *close]
     error = {"message": "no", "type": "overloaded_error", "param": "p", "code": "c"}
@@ -181,15 +183,15 @@ async def test_a_refusal(make_reply, said, has_whole_request, retry_after_s):
 
 
 async def test_last_words(make_reply, said):
-    await make_reply().last_words(b"data: x\n\n")
+    await make_reply().finish_stream(b"data: x\n\n")
     assert said == [{"type": "http.response.body", "body": b"data: x\n\n", "more_body": False}]
 
 
 async def test_last_words_that_nobody_takes_are_given_up(monkeypatch):
-    monkeypatch.setattr("penstock.gateway.client.LAST_WORDS_S", 0.02)
+    monkeypatch.setattr("penstock.gateway.client.LAST_EVENT_TIMEOUT_S", 0.02)
 
     async def send(message):
         await asyncio.Event().wait()
 
     async with asyncio.timeout(10):
-        await Reply(send, "id-1", closing=False).last_words(b"data: x\n\n")
+        await ClientResponse(send, "id-1", closing=False).finish_stream(b"data: x\n\n")

@@ -96,7 +96,7 @@ async def test_while_waiting_for_an_engine(start_gateway, make_service, until, p
     front = await start_gateway()
     front.show(make_service())
     asking = asyncio.create_task(front.ask(path, stream=stream))
-    await until(lambda: front.gateway.shared.waiting)
+    await until(lambda: front.gateway.state.waiting)
 
     asking.cancel()
 
@@ -125,7 +125,7 @@ async def test_while_connecting(start_gateway, start_engine, make_service, until
     stuck = replace(engine.endpoint(), address=stuck_address)
     front.show(replace(make_service(), endpoints=(stuck,)))
     asking = asyncio.create_task(front.ask())
-    await until(lambda: front.gateway.shared.loads.tokens)
+    await until(lambda: front.gateway.state.endpoints.tokens)
 
     asking.cancel()
 

@@ -58,7 +58,7 @@ async def test_what_is_left_after_the_timeout_is_told_so(
     stream = await front.post().__aenter__()
     asking = [asyncio.create_task(front.ask(model=model)) for model in ("mute", "none")]
     await mute.arrived.wait()
-    await until(lambda: front.gateway.shared.waiting)
+    await until(lambda: front.gateway.state.waiting)
 
     front.stop.set()
 

@@ -1,6 +1,6 @@
-"""The gateway learns only from answers without error, and no single one has much weight.
+"""Token and throughput estimates learn only from responses without error, and from each only a little.
 
-The gateway's clock stands still but for the prompts that engines compute.
+The gateway's clock advances only when an engine computes a prompt.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Clock:
 
 
 class Prefills:
-    """An engine that takes 0.2 s of the clock for each prompt, unless a request says what to do."""
+    """An engine that takes 0.2 s of the clock for each prompt; the `user` of a request makes it fail."""
 
     def __init__(self, clock):
         self.clock = clock
@@ -54,7 +54,7 @@ class Prefills:
 
 @pytest.fixture
 async def learned(start_engine, start_gateway, make_service):
-    """A gateway that has learned that two prompts of 0.2 s are in time, and its engine."""
+    """A gateway that has learned that two prompts of 0.2 s fit the objective, its engine and behaviour."""
     clock = Clock()
     behaviour = Prefills(clock)
     engine = await start_engine(behaviour)
@@ -69,15 +69,15 @@ async def burst_at_engine(front, engine, behaviour, until):
     """Send 12 requests. Returns how many reach the engine before it answers any."""
     await front.idle()
     behaviour.gate.clear()
-    asking = [asyncio.create_task(front.ask(prompt=PROMPT)) for _ in range(12)]
-    await until(lambda: engine.active + front.gateway.shared.waiting == 12)
+    requests = [asyncio.create_task(front.ask(prompt=PROMPT)) for _ in range(12)]
+    await until(lambda: engine.active + front.gateway.state.waiting == 12)
     active = engine.active
     behaviour.gate.set()
-    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 12
+    assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 12
     return active
 
 
-async def test_blanks_in_a_body_are_no_prompt(learned, until):
+async def test_blanks_between_json_values_are_no_prompt(learned, until):
     front, engine, behaviour = learned
     body = (
         b'{"model": "chat", "stream": true,' + b" " * 900_000 + b'"prompt": "%s"}' % (b"x" * 1200)
@@ -86,58 +86,58 @@ async def test_blanks_in_a_body_are_no_prompt(learned, until):
     async with front.client.post(front.url + "/v1/completions", data=body, headers=kind) as got:
         assert got.status == 200
         await got.read()
-    assert front.gateway.shared.accounts.of("default/chat").token_estimate.of(
-        1200
-    ) == pytest.approx(300, rel=0.05)
+    assert front.gateway.state.stats.get("default/chat").token_estimate.of(1200) == pytest.approx(
+        300, rel=0.05
+    )
     assert await burst_at_engine(front, engine, behaviour, until) == 2
 
 
-async def test_text_that_makes_few_tokens_moves_the_estimate_little(learned, until):
-    """900,000 blanks inside the prompt are 300 tokens, as this engine tells."""
+async def test_single_response_moves_the_token_estimate_little(learned, until):
+    """The engine reports 300 tokens for 900,000 blanks in the prompt."""
     front, _, _ = learned
-    estimate = front.gateway.shared.accounts.of("default/chat").token_estimate
+    estimate = front.gateway.state.stats.get("default/chat").token_estimate
     assert (await front.ask(prompt=" " * 900_000))[0] == 200
     await front.idle()
-    after = front.gateway.shared.accounts.of("default/chat").token_estimate
+    after = front.gateway.state.stats.get("default/chat").token_estimate
     assert 0.94 * estimate.of(10_000) < after.of(10_000) <= estimate.of(10_000)
 
 
-async def test_images_do_not_count_as_text(learned):
-    """The tokens of an image say nothing about the text beside it."""
+async def test_prompts_with_images_do_not_change_the_token_estimate(learned):
+    """Reported tokens include those of images."""
     front, _, _ = learned
-    before = front.gateway.shared.accounts.of("default/chat").token_estimate
+    before = front.gateway.state.stats.get("default/chat").token_estimate
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     content = [{"type": "text", "text": "y" * 600}, image]
     for _ in range(20):
         assert (await front.ask(messages=[{"role": "user", "content": content}]))[0] == 200
     await front.idle()
-    assert front.gateway.shared.accounts.of("default/chat").token_estimate == before
+    assert front.gateway.state.stats.get("default/chat").token_estimate == before
 
 
 @pytest.mark.parametrize("user", ["refused", "error event"])
-async def test_a_stream_that_is_refused_teaches_no_pace(learned, until, user):
+async def test_refused_stream_does_not_change_the_throughput(learned, until, user):
     front, engine, behaviour = learned
-    line = front.gateway.shared.lines.get("default/chat", Side("r1"))
-    before = line._loads["default/engine-0"].pace
+    queue = front.gateway.state.admission_queues.get("default/chat", Side("r1"))
+    before = queue._loads["default/engine-0"].pace
     for _ in range(10):
         await front.ask(prompt=PROMPT, user=user)
     await front.idle()
-    assert line._loads["default/engine-0"].pace == before
+    assert queue._loads["default/engine-0"].pace == before
     assert await burst_at_engine(front, engine, behaviour, until) == 2
 
 
-async def test_what_answers_are_counted_by(start_engine, start_gateway):
-    """Three tokens behind 300: they attend to 300, 301 and 302."""
+async def test_attended_tokens(start_engine, start_gateway):
+    """Three output tokens after a prompt of 300 attend to 300, 301 and 302 tokens."""
     clock = Clock()
     front = await start_gateway(await start_engine(Prefills(clock)), now=clock)
     await front.ask(prompt=PROMPT)
     await front.idle()
     async with front.client.get(front.url + PATH) as got:
-        seen = parse("g", await got.text()).services["default/chat"]
-    assert (seen.output_tokens, seen.attended_tokens) == (3, 300 + 301 + 302)
+        stats = parse("g", await got.text()).services["default/chat"]
+    assert (stats.output_tokens, stats.attended_tokens) == (3, 300 + 301 + 302)
 
 
-async def test_a_slow_upload_is_not_the_engines_time(start_engine, start_gateway, until):
+async def test_latency_counts_from_the_end_of_the_upload(start_engine, start_gateway, until):
     clock = Clock()
     front = await start_gateway(await start_engine(Prefills(clock)), now=clock)
     body = json.dumps({"model": "chat", "stream": True, "prompt": PROMPT}).encode()
@@ -153,13 +153,13 @@ async def test_a_slow_upload_is_not_the_engines_time(start_engine, start_gateway
     writer.close()
     await front.idle()
     async with front.client.get(front.url + PATH) as got:
-        seen = parse("g", await got.text()).services["default/chat"]
-    assert seen.ttft_s.total == pytest.approx(0.2)
+        stats = parse("g", await got.text()).services["default/chat"]
+    assert stats.ttft_s.total == pytest.approx(0.2)
     taken = "penstock_gateway_time_to_first_byte_seconds_sum"
     assert await front.metric(taken) == pytest.approx(0.2)
 
 
-async def test_a_client_that_does_not_read_is_not_the_engines_error(
+async def test_stalled_client_is_no_error_of_the_engine(
     start_engine, start_gateway, make_service, until
 ):
     async def endless(request):
@@ -181,9 +181,9 @@ async def test_a_client_that_does_not_read_is_not_the_engines_error(
     await engine.arrived.wait()
     await front.idle()
     async with front.client.get(front.url + PATH) as got:
-        feed = parse("g", await got.text())
-    seen = feed.services["default/chat"]
-    assert (seen.arrivals, seen.failed, seen.ended, seen.in_flight) == (1, 0, 0, 0)
-    assert feed.arms["default/chat"] == {}
+        report = parse("g", await got.text())
+    stats = report.services["default/chat"]
+    assert (stats.arrivals, stats.failed, stats.ended, stats.in_flight) == (1, 0, 0, 0)
+    assert report.arms["default/chat"] == {}
     writer.transport.abort()
     assert await front.metric("penstock_gateway_disconnects_total", phase="streaming") == 1

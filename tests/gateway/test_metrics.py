@@ -1,4 +1,4 @@
-"""The gateway's own metrics, and who may read what it tells the operator."""
+"""The series that /metrics keeps, and access to the stats report."""
 
 import asyncio
 from dataclasses import replace
@@ -9,7 +9,7 @@ from penstock.core.routing.pick import Side
 
 
 async def series(front) -> set[tuple[str, str]]:
-    """The services and revisions that have any."""
+    """The services and revisions that have series."""
     async with front.client.get(front.url + "/metrics") as got:
         text = await got.text()
     lines = [line for line in text.splitlines() if 'service="default/' in line]
@@ -22,7 +22,7 @@ async def series(front) -> set[tuple[str, str]]:
     }
 
 
-async def test_series_go_with_their_revision_and_their_service(
+async def test_series_are_removed_with_their_revision_and_service(
     start_engine, start_gateway, make_service
 ):
     engine = await start_engine()
@@ -44,7 +44,7 @@ async def test_series_go_with_their_revision_and_their_service(
     assert await series(front) == {("default/other", "r1"), ("default/other", "")}
 
 
-async def test_a_revision_without_weight_keeps_its_series_while_it_has_pods(
+async def test_revision_without_weight_keeps_its_series_while_it_has_pods(
     start_engine, start_gateway, make_service
 ):
     old, new = await start_engine(), await start_engine(revision="r2")
@@ -67,7 +67,7 @@ async def test_a_revision_without_weight_keeps_its_series_while_it_has_pods(
         ("localhost:{port}", 404),
     ],
 )
-async def test_the_feed_is_for_who_asks_the_pod_by_its_address(start_gateway, host, status):
+async def test_stats_report_requires_the_pods_own_address(start_gateway, host, status):
     front = await start_gateway()
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     head = f"GET /penstock/feed HTTP/1.1\r\nhost: {host.format(port=front.port)}\r\n"

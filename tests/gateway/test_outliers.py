@@ -46,11 +46,11 @@ def breaks_on_poison(behaviour):
 async def test_a_request_that_breaks_every_engine_ejects_none(start_engine, start_gateway, fault):
     engines = [await start_engine(breaks_on_poison(fault)) for _ in range(3)]
     front = await start_gateway(*engines, max_attempts=3, min_retries=100)
-    loads, endpoints = front.gateway.shared.loads, [engine.endpoint() for engine in engines]
+    loads, endpoints = front.gateway.state.endpoints, [engine.endpoint() for engine in engines]
     for _ in range(10):
         status, body = await front.ask(prompt="poison")
         assert status >= 500 or b'"error"' in body
-        assert not loads.ejected(endpoints, front.gateway.shared.now())
+        assert not loads.ejected(endpoints, front.gateway.state.now())
     assert (await front.ask(stream=False))[0] == 200
 
 
@@ -134,12 +134,12 @@ async def test_a_refusal_of_bad_requests_clears_no_failures(start_engine, start_
 
     engine = await start_engine(behave)
     front = await start_gateway(engine, max_buffered_answer_bytes=1000)
-    loads = front.gateway.shared.loads
+    loads = front.gateway.state.endpoints
     for _ in range(3):
         for user in ("bad", "good", "bad"):
             await front.ask(user=user)
         await front.idle()
-    assert loads.ejected([engine.endpoint()], front.gateway.shared.now())
+    assert loads.ejected([engine.endpoint()], front.gateway.state.now())
 
 
 async def test_only_an_answer_without_an_error_clears_failures(start_engine, start_gateway):
@@ -147,7 +147,7 @@ async def test_only_an_answer_without_an_error_clears_failures(start_engine, sta
     front = await start_gateway(await start_engine(error), await start_engine())
     for _ in range(40):
         assert (await front.ask())[0] == 200
-    assert front.gateway.shared.loads.suspects == {"default/engine-0"}
+    assert front.gateway.state.endpoints.suspects == {"default/engine-0"}
 
 
 @pytest.mark.parametrize("fault", [error, unavailable, reset, error_event])
@@ -227,10 +227,10 @@ async def test_engines_whose_streams_break_are_left_out(start_engine, start_gate
 async def test_a_whole_stream_clears_those_that_broke(start_engine, start_gateway, until):
     engine = await start_engine(breaks_off)
     front = await start_gateway(engine)
-    loads = front.gateway.shared.loads
+    loads = front.gateway.state.endpoints
     for _ in range(3):
         await front.ask()
-    assert loads.ejected([engine.endpoint()], front.gateway.shared.now())
+    assert loads.ejected([engine.endpoint()], front.gateway.state.now())
     engine.behaviour = answer
     assert b'"error"' not in (await front.ask())[1]
     await until(lambda: not loads.suspects)
@@ -247,7 +247,7 @@ async def test_a_stream_that_takes_all_its_time_is_not_the_engines_failure(
 
     front = await start_gateway(await start_engine(endless), total_timeout_s=0.1)
     assert b'"code": 504' in (await front.ask())[1]
-    assert not front.gateway.shared.loads.suspects
+    assert not front.gateway.state.endpoints.suspects
 
 
 @pytest.mark.parametrize("status", ["101 Switching Protocols", "600 Odd", "999 Denied"])

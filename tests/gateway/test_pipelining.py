@@ -65,7 +65,7 @@ async def test_an_answer_that_has_to_wait_for_the_one_before_is_not_late(
         answers += await reader.read(1 << 20)
     assert answers.count(DONE) == 1
     assert b'"error"' not in answers
-    assert not front.gateway.shared.loads.suspects
+    assert not front.gateway.state.endpoints.suspects
     writer.close()
 
 

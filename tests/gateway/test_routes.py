@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from penstock.gateway.drawing import build
 from penstock.gateway.snapshot import Route, Snapshot
+from penstock.gateway.snapshot_builder import build
 
 
 def route(*rules, model="chat", name="route", namespace="default"):
-    """As the API server has it."""
+    """A ModelRoute as the API server returns it."""
     metadata = {"name": name, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:00Z"}
     return {"metadata": metadata, "spec": {"modelName": model, "rules": list(rules)}}
 
 
-def to(*backends, **more):
+def rule_to(*backends, **more):
     return {"backends": [{"service": s, "weight": w} for s, w in backends], **more}
 
 
@@ -24,8 +24,8 @@ def when(**match):
 
 @pytest.fixture
 async def pair(start_engine, start_gateway, make_service):
-    """`await pair(rule, …)` -> a gateway with a route over the services `old` and `new`, and what each
-    of their engines got."""
+    """`await pair(rule, …)` -> a gateway with a route over the services `old` and `new`, and the requests
+    that the engine of each got."""
 
     async def make(*rules, **settings):
         engines = [await start_engine() for _ in range(2)]
@@ -34,7 +34,7 @@ async def pair(start_engine, start_gateway, make_service):
             make_service(engine, name=name, served_name=f"{name}-model")
             for engine, name in zip(engines, ("old", "new"), strict=True)
         )
-        front.fleet.publish(Snapshot(services, build([], [], [route(*rules)]).routes))
+        front.snapshots.publish(Snapshot(services, build([], [], [route(*rules)]).routes))
         return front, engines[0].requests, engines[1].requests
 
     return make
@@ -47,8 +47,8 @@ async def ask(front, headers=None, **fields):
         return got.status, await got.json()
 
 
-async def test_services_get_their_weights_and_their_own_model_names(pair):
-    front, old, new = await pair(to(("old", 50), ("new", 50)))
+async def test_backends_get_their_weight_and_their_own_model_name(pair):
+    front, old, new = await pair(rule_to(("old", 50), ("new", 50)))
     for _ in range(40):
         assert (await ask(front))[0] == 200
     assert len(old) + len(new) == 40
@@ -57,11 +57,11 @@ async def test_services_get_their_weights_and_their_own_model_names(pair):
     assert {json.loads(r.body)["model"] for r in new} == {"new-model"}
 
 
-async def test_by_header_and_by_user(pair):
+async def test_rules_match_by_header_and_by_user(pair):
     front, old, new = await pair(
-        when(headers=[{"name": "x-tenant", "value": "acme"}]) | to(("new", 1)),
-        when(users=["ada"]) | to(("new", 1)),
-        to(("old", 1)),
+        when(headers=[{"name": "x-tenant", "value": "acme"}]) | rule_to(("new", 1)),
+        when(users=["ada"]) | rule_to(("new", 1)),
+        rule_to(("old", 1)),
     )
     for headers, fields, got in [
         ({"X-Tenant": "acme"}, {}, new),
@@ -84,15 +84,15 @@ async def test_by_header_and_by_user(pair):
         ({"stickyHeader": "x-tenant"}, {"x-tenant": "acme"}, {}),
     ],
 )
-async def test_what_sticks_stays(pair, sticky, headers, fields):
-    front, old, new = await pair(to(("old", 50), ("new", 50), **sticky))
+async def test_sticky_requests_stay_on_one_backend(pair, sticky, headers, fields):
+    front, old, new = await pair(rule_to(("old", 50), ("new", 50), **sticky))
     for _ in range(20):
         await ask(front, headers, **fields)
     assert sorted([len(old), len(new)]) == [0, 20]
 
 
-async def test_a_route_that_names_nobody_says_so(pair):
-    front, _, _ = await pair(to(("newer", 1)))
+async def test_route_to_a_missing_service_is_a_503(pair):
+    front, _, _ = await pair(rule_to(("newer", 1)))
     status, body = await ask(front)
     assert (status, body["error"]["code"]) == (503, "route_broken")
     assert body["error"]["message"] == (
@@ -101,15 +101,15 @@ async def test_a_route_that_names_nobody_says_so(pair):
     )
 
 
-async def test_a_request_that_no_rule_matches_is_told_so(pair):
-    front, _, _ = await pair(when(users=["ada"]) | to(("new", 1)))
+async def test_request_that_no_rule_matches_is_a_404(pair):
+    front, _, _ = await pair(when(users=["ada"]) | rule_to(("new", 1)))
     status, body = await ask(front)
     assert (status, body["error"]["code"]) == (404, "no_route")
     assert "ModelRoute default/route" in body["error"]["message"]
 
 
-async def test_a_route_is_a_model_and_services_stay_ones(pair):
-    front, old, _ = await pair(to(("new", 1)))
+async def test_models_are_routes_and_services(pair):
+    front, old, _ = await pair(rule_to(("new", 1)))
     async with front.client.get(front.url + "/v1/models") as got:
         names = [model["id"] for model in (await got.json())["data"]]
     assert names == ["chat", "old-model", "new-model"]
@@ -117,24 +117,24 @@ async def test_a_route_is_a_model_and_services_stay_ones(pair):
     assert len(old) == 1
 
 
-def test_a_route_goes_before_a_service_of_its_name(make_service):
-    (drawn,) = build([], [], [route(to(("old", 1)))]).routes
-    snapshot = Snapshot((make_service(name="chat"), make_service(name="old")), (drawn,))
-    assert snapshot.resolve("chat") == snapshot.resolve("default/chat") == drawn
+def test_route_wins_over_a_service_of_its_name(make_service):
+    (built,) = build([], [], [route(rule_to(("old", 1)))]).routes
+    snapshot = Snapshot((make_service(name="chat"), make_service(name="old")), (built,))
+    assert snapshot.resolve("chat") == snapshot.resolve("default/chat") == built
     assert snapshot.get("default/chat") is not None
 
 
-def test_of_two_routes_with_one_name_the_older_holds():
-    young = route(to(("a", 1)), name="young")
+def test_older_route_wins_a_name_claimed_twice():
+    young = route(rule_to(("a", 1)), name="young")
     young["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
-    snapshot = build([], [], [young, route(to(("b", 1)), name="old")])
+    snapshot = build([], [], [young, route(rule_to(("b", 1)), name="old")])
     resolved = snapshot.resolve("chat")
     assert isinstance(resolved, Route)
     assert resolved.name == "old"
 
 
-def test_a_rule_as_the_api_server_fills_it_in():
-    drawn = build([], [], [route({"backends": [{"service": "a"}], "shadows": [{"service": "b"}]})])
-    (rule,) = drawn.routes[0].rules
+def test_defaults_of_a_rule():
+    built = build([], [], [route({"backends": [{"service": "a"}], "shadows": [{"service": "b"}]})])
+    (rule,) = built.routes[0].rules
     assert (rule.backends, rule.sticky_by, rule.sticky_header) == ((("a", 100),), "None", None)
     assert (rule.shadows[0].revision, rule.shadows[0].percent) == (None, 100)

@@ -1,4 +1,4 @@
-"""Connections whose client is slow, looked at by a clock that is handed in."""
+"""Connections of slow clients, checked at times that the test sets."""
 
 import asyncio
 import json
@@ -16,9 +16,9 @@ LONG = {"head_timeout_s": 1000.0, "client_stall_timeout_s": 1000.0}
 
 
 @pytest.fixture(autouse=True)
-def no_looks_of_its_own(monkeypatch):
-    """The gateway looks at its connections once, then not before the test is over."""
-    monkeypatch.setattr("penstock.gateway.server.SLOW_CLIENTS_S", 1000.0)
+def no_periodic_checks(monkeypatch):
+    """Make the gateway check its connections once and not again before the test is over."""
+    monkeypatch.setattr("penstock.gateway.server.MAX_CHECK_INTERVAL_S", 1000.0)
 
 
 class Client:
@@ -64,30 +64,32 @@ async def connect(until):
         client.raw.close()
 
 
-async def settled():
+async def settle():
     await asyncio.sleep(0.05)
 
 
-async def test_a_head_has_just_so_long(start_gateway, connect, until):
+async def test_incomplete_head_is_a_408_after_the_time_limit(start_gateway, connect, until):
     front = await start_gateway(**LONG)
     client = await connect(front)
     connection = client.connection
     began_s = connection._head_began_s = 4000.0
     await client.send(HEAD)
     await until(lambda: connection.conn.trailing_data[0])
-    assert connection._head_began_s == began_s  # that of the connection, not of what came
+    assert (
+        connection._head_began_s == began_s
+    )  # when the connection was opened, not when bytes arrived
     connection.check(began_s + 1000.0)
     assert not connection.transport.is_closing()
     connection.check(began_s + 1000.1)
     assert connection.transport.is_closing()
-    told = await client.rest()
-    assert told.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    error = json.loads(told.partition(b"\r\n\r\n")[2])["error"]
+    response = await client.rest()
+    assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+    error = json.loads(response.partition(b"\r\n\r\n")[2])["error"]
     assert error["message"] == "the head was not complete after 1000 s"
     assert (error["code"], error["type"]) == (408, "invalid_request_error")
 
 
-async def test_a_connection_without_a_head_is_closed_without_a_word(start_gateway, connect):
+async def test_connection_without_a_head_is_closed_without_a_response(start_gateway, connect):
     front = await start_gateway(**LONG)
     client = await connect(front)
     connection = client.connection
@@ -98,9 +100,7 @@ async def test_a_connection_without_a_head_is_closed_without_a_word(start_gatewa
     assert await client.rest() == b""
 
 
-async def test_between_requests_a_connection_may_be_silent(
-    start_engine, start_gateway, connect, until
-):
+async def test_connection_may_be_idle_between_requests(start_engine, start_gateway, connect, until):
     front = await start_gateway(await start_engine(), **LONG)
     client = await connect(front)
     connection, now_s = client.connection, asyncio.get_running_loop().time()
@@ -108,7 +108,7 @@ async def test_between_requests_a_connection_may_be_silent(
         await client.send(REQUEST)
         await until(lambda: connection._head_began_s is None)
         await front.idle()
-        await settled()
+        await settle()
         connection.check(now_s + 1e6)
         assert not connection.transport.is_closing()
     await client.send(HEAD)
@@ -118,7 +118,7 @@ async def test_between_requests_a_connection_may_be_silent(
     assert (await client.rest()).endswith(b"}")
 
 
-async def test_while_a_request_is_under_way_no_head_is_awaited(
+async def test_time_limit_of_a_head_does_not_run_during_a_request(
     start_engine, start_gateway, connect, until
 ):
     hold = asyncio.Event()
@@ -131,17 +131,17 @@ async def test_while_a_request_is_under_way_no_head_is_awaited(
     front = await start_gateway(engine, **LONG)
     client = await connect(front)
     connection = client.connection
-    await client.send(REQUEST + HEAD)  # and half of the next one
+    await client.send(REQUEST + HEAD)  # followed by a half of the next request
     await engine.arrived.wait()
-    await settled()
+    await settle()
     assert connection._head_began_s is None
-    assert connection not in connection._shared.idle
+    assert connection not in connection._idle
     hold.set()
     await until(lambda: connection._head_began_s is not None)
-    assert connection in connection._shared.idle
+    assert connection in connection._idle
 
 
-async def test_a_client_that_goes_on_sending_after_its_answer_has_a_moment(
+async def test_client_that_sends_after_its_response_is_disconnected_after_the_linger_time(
     start_gateway, connect, until
 ):
     front = await start_gateway(max_body_bytes=10, **LONG)
@@ -152,7 +152,7 @@ async def test_a_client_that_goes_on_sending_after_its_answer_has_a_moment(
     await until(lambda: not connection.transport.get_write_buffer_size())
     for at_s in (now_s, now_s + LINGER_S / 2, now_s + LINGER_S):
         connection.check(at_s)
-        await settled()
+        await settle()
         assert front.num_connections == 1
     connection.check(now_s + LINGER_S + 0.1)
     await until(lambda: front.num_connections == 0)
@@ -171,18 +171,18 @@ async def endless(request):
 
 @pytest.fixture(params=[large, endless])
 async def stalled(request, start_engine, start_gateway, connect, until):
-    """A client that reads nothing of a large answer, and the connection that holds the rest."""
+    """A gateway, a client that reads nothing of a large response, and the connection with its rest."""
     front = await start_gateway(await start_engine(request.param), **LONG)
     client = await connect(front)
     connection = client.connection
     await client.send(REQUEST)
     await until(lambda: connection.flow.write_paused or not connection._is_answering)
     await until(lambda: connection.transport.get_write_buffer_size() > 64 << 10)
-    await settled()
+    await settle()
     return front, client, connection
 
 
-async def test_a_client_that_reads_nothing_has_just_so_long(stalled, until):
+async def test_client_that_reads_nothing_is_disconnected_after_the_stall_timeout(stalled, until):
     front, _, connection = stalled
     for at_s in (5000.0, 5500.0, 6000.0):
         connection.check(at_s)
@@ -193,7 +193,7 @@ async def test_a_client_that_reads_nothing_has_just_so_long(stalled, until):
 
 
 @pytest.mark.parametrize("stalled", [large], indirect=True)
-async def test_a_client_that_reads_a_little_is_waited_for(stalled, until):
+async def test_reading_enough_restarts_the_stall_timeout(stalled, until):
     _, client, connection = stalled
     connection.check(5000.0)
     before = connection.transport.get_write_buffer_size()
@@ -212,7 +212,7 @@ async def test_a_client_that_reads_a_little_is_waited_for(stalled, until):
 @pytest.mark.parametrize(
     ("num_bytes", "is_read"), [(MIN_READ_BYTES, True), (MIN_READ_BYTES - 1, False)]
 )
-async def test_how_much_a_client_has_to_read(stalled, num_bytes, is_read):
+async def test_bytes_that_count_as_reading(stalled, num_bytes, is_read):
     _, _, connection = stalled
     unsent_bytes = connection.transport.get_write_buffer_size()
     connection._unsent_bytes, connection._stalled_since_s = unsent_bytes + num_bytes, 4000.0
@@ -220,7 +220,7 @@ async def test_how_much_a_client_has_to_read(stalled, num_bytes, is_read):
     assert connection.transport.is_closing() is not is_read
 
 
-async def test_a_client_that_has_read_the_last_bytes_does_not_stall(start_gateway, connect):
+async def test_client_that_has_read_everything_is_not_stalled(start_gateway, connect):
     front = await start_gateway(**LONG)
     connection = (await connect(front)).connection
     connection._head_began_s = None
@@ -230,22 +230,20 @@ async def test_a_client_that_has_read_the_last_bytes_does_not_stall(start_gatewa
     assert (connection._unsent_bytes, connection._stalled_since_s) == (0, 5000.1)
 
 
-async def test_what_a_refused_client_still_sends_is_taken(start_gateway, connect, until):
-    """A connection that is closed with bytes unread is reset, and the answer may be lost."""
+async def test_bytes_of_a_refused_client_are_read(start_gateway, connect, until):
+    """A connection that is closed with unread bytes is reset, and the response may be lost."""
     front = await start_gateway(**LONG)
     client = await connect(front)
     await client.send(b"hello\r\n\r\n")
     assert (await client.rest()).startswith(b"HTTP/1.1 400 Bad Request")
     await client.send(b"and more")
-    await settled()
+    await settle()
     assert front.num_connections == 1
     client.raw.close()
     await until(lambda: front.num_connections == 0)
 
 
-async def test_a_connection_with_nothing_unsent_does_not_stall(
-    start_engine, start_gateway, connect, until
-):
+async def test_idle_connection_is_not_stalled(start_engine, start_gateway, connect, until):
     front = await start_gateway(await start_engine(), **LONG)
     client = await connect(front)
     connection = client.connection
@@ -257,10 +255,8 @@ async def test_a_connection_with_nothing_unsent_does_not_stall(
         assert not connection.transport.is_closing()
 
 
-async def test_what_comes_early_is_bounded_for_each_request(
-    start_engine, start_gateway, connect, until
-):
-    """Three times half of what may be kept, each answered before the next comes."""
+async def test_limit_of_pipelined_bytes_is_per_request(start_engine, start_gateway, connect, until):
+    """Each request takes half of the limit, and is answered before the next one is sent."""
     go = asyncio.Semaphore(0)
 
     async def late(request):
@@ -286,9 +282,7 @@ async def test_what_comes_early_is_bounded_for_each_request(
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_just_so_much_of_the_next_request_is_kept(
-    start_engine, start_gateway, connect, until, more
-):
+async def test_pipelined_bytes_are_bounded(start_engine, start_gateway, connect, until, more):
     go = asyncio.Event()
 
     async def late(request):
@@ -310,7 +304,7 @@ async def test_just_so_much_of_the_next_request_is_kept(
     assert connection._is_dropping == bool(more)
     assert more or len(connection.conn.trailing_data[0]) == 20_000
     go.set()
-    if more:  # it has to be sent again, on another connection
+    if more:  # the client has to send it on a new connection
         assert (await client.rest()).count(b"HTTP/1.1 200") == 1
     else:
         await until(lambda: len(engine.requests) == 2)

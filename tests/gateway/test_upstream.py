@@ -1,4 +1,4 @@
-"""Requests to engines at the bounds of what is passed on, held back and tried again."""
+"""Requests to engines: headers, held responses, limits, and which responses are retried."""
 
 import asyncio
 import gzip
@@ -11,7 +11,7 @@ from penstock.gateway.upstream import (
     NOT_FOR_CLIENTS,
     NOT_FOR_ENGINES,
     body_payload,
-    forwarded,
+    filter_headers,
     header_text,
 )
 
@@ -19,31 +19,31 @@ EVENT = b'data: {"n": 0}\n\n'
 DONE = b"data: [DONE]\n\n"
 
 
-def test_headers_that_may_pass():
+def test_headers_to_pass_on():
     headers = [
         (b"X-Kept", b"1"), (b"x-kept", b"2"), (b"Connection", b"close, X-Named ,x-other"),
         (b"connection", b"x-third"), (b"x-named", b"3"), (b"X-Other", b"4"), (b"x-third", b"5"),
         (b"X-Penstock-Any", b"6"), (b"x-penstocks", b"7"), (b"Dropped", b"8"),
         (b"x-value", b"x-named"),
     ]  # fmt: skip
-    assert forwarded(headers, frozenset({b"connection", b"dropped"})) == [
+    assert filter_headers(headers, frozenset({b"connection", b"dropped"})) == [
         (b"x-kept", b"1"), (b"x-kept", b"2"), (b"x-penstocks", b"7"), (b"x-value", b"x-named"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("dropped", [NOT_FOR_CLIENTS, NOT_FOR_ENGINES])
-def test_headers_of_the_hop_stay(dropped):
-    assert forwarded([(name, b"x") for name in sorted(HOP_BY_HOP)], dropped) == []
+def test_hop_by_hop_headers_are_not_passed_on(dropped):
+    assert filter_headers([(name, b"x") for name in sorted(HOP_BY_HOP)], dropped) == []
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(b"abc", "abc"), ("São".encode(), "São"), (b"\xe9", "é")]
 )
-def test_the_text_of_a_header(value, text):
+def test_header_text(value, text):
     assert header_text(value) == text
 
 
-def test_a_large_body_is_sent_in_pieces():
+def test_large_body_is_sent_in_pieces():
     assert body_payload(b"x" * 65_536) == b"x" * 65_536
     pieces = body_payload(b"x" * 65_537)
     assert isinstance(pieces, io.BytesIO)
@@ -51,8 +51,8 @@ def test_a_large_body_is_sent_in_pieces():
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_a_whole_answer_is_held_back_up_to_its_bound(start_engine, start_gateway, more):
-    """Up to there it may be tried again, and has a length."""
+async def test_complete_response_is_held_up_to_its_limit(start_engine, start_gateway, more):
+    """A larger response is passed on as it arrives, without a length."""
 
     async def behave(request):
         await request.head("application/json")
@@ -68,9 +68,7 @@ async def test_a_whole_answer_is_held_back_up_to_its_bound(start_engine, start_g
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_all_answers_together_are_held_back_up_to_their_bound(
-    start_engine, start_gateway, until, more
-):
+async def test_responses_are_held_up_to_their_total_limit(start_engine, start_gateway, until, more):
     go = asyncio.Event()
 
     async def behave(request):
@@ -86,7 +84,7 @@ async def test_all_answers_together_are_held_back_up_to_their_bound(
 
     engine = await start_engine(behave)
     front = await start_gateway(engine, max_held_answer_bytes=1000)
-    upstream = front.gateway.shared.upstream
+    upstream = front.gateway.state.upstream
     first = asyncio.create_task(front.ask(stream=False))
     await until(lambda: upstream.held_bytes == 600)
     engine.behaviour = last
@@ -99,7 +97,7 @@ async def test_all_answers_together_are_held_back_up_to_their_bound(
     assert upstream.held_bytes == 0
 
 
-async def test_answers_that_break_off_are_held_no_longer(start_engine, start_gateway):
+async def test_truncated_response_frees_its_memory(start_engine, start_gateway):
     async def behave(request):
         await request.head("application/json")
         await request.chunk(b"x" * 600)
@@ -107,13 +105,15 @@ async def test_answers_that_break_off_are_held_no_longer(start_engine, start_gat
 
     front = await start_gateway(await start_engine(behave))
     assert (await front.ask(stream=False))[0] == 502
-    assert front.gateway.shared.upstream.held_bytes == 0
+    assert front.gateway.state.upstream.held_bytes == 0
 
 
 @pytest.mark.parametrize(
     ("status", "is_final"), [(101, False), (200, True), (599, True), (600, False)]
 )
-async def test_only_a_final_status_is_an_answer(start_engine, start_gateway, status, is_final):
+async def test_response_without_a_final_status_is_a_failure(
+    start_engine, start_gateway, status, is_final
+):
     async def behave(request):
         await request.whole(b"{}", f"{status} Odd")
 
@@ -123,7 +123,7 @@ async def test_only_a_final_status_is_an_answer(start_engine, start_gateway, sta
 
 
 @pytest.mark.parametrize("status", ["302 Found", "204 No Content", "201 Created"])
-async def test_an_answer_below_400_is_passed_on_as_it_is(start_engine, start_gateway, status):
+async def test_response_below_400_is_passed_on_unchanged(start_engine, start_gateway, status):
     async def behave(request):
         extra = f"location: http://{request.headers['host']}/other\r\n"
         await request.whole(b"", status, extra)
@@ -138,7 +138,7 @@ async def test_an_answer_below_400_is_passed_on_as_it_is(start_engine, start_gat
     assert [request.path for request in engine.requests] == ["/v1/completions"]
 
 
-async def test_an_answer_that_is_encoded_stays_so(start_engine, start_gateway):
+async def test_encoded_response_is_passed_on_unchanged(start_engine, start_gateway):
     body = gzip.compress(b'{"choices": []}')
 
     async def behave(request):
@@ -151,7 +151,7 @@ async def test_an_answer_that_is_encoded_stays_so(start_engine, start_gateway):
         assert await got.read() == b'{"choices": []}'
 
 
-async def test_many_requests_are_at_an_engine_at_once(start_engine, start_gateway, until):
+async def test_requests_to_one_engine_are_concurrent(start_engine, start_gateway, until):
     hold = asyncio.Event()
 
     async def late(request):
@@ -160,18 +160,20 @@ async def test_many_requests_are_at_an_engine_at_once(start_engine, start_gatewa
 
     engine = await start_engine(late)
     front = await start_gateway(engine)
-    asking = [asyncio.create_task(front.ask(stream=False)) for _ in range(20)]
+    requests = [asyncio.create_task(front.ask(stream=False)) for _ in range(20)]
     await until(lambda: engine.active == 20)
     hold.set()
-    assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 20
+    assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 20
 
 
 @pytest.mark.parametrize(
     ("kind", "status"), [("text/event-stream; charset=utf-8", "200 OK"), ("text/plain", "200 OK"),
                          ("text/event-stream", "201 Created")],
 )  # fmt: skip
-async def test_what_is_a_stream_of_events(start_engine, start_gateway, kind, status):
-    """Only a 200 with that content type is a stream; other answers are buffered."""
+async def test_only_a_200_with_the_event_stream_type_is_a_stream(
+    start_engine, start_gateway, kind, status
+):
+    """Other responses are held until they are complete."""
 
     async def behave(request):
         await request.head(kind, status)
@@ -189,46 +191,43 @@ async def test_what_is_a_stream_of_events(start_engine, start_gateway, kind, sta
 
 
 @pytest.mark.parametrize("end", [b"", DONE])
-async def test_a_stream_that_begins_with_an_error_is_passed_on_with_an_end(
+async def test_error_event_at_the_start_is_retried_then_passed_on_with_done(
     start_engine, start_gateway, end
 ):
-    told = b'data: {"error": {"message": "mine", "code": 500}}\n\n'
+    event = b'data: {"error": {"message": "mine", "code": 500}}\n\n'
 
     async def behave(request):
         await request.head()
-        await request.chunk(told + end)
+        await request.chunk(event + end)
         await request.end()
 
     engines = [await start_engine(behave) for _ in range(3)]
     front = await start_gateway(*engines)
     async with front.post() as got:
-        assert (got.status, await got.read()) == (200, told + DONE)
+        assert (got.status, await got.read()) == (200, event + DONE)
     assert got.content_type == "text/event-stream"
     assert sum(len(engine.requests) for engine in engines) == 2
     await front.idle()
-    account = front.gateway.shared.accounts.of("default/chat")
-    assert (account.failed, account.ended) == (1, 0)
+    stats = front.gateway.state.stats.get("default/chat")
+    assert (stats.failed, stats.ended) == (1, 0)
 
 
 @pytest.mark.parametrize("code", [400, 501, 504])
-async def test_an_error_event_about_the_request_is_not_tried_again(
-    start_engine, start_gateway, code
-):
-    told = b'data: {"error": {"message": "mine", "code": %d}}\n\n' % code
+async def test_error_event_about_the_request_is_not_retried(start_engine, start_gateway, code):
+    event = b'data: {"error": {"message": "mine", "code": %d}}\n\n' % code
 
     async def behave(request):
         await request.head()
-        await request.chunk(told + DONE)
+        await request.chunk(event + DONE)
         await request.end()
 
     engines = [await start_engine(behave) for _ in range(2)]
     front = await start_gateway(*engines)
-    assert await front.ask() == (200, told + DONE)
+    assert await front.ask() == (200, event + DONE)
     assert sum(len(engine.requests) for engine in engines) == 1
 
 
-async def test_the_better_answer_of_two_engines_is_passed_on(start_engine, start_gateway):
-    """An error that is whole, not one that breaks off."""
+async def test_complete_error_response_is_preferred_to_a_too_large_one(start_engine, start_gateway):
 
     async def whole(request):
         await request.whole(b'{"error": "first"}', "500 Internal Server Error")
@@ -243,9 +242,7 @@ async def test_the_better_answer_of_two_engines_is_passed_on(start_engine, start
         assert await front.ask() == (500, b'{"error": "first"}')
 
 
-async def test_an_error_that_is_too_large_to_hold_is_one_of_the_gateways(
-    start_engine, start_gateway
-):
+async def test_too_large_error_response_is_a_502(start_engine, start_gateway):
     async def large(request):
         await request.whole(b"x" * 5000, "500 Internal Server Error")
 
@@ -254,7 +251,7 @@ async def test_an_error_that_is_too_large_to_hold_is_one_of_the_gateways(
     assert (status, b"the engines that were tried did not answer" in body) == (502, True)
 
 
-async def test_connections_to_engines_are_kept(start_engine, start_gateway):
+async def test_connections_to_engines_are_reused(start_engine, start_gateway):
     engine = await start_engine()
     front = await start_gateway(engine)
     for stream in (True, False, True, False):
@@ -262,7 +259,7 @@ async def test_connections_to_engines_are_kept(start_engine, start_gateway):
     assert len({request.writer for request in engine.requests}) == 1
 
 
-async def test_no_cookies_are_kept(start_engine, start_gateway):
+async def test_cookies_of_engines_are_not_stored(start_engine, start_gateway):
     async def behave(request):
         await request.whole(b"{}", extra="set-cookie: a=b\r\n")
 

@@ -17,13 +17,13 @@ async def test_a_request_waits_for_the_first_engine(
     front = await start_gateway()
     front.show(make_service())
     asking = [asyncio.create_task(front.ask(stream=stream)) for _ in range(5)]
-    await until(lambda: front.gateway.shared.waiting == 5)
+    await until(lambda: front.gateway.state.waiting == 5)
     assert await front.metric("penstock_gateway_requests_waiting", service="default/chat") == 5
 
     front.show(make_service(await start_engine()))
 
     assert [status for status, _ in await asyncio.gather(*asking)] == [200] * 5
-    assert front.gateway.shared.waiting == 0
+    assert front.gateway.state.waiting == 0
     assert await front.metric("penstock_gateway_wait_seconds_count") == 5
 
 
@@ -71,7 +71,7 @@ async def test_the_queue_is_bounded(until, start_engine, start_gateway, make_ser
     front = await start_gateway(max_waiting=3)
     front.show(make_service())
     asking = [asyncio.create_task(front.ask()) for _ in range(3)]
-    await until(lambda: front.gateway.shared.waiting == 3)
+    await until(lambda: front.gateway.state.waiting == 3)
 
     status, body = await front.ask()
 
@@ -85,7 +85,7 @@ async def test_a_model_that_goes_away_ends_the_wait(until, start_gateway, make_s
     front = await start_gateway()
     front.show(make_service())
     asking = asyncio.create_task(front.ask())
-    await until(lambda: front.gateway.shared.waiting == 1)
+    await until(lambda: front.gateway.state.waiting == 1)
 
     front.show()
 
@@ -196,10 +196,10 @@ async def test_each_service_has_its_own_waiting_limit(
     front = await start_gateway(max_waiting=2)
     front.show(make_service(), make_service(name="other"))
     waiting = [asyncio.create_task(front.ask()) for _ in range(2)]
-    await until(lambda: front.gateway.shared.waiting == 2)
+    await until(lambda: front.gateway.state.waiting == 2)
 
     other = asyncio.create_task(front.ask(model="other"))
-    await until(lambda: front.gateway.shared.waiting == 3)
+    await until(lambda: front.gateway.state.waiting == 3)
     assert (await front.ask())[0] == 503
 
     engine = await start_engine()

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.clients.resources import INFERENCE_SERVICES, MODEL_ROUTES, PODS
 from penstock.core.routing.pick import Side
-from penstock.gateway.fleet import Fleet
 from penstock.gateway.snapshot import Route, Unknown
+from penstock.gateway.snapshot_store import SnapshotStore
 
 pytestmark = pytest.mark.cluster
 
@@ -94,7 +94,7 @@ async def test_two_gateways_obey_new_weights(
     tasks = [
         asyncio.create_task(work)
         for front in fronts
-        for work in (front.fleet.follow(kube, namespace), ask_on(front))
+        for work in (front.snapshots.follow(kube, namespace), ask_on(front))
     ]
     took_s = []
     try:
@@ -114,28 +114,28 @@ async def test_two_gateways_obey_new_weights(
 
 
 async def test_pods_and_traffic_are_followed(kube, namespace):
-    fleet = Fleet()
-    following = asyncio.create_task(fleet.follow(kube, namespace))
+    snapshots = SnapshotStore()
+    following = asyncio.create_task(snapshots.follow(kube, namespace))
 
     async def until(condition):
         async with asyncio.timeout(20):
             while not condition():
-                await fleet.wait(0.1)
+                await snapshots.wait_for_change(0.1)
 
     def addresses():
-        service = fleet.snapshot.get(f"{namespace}/chat")
+        service = snapshots.current.get(f"{namespace}/chat")
         return None if service is None else [e.address for e in service.endpoints]
 
     try:
-        await until(lambda: fleet.is_synced)
-        assert fleet.snapshot.services == ()
+        await until(lambda: snapshots.is_synced)
+        assert snapshots.current.services == ()
         await kube.create(INFERENCE_SERVICES, namespace, copy.deepcopy(SERVICE))
         await until(lambda: addresses() == [])
         traffic = {"status": {"traffic": [{"revision": "r1", "weight": 100}]}}
         await kube.merge(
             INFERENCE_SERVICES, namespace, "chat", traffic, manager="test", sub="status"
         )
-        await until(lambda: fleet.snapshot.services[0].weights == {Side("r1"): 100})
+        await until(lambda: snapshots.current.services[0].weights == {Side("r1"): 100})
         await kube.create(PODS, namespace, copy.deepcopy(POD))
         for ready, expected in [
             ("True", ["127.0.0.9:8000"]),
@@ -150,9 +150,9 @@ async def test_pods_and_traffic_are_followed(kube, namespace):
         await until(lambda: addresses() == [])  # terminating is enough
         route = copy.deepcopy(ROUTE)
         await kube.create(MODEL_ROUTES, namespace, route)
-        await until(lambda: isinstance(fleet.snapshot.resolve("chat-any"), Route))
+        await until(lambda: isinstance(snapshots.current.resolve("chat-any"), Route))
         await kube.delete(MODEL_ROUTES, namespace, "any")
-        await until(lambda: fleet.snapshot.resolve("chat-any") == Unknown())
+        await until(lambda: snapshots.current.resolve("chat-any") == Unknown())
         await kube.delete(INFERENCE_SERVICES, namespace, "chat")
         await until(lambda: addresses() is None)
     finally:

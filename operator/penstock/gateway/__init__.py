@@ -1,1 +1,1 @@
-"""The OpenAI-compatible front door."""
+"""The gateway: a reverse proxy for LLM engines that speaks OpenAI's API."""

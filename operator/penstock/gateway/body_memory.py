@@ -1,13 +1,12 @@
-"""Bounds the memory that the bodies of all requests take together."""
+"""Bounds the memory that the bodies of all requests hold together."""
 
 from types import TracebackType
 from typing import Self
 
-from penstock.gateway.openai import Refused
+from penstock.gateway.openai import RETRY_AFTER_S, RequestError
 
-RETRY_AFTER_S = 5
-# The fraction of the limit that one service may hold, so that requests for a service without engines
-# leave memory for the others.
+# Fraction of the limit that one service may hold, so that requests for a service without engines leave
+# memory for the others.
 SERVICE_SHARE = 0.5
 
 
@@ -20,29 +19,32 @@ class BodyMemory:
         self.held_bytes = 0
 
     def has_room(self, num_bytes: int) -> bool:
+        """Whether this many more bytes fit below the limit."""
         return self.held_bytes + num_bytes <= self._limit_bytes
 
     def add(self, num_bytes: int) -> None:
-        """Count bytes of a body. Raises Refused at the limit."""
+        """Count bytes of a body. Raises RequestError at the limit."""
         if not self.has_room(num_bytes):
             message = (
                 "the requests in this gateway hold too much memory: try again later, with less"
             )
-            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
         self.held_bytes += num_bytes
 
     def add_to_service(self, service: str, num_bytes: int) -> None:
-        """Count bytes, which `add` counted already, to a service. Raises Refused at its limit."""
+        """Count bytes for a service that `add` counted before. Raises RequestError at its limit."""
         held_bytes = self._by_service.get(service, 0) + num_bytes
         if held_bytes > SERVICE_SHARE * self._limit_bytes:
             message = "the waiting requests for this model hold too much memory: try again later"
-            raise Refused(503, message, retry_after_s=RETRY_AFTER_S)
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
         self._by_service[service] = held_bytes
 
     def free(self, num_bytes: int) -> None:
+        """Undo `add`."""
         self.held_bytes -= num_bytes
 
     def free_from_service(self, service: str, num_bytes: int) -> None:
+        """Undo `add_to_service`."""
         self._by_service[service] -= num_bytes
         if not self._by_service[service]:
             del self._by_service[service]
@@ -68,16 +70,17 @@ class BodyReservation:
         self.release()
 
     def grow(self, num_bytes: int) -> None:
-        """Reserve more bytes. Raises Refused at the limit."""
+        """Reserve more bytes. Raises RequestError at the limit."""
         self._memory.add(num_bytes)
         self._num_bytes += num_bytes
 
     def assign(self, service: str) -> None:
-        """Count the body to its service as well. Raises Refused at the service's limit."""
+        """Count the body for its service too. Raises RequestError at the service's limit."""
         self._memory.add_to_service(service, self._num_bytes)
         self._service = service
 
     def release(self) -> None:
+        """Give all bytes back. Further calls change nothing."""
         self._memory.free(self._num_bytes)
         if self._service is not None:
             self._memory.free_from_service(self._service, self._num_bytes)

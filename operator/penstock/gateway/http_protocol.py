@@ -19,22 +19,23 @@ from uvicorn.server import ServerState
 from penstock.gateway.openai import error_body
 from penstock.gateway.settings import GatewaySettings
 
-# One read is parsed in pieces of so many bytes: h11 checks its limit only between two calls.
+# Size of the pieces in which one read is parsed: h11 checks its limit only between two calls.
 PIECE_BYTES = 16 << 10
-# A body may have 1000 chunks, and one more for every 256 bytes. h11 takes 15 us for each chunk, so a
-# read of 256 KiB in chunks of one byte would stop the event loop for half a second.
+# Bound on the chunks of a body: 1000, and one more for every 256 bytes. h11 takes 15 us for each chunk,
+# so a read of 256 KiB in chunks of one byte would stop the event loop for half a second.
 FREE_CHUNKS = 1000
 MIN_CHUNK_BYTES = 256
-# How long a client may go on sending after its answer before the connection is reset.
+# Time that a client may continue to send after its response before the connection is reset.
 LINGER_S = 2.0
 # A client that reads less than this within `client_stall_timeout_s` counts as stalled.
 MIN_READ_BYTES = 16 << 10
 
 
-class Framing(h11.Connection):
-    """h11's server parser, with two more checks against request smuggling and tiny chunks.
+class StrictConnection(h11.Connection):
+    """h11's server parser, with two more checks: against request smuggling and against tiny chunks.
 
     A body whose length a proxy before the gateway could read differently is refused (RFC 9112, 6.1).
+    error: the last error in the bytes of the client.
     """
 
     def __init__(self, max_head_bytes: int) -> None:
@@ -45,10 +46,11 @@ class Framing(h11.Connection):
 
     @property
     def may_have_body(self) -> bool:
-        """Whether the answer to the request that is begun, if any, may have one."""
+        """Whether the response to the current request, if there is one, may have a body."""
         return not (self._is_head and self.our_state is h11.SEND_RESPONSE)
 
     def next_event(self) -> Any:
+        """Parse the next event. Raises h11.RemoteProtocolError, which it keeps in `error`."""
         try:
             return self._checked(super().next_event())
         except h11.RemoteProtocolError as error:
@@ -72,16 +74,16 @@ class Framing(h11.Connection):
         return event
 
 
-class HalfClosing:
-    """A transport that closes its sending side first while the client still sends.
+class HalfClosingTransport:
+    """A transport that closes only its sending side while the client still sends.
 
-    A socket that is closed with unread bytes is reset, and then the client may lose the answer.
-    has_more: whether there may be unread bytes.
+    A socket that is closed with unread bytes is reset, and then the client may lose the response.
+    has_unread: whether there may be unread bytes.
     """
 
-    def __init__(self, transport: asyncio.Transport, has_more: Callable[[], bool]) -> None:
+    def __init__(self, transport: asyncio.Transport, has_unread: Callable[[], bool]) -> None:
         self._transport = transport
-        self._has_more = has_more
+        self._has_unread = has_unread
         self._is_half_closed = False
         self.write = transport.write
 
@@ -94,7 +96,7 @@ class HalfClosing:
     def close(self) -> None:
         if self.is_closing():
             return
-        if self._has_more():
+        if self._has_unread():
             self._is_half_closed = True
             self._transport.write_eof()
             self._transport.resume_reading()
@@ -103,16 +105,18 @@ class HalfClosing:
 
 
 @dataclass(slots=True)
-class Connections:
-    """State shared by the connections of one server. idle: connections without a request, oldest
-    first."""
+class ServerConnections:
+    """State shared by the connections of one server.
+
+    idle: connections without a request, oldest first; the values are unused.
+    """
 
     settings: GatewaySettings
     idle: dict["GatewayProtocol", None] = field(default_factory=dict)
 
 
 class GatewayProtocol(H11Protocol):
-    """The protocol of one client connection."""
+    """The server side of one client connection, with limits on its number, size and time."""
 
     def __init__(
         self,
@@ -121,33 +125,35 @@ class GatewayProtocol(H11Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        shared: Connections,
+        connections: ServerConnections,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._shared = shared
-        self._settings = shared.settings
-        self.conn: Framing = Framing(self._settings.max_header_bytes)
+        self._idle = connections.idle
+        self._settings = connections.settings
+        self.conn: StrictConnection = StrictConnection(self._settings.max_header_bytes)
         # When the incomplete head started; for a new connection, when it was opened.
         self._head_began_s: float | None = self.loop.time()
-        self._is_dropping = False  # pipelined bytes, as there were too many
+        self._is_dropping = False  # whether pipelined bytes are dropped, as there were too many
         self._is_refused = False
         self._closing_since_s: float | None = None
         self._unsent_bytes = 0
         self._stalled_since_s = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(cast(asyncio.Transport, HalfClosing(transport, self._has_more)))
+        super().connection_made(
+            cast(asyncio.Transport, HalfClosingTransport(transport, self._has_unread))
+        )
         if len(self.connections) > self._settings.max_connections:
-            oldest = next(iter(self._shared.idle), None)
+            oldest = next(iter(self._idle), None)
             if oldest is None:
                 self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
                 return
-            del self._shared.idle[oldest]
+            del self._idle[oldest]
             oldest.transport.abort()
-        self._shared.idle[self] = None
+        self._idle[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._shared.idle.pop(self, None)
+        self._idle.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -156,13 +162,13 @@ class GatewayProtocol(H11Protocol):
                 return
             piece = data[start : start + PIECE_BYTES]
             if self._is_answering and self.conn.their_state is not h11.SEND_BODY:
-                self._keep_for_later(piece)
+                self._buffer_pipelined(piece)
             else:
                 super().data_received(piece)
         self._note_progress()
 
     def on_response_complete(self) -> None:
-        if self.conn.their_state is h11.SEND_BODY:  # answered before the body was complete
+        if self.conn.their_state is h11.SEND_BODY:  # the response came before the body was complete
             self.transport.close()
         super().on_response_complete()
         self._note_progress()
@@ -177,7 +183,7 @@ class GatewayProtocol(H11Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST, msg)
 
     def check(self, now_s: float) -> None:
-        """End the connection of a client that does not send or read in time. now_s: loop time."""
+        """Close the connection if its client does not send or read in time. now_s: loop time."""
         settings = self._settings
         began_s = self._head_began_s
         if began_s is not None and now_s - began_s > settings.head_timeout_s:
@@ -185,7 +191,7 @@ class GatewayProtocol(H11Protocol):
             if self.conn.trailing_data[0]:
                 message = f"the head was not complete after {settings.head_timeout_s:g} s"
                 self._refuse(HTTPStatus.REQUEST_TIMEOUT, message)
-            else:  # the client would take an answer now for that to its next request
+            else:  # the client would take a response now for that of its next request
                 self.transport.close()
         if self.transport.is_closing():
             self._closing_since_s = self._closing_since_s or now_s
@@ -195,7 +201,7 @@ class GatewayProtocol(H11Protocol):
             ):
                 self.transport.abort()
         unsent_bytes = self.transport.get_write_buffer_size()
-        # While nothing more is written, the buffer shrinks only when the client reads.
+        # The buffer shrinks only when the client reads, as long as nothing more is written.
         is_final = self.flow.write_paused or self.transport.is_closing() or not self._is_answering
         is_read = self._unsent_bytes - unsent_bytes >= MIN_READ_BYTES
         if not self._unsent_bytes or not unsent_bytes or not is_final or is_read:
@@ -203,7 +209,7 @@ class GatewayProtocol(H11Protocol):
         elif now_s - self._stalled_since_s > settings.client_stall_timeout_s:
             self.transport.abort()
 
-    def _has_more(self) -> bool:
+    def _has_unread(self) -> bool:
         """Whether the client may still send bytes that are not read."""
         is_unread = self._is_dropping or self.conn.their_state is h11.SEND_BODY
         return self._is_refused or is_unread
@@ -212,34 +218,34 @@ class GatewayProtocol(H11Protocol):
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _keep_for_later(self, data: bytes) -> None:
+    def _buffer_pipelined(self, data: bytes) -> None:
         """Buffer the start of a pipelined request until the current one is answered.
 
-        The connection is read all the while, so that a disconnect is noticed.
+        Meanwhile the connection is read, so that a disconnect is noticed.
         """
-        # Requests that came with those answered before may be in the buffer still.
+        # The buffer may still hold requests that arrived together with earlier ones.
         num_bytes = len(self.conn.trailing_data[0]) + len(data)
         if self._is_dropping or num_bytes > self._settings.max_header_bytes:
             self._is_dropping = True
-            self.cycle.keep_alive = False  # too large: the client must send it again elsewhere
+            self.cycle.keep_alive = False  # too large: the client must use a new connection
         else:
             self.conn.receive_data(data)
 
     def _note_progress(self) -> None:
         if self._is_answering:
             self._head_began_s = None
-            self._shared.idle.pop(self, None)
+            self._idle.pop(self, None)
         elif not self.transport.is_closing():
-            self._shared.idle.setdefault(self, None)
+            self._idle.setdefault(self, None)
             if self._head_began_s is None and self.conn.trailing_data[0]:
                 self._head_began_s = self.loop.time()
 
     def _should_upgrade(self) -> bool:
-        """Never: a request with an Upgrade header is answered as plain HTTP/1.1."""
+        """Return False: a request with an Upgrade header is answered as plain HTTP/1.1."""
         return False
 
     def _refuse(self, status: HTTPStatus, message: str) -> None:
-        """Send an error, unless an answer has begun, and close the connection."""
+        """Send an error, unless a response has begun, and close the connection."""
         self._is_refused = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = error_body(status, message)

@@ -10,17 +10,19 @@ class KeyedCount:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
-    def of(self, key: str) -> int:
+    def count(self, key: str) -> int:
+        """Number of current holders of the key."""
         return self._counts.get(key, 0)
 
     @property
     def total(self) -> int:
+        """Number of current holders of all keys."""
         return sum(self._counts.values())
 
     @contextmanager
     def hold(self, key: str) -> Iterator[None]:
         """Count one more for the key while the block runs."""
-        self._counts[key] = self.of(key) + 1
+        self._counts[key] = self.count(key) + 1
         try:
             yield
         finally:

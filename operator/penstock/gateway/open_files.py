@@ -1,18 +1,18 @@
-"""Fits the gateway's connections into the open files that its process may have."""
+"""Fits the gateway's connections into its process' limit of open files (RLIMIT_NOFILE)."""
 
 import logging
 import resource
 
 logger = logging.getLogger(__name__)
 
-# For everything but connections of clients and to engines: copies of requests, the API server, libraries.
+# Open files that are left for copies of requests, the API server and libraries.
 OTHER_FILES = 128
 
 
 def connections_within_limit(wanted: int) -> int:
-    """Bound client connections by the limit on open files; each needs a second one to an engine.
+    """Return how many client connections fit; each needs a second one to an engine.
 
-    Raises the soft limit first, as far as the hard limit allows.
+    The soft limit is raised first, as far as the hard limit allows. wanted: the most to return.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = OTHER_FILES + 2 * wanted
@@ -23,7 +23,7 @@ def connections_within_limit(wanted: int) -> int:
         return wanted
     possible = max(1, (soft - OTHER_FILES) // 2)
     logger.warning(
-        "connections are limited to %d, not %d: the process may have %d open files (ulimit -n)",
+        "connections are limited to %d instead of %d: the limit of open files (ulimit -n) is %d",
         possible, wanted, soft,
     )  # fmt: skip
     return possible

@@ -1,4 +1,4 @@
-"""The part of OpenAI's wire format that a gateway needs: some request fields, models, errors."""
+"""The part of OpenAI's wire format that the gateway needs: some request fields, models, errors."""
 
 import json
 from dataclasses import dataclass, replace
@@ -11,8 +11,8 @@ from penstock.gateway.prompt_text import BYTES_PER_TOKEN, is_text_only, prompt_t
 from penstock.gateway.request_schema import REQUEST
 from penstock.gateway.snapshot import Snapshot
 
-# Assumed length of an answer, for the estimate of KV cache use.
-ANSWER_TOKENS = 256
+# Assumed length of a response, for the estimate of KV cache use.
+ASSUMED_OUTPUT_TOKENS = 256
 CHAT_PATH = "/v1/chat/completions"
 # Bound on lists and objects in one body: 4 MiB of `[],` have 1.4 million, which would stop the event
 # loop for 0.2 to 0.7 s. Brackets in text count too: the densest of 19 JSON files would have 61,000 in
@@ -20,10 +20,16 @@ CHAT_PATH = "/v1/chat/completions"
 MAX_CONTAINERS = 100_000
 # A `user` is an identifier. A longer one counts as absent: no ModelRoute matches it.
 MAX_USER_CHARACTERS = 512
+# `Retry-After` of a 503 that has no better estimate.
+RETRY_AFTER_S = 5
 
 
-class Refused(Exception):
-    """The request is answered with an error. The message is for the client."""
+class RequestError(Exception):
+    """A request that the gateway answers with an error of its own.
+
+    status: of HTTP. message: for the client. param, code: fields of OpenAI's error object; the status
+    if there is no code. retry_after_s: sent as `Retry-After`; None: not sent.
+    """
 
     def __init__(
         self,
@@ -42,16 +48,17 @@ class Refused(Exception):
         self.retry_after_s = retry_after_s
 
     def body(self) -> bytes:
+        """The body of the HTTP response, in OpenAI's form."""
         return error_body(self.status, self.message, param=self.param, code=self.code)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class InferenceRequest:
     """An OpenAI request: its body as bytes, and the fields that routing needs.
 
     The parsed body is not kept, as it may be 30 times as large as the bytes. user: None when absent.
-    user_key, conversation_key: sticky keys. prompt_bytes: length of the prompt's text.
-    is_text_only: whether it has no images or other media.
+    user_key, conversation_key: sticky keys. prompt_bytes: length of the prompt's text. is_text_only:
+    whether the prompt has no images or other media.
     """
 
     model: str
@@ -66,9 +73,10 @@ class Call:
     @property
     def tokens(self) -> int:
         """Estimated tokens in the KV cache at the end of the request."""
-        return self.prompt_bytes // BYTES_PER_TOKEN + ANSWER_TOKENS
+        return self.prompt_bytes // BYTES_PER_TOKEN + ASSUMED_OUTPUT_TOKENS
 
     def sticky_key(self, by: StickyBy) -> bytes | None:
+        """The key that requests share to stay on one side; None: the request has none."""
         match by:
             case "None":
                 return None
@@ -77,33 +85,33 @@ class Call:
             case "Conversation":
                 return self.conversation_key
 
-    def renamed(self, served_name: str) -> "Call":
-        """The call with `model` set to the name that the engine serves; self if that is its name."""
+    def with_model(self, served_name: str) -> "InferenceRequest":
+        """Set `model` to the name that the engine serves. Returns self if it has that name already."""
         if served_name == self.model:
             return self
         body = to_json(from_json(self.body) | {"model": served_name})
         return replace(self, model=served_name, body=body)
 
 
-def parse(body: bytes) -> Call:
-    """Read the fields that routing needs from a request body. Raises Refused."""
-    # Brackets in text count as well: finding out which are text would cost more than parsing.
+def parse(body: bytes) -> InferenceRequest:
+    """Read the fields that routing needs from a request body. Raises RequestError."""
+    # Brackets in text count as well: telling them apart would cost more than parsing.
     if body.count(b"[") + body.count(b"{") > MAX_CONTAINERS:
         message = f"the request body has more than {MAX_CONTAINERS} lists and objects"
-        raise Refused(400, message)
+        raise RequestError(400, message)
     try:
         fields = REQUEST.validate_json(body)
     except ValidationError as error:
         message = error.errors(include_url=False, include_input=False)[0]["msg"]
-        raise Refused(400, f"the request body cannot be read: {message}") from None
+        raise RequestError(400, f"the request body cannot be read: {message}") from None
     model, user = fields.get("model"), fields.get("user")
     if not model:
-        raise Refused(400, "you must provide a model, as a string", param="model")
+        raise RequestError(400, "you must provide a model, as a string", param="model")
     if user is not None and len(user) > MAX_USER_CHARACTERS:
         user = None
     user_key, conversation_key = sticky_key("User", fields), sticky_key("Conversation", fields)
     is_stream, prompt_bytes = fields.get("stream", False), prompt_text_bytes(fields)
-    return Call(
+    return InferenceRequest(
         model,
         body,
         is_stream,
@@ -118,6 +126,7 @@ def parse(body: bytes) -> Call:
 def error_body(
     status: int, message: str, *, param: str | None = None, code: str | None = None
 ) -> bytes:
+    """OpenAI's error object as JSON. code: the status if None."""
     error = {
         "message": message,
         "type": _error_type(status),
@@ -127,13 +136,14 @@ def error_body(
     return json.dumps({"error": error}).encode()
 
 
-def cut_event(status: int, message: str) -> bytes:
-    """The last words of a stream that cannot go on."""
+def error_event(status: int, message: str) -> bytes:
+    """The error event and the DONE event that end a stream which is cut off."""
     error = {"message": message, "type": "upstream_error", "param": None, "code": status}
     return b"data: " + json.dumps({"error": error}).encode() + b"\n\ndata: [DONE]\n\n"
 
 
 def models(snapshot: Snapshot) -> dict[str, Any]:
+    """The response of `GET /v1/models`."""
     return {
         "object": "list",
         "data": [

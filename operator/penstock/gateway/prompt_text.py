@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-# The usual length of a token in English text. A token id counts as so many bytes.
+# Usual length of a token in English text. Each token id of a prompt counts as this many bytes.
 BYTES_PER_TOKEN = 4
 # Types of content parts that are text; without a type, a part with `text` is text as well.
 TEXT_PARTS = frozenset({None, "text", "input_text", "output_text"})
@@ -24,7 +24,7 @@ def prompt_text_bytes(fields: Mapping[str, Any]) -> int:
 
 
 def is_text_only(fields: Mapping[str, Any]) -> bool:
-    """Whether the engine makes tokens of text alone: no message has an image or other media."""
+    """Whether the prompt is text alone: no message has an image or other media."""
     messages = fields.get("messages")
     return not isinstance(messages, list) or not any(
         _has_media(message.get("content")) for message in messages if isinstance(message, dict)
@@ -60,7 +60,7 @@ def _prompt_bytes(prompt: Any) -> int:
     """Bytes of `prompt`: a string, strings, token ids, or lists of token ids."""
     if not isinstance(prompt, list):
         return _text_bytes(prompt)
-    # Only the first item's type is looked at: a loop over a million token ids would take 0.2 s.
+    # The first item decides, because a loop over a million token ids would take 0.2 s.
     match prompt[:1]:
         case [int()]:
             return BYTES_PER_TOKEN * len(prompt)
@@ -80,17 +80,17 @@ def _joined_bytes(texts: list[Any]) -> int:
 
 
 def _json_bytes(value: Any) -> int:
-    """Bytes of keys and strings in a JSON value at any depth, of its first MAX_VALUES values."""
-    total, left = 0, [value]
+    """Bytes of keys and strings in a JSON value at any depth, up to MAX_VALUES values."""
+    total, pending = 0, [value]
     for _ in range(MAX_VALUES):
-        if not left:
+        if not pending:
             break
-        one = left.pop()
+        one = pending.pop()
         if isinstance(one, dict):
             total += sum(map(_text_bytes, islice(one, MAX_VALUES)))
-            left.extend(islice(one.values(), MAX_VALUES))
+            pending.extend(islice(one.values(), MAX_VALUES))
         elif isinstance(one, list):
-            left.extend(one[:MAX_VALUES])
+            pending.extend(one[:MAX_VALUES])
         else:
             total += _text_bytes(one)
     return total

@@ -1,8 +1,8 @@
-"""The fields of an OpenAI request that a gateway reads, as a pydantic-core schema.
+"""The fields of an OpenAI request that the gateway reads, as a pydantic-core schema.
 
 A field that is not named here is checked to be JSON but never becomes a Python object: 4 MiB of
 `[],` take 40 ms this way, and 200 ms and 100 MB as Python lists. A field of the wrong type counts as
-absent: the engine, which knows its own dialect, refuses it.
+absent: it is the engine that validates requests.
 """
 
 from pydantic_core import CoreSchema, SchemaValidator
@@ -42,7 +42,7 @@ PROMPT = union_schema([TEXT, list_schema(any_schema())], mode="left_to_right")
 REQUEST = SchemaValidator(
     _object(
         model=_optional(TEXT),
-        # Not strict, like engines: 1 and "true" are true.
+        # Engines accept 1 and "true" as true, so this is not strict either.
         stream=_optional(bool_schema(), default=False),
         user=_optional(TEXT),
         messages=_optional(list_schema(MESSAGE, max_length=MAX_ITEMS, fail_fast=True)),

@@ -12,9 +12,13 @@ from penstock.core.spec.objectives import Objectives
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One InferenceService. weights: the share of each side, from its status, and their generation.
-    sides: of each engine pod that is there, ready or not. copies: what its rollout has copied.
-    tenant_header: what tells its tenants apart, in lower case; empty where nothing does."""
+    """One InferenceService.
+
+    created_s: since the epoch. weights: the traffic share of each side (revision and cohort), from the
+    status. generation: of those weights. endpoints: its ready engines. sides: by engine pod, ready or
+    not. copies: requests that its rollout mirrors. tenant_header: the header that names the tenant, in
+    lower case; empty if tenants are not told apart.
+    """
 
     namespace: str
     name: str
@@ -31,7 +35,7 @@ class Service:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether there is anything to compare."""
+        """Whether its engines are of more than one side, so that a canary can be judged."""
         return len(set(self.sides.values())) > 1
 
     @property
@@ -40,13 +44,13 @@ class Service:
 
     @property
     def full_name(self) -> str:
-        """What to call its model when another namespace serves the same name."""
+        """The model name that is unique among namespaces."""
         return f"{self.namespace}/{self.served_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One ModelRoute: a name whose requests go to services of its namespace by rules."""
+    """One ModelRoute: a model name whose requests go to services of its namespace by rules."""
 
     namespace: str
     name: str
@@ -68,18 +72,23 @@ Claim = Service | Route
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Nothing is served under the name."""
+    """Result of a lookup: no service or route has the model name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
+    """Result of a lookup: several namespaces serve the model name. choices: their unique names."""
+
     choices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All services and routes, each oldest first. Of two that claim a name in a namespace the older
-    has it, and a route goes before any service."""
+    """All services and routes, each oldest first.
+
+    If several claim the same name in a namespace, a route wins over a service, and the older one over
+    the newer.
+    """
 
     services: tuple[Service, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -98,17 +107,18 @@ class Snapshot:
         object.__setattr__(self, "_by_key", {service.key: service for service in self.services})
 
     def resolve(self, model: str) -> Claim | Unknown | Ambiguous:
-        """`model` is a served name, or "namespace/name"."""
+        """Look a model name up: a served name, or "namespace/name"."""
         found = self._by_model.get(model, ())
         if len(found) > 1:
             return Ambiguous(tuple(claim.full_name for claim in found))
         return found[0] if found else Unknown()
 
     def get(self, key: str) -> Service | None:
+        """Return the service "namespace/name"; None if there is none."""
         return self._by_key.get(key)
 
     def revisions(self) -> dict[str, set[str]]:
-        """Revisions by service: those with pods or weight, and those that routes send copies to."""
+        """Revisions by service: those with pods or weight, and those that routes mirror to."""
         found: dict[str, set[str]] = {}
         for service in self.services:
             sides = (*service.sides.values(), *service.weights)
@@ -121,7 +131,7 @@ class Snapshot:
         return found
 
     def models(self) -> list[tuple[str, Claim]]:
-        """Each model once, under the name that it must be called by."""
+        """Return each model once, under the name that clients must use."""
         return [
             (name if len(named) == 1 else claim.full_name, claim)
             for name, named in self._by_model.items()

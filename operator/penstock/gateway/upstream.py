@@ -1,4 +1,4 @@
-"""Sends requests to engines through one connection pool, and classifies their failures."""
+"""Sends requests to engines over one connection pool, and classifies their failures."""
 
 import asyncio
 import io
@@ -11,20 +11,20 @@ from typing import Self
 import aiohttp
 
 from penstock.core.routing.retry import Failure, failure_of
-from penstock.gateway.answer_count import error_status
-from penstock.gateway.events import DONE_EVENT, EventStream
-from penstock.gateway.guard import Guard, Phase
+from penstock.gateway.cancellation import CancellationScope, Phase
+from penstock.gateway.response_usage import error_status
 from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.sse import DONE_EVENT, SseBuffer
 
 # Engines close an idle connection after 5 s (uvicorn's default): the gateway must do it first.
 IDLE_CONNECTION_S = 4.0
-# Bodies above this are sent in pieces. For a smaller one a single write is cheaper, and the copy that
-# the transport makes of unsent bytes is small.
+# Bodies above this are sent in pieces. A single write is cheaper for a smaller one, and the copy that the
+# transport makes of its unsent bytes is small.
 PIECES_FROM_BYTES = 64 << 10
-# How long an engine may take to end its answer after DONE; then the connection is closed.
+# How long an engine may take to end its response after DONE; then the connection is closed.
 END_AFTER_DONE_S = 1.0
 
-# Statuses that an answer may have: 1xx is not final, and others are not valid HTTP.
+# Statuses that a response may have: 1xx is not final, and others are not valid HTTP.
 FINAL_STATUSES = range(200, 600)
 
 HOP_BY_HOP = frozenset(
@@ -33,12 +33,12 @@ HOP_BY_HOP = frozenset(
         b"transfer-encoding", b"upgrade",
     }
 )  # fmt: skip
-# Credentials are the gateway's business. A compressed answer would hide where events end.
+# Engines get no credentials. A compressed response would hide where events end.
 NOT_FOR_ENGINES = HOP_BY_HOP | {
     b"accept-encoding", b"api-key", b"authorization", b"content-length", b"cookie", b"expect",
     b"host", b"proxy-authorization", b"x-api-key", b"x-request-id",
 }  # fmt: skip
-# Headers that the gateway and its engines use among themselves.
+# Headers between the gateway and its engines; they are never forwarded.
 INTERNAL_PREFIX = b"x-penstock-"
 NOT_FOR_CLIENTS = HOP_BY_HOP | {b"content-length", b"date", b"server", b"x-request-id"}
 
@@ -46,19 +46,24 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class AttemptFailed(Exception):
-    """An attempt failed before anything reached the client. answer: the engine's own error answer, for
-    a Failure.ERROR; it is passed on if no other engine answers."""
+    """An attempt failed before anything reached the client.
 
-    def __init__(self, failure: Failure, answer: "Answer | None" = None) -> None:
+    response: the engine's own error response, for a Failure.ERROR; it is passed on if no other engine
+    answers. None: there is none, or it is too large.
+    """
+
+    def __init__(self, failure: Failure, response: "UpstreamResponse | None" = None) -> None:
         super().__init__(failure.value)
         self.failure = failure
-        self.answer = answer
+        self.response = response
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
-    """The request as sent to each engine that is tried. path: with the query. is_stream: whether a
-    stream is asked for."""
+class UpstreamRequest:
+    """A request as it is sent to each engine that is tried.
+
+    path: with the query. is_stream: whether a stream is requested.
+    """
 
     path: str
     headers: Mapping[str, str]
@@ -66,79 +71,81 @@ class Outgoing:
     is_stream: bool
 
 
-class Cut(Exception):
-    """The engine's answer broke off."""
+class ResponseTruncated(Exception):
+    """The engine's response broke off before its end."""
 
 
 @dataclass(slots=True)
-class Answer:
-    """An answer whose first bytes have arrived. response: the source of the rest; None: that is all.
+class UpstreamResponse:
+    """An engine's response whose first bytes have arrived.
 
-    events: set when the answer is a stream of events. on_release: called once, when `first` is no
-    longer held.
+    first_chunk: those bytes; the whole body if `source` is None. source: gives the rest. sse: set when
+    the response is a stream of events. on_release: called once, when `first_chunk` is no longer held.
     """
 
     status: int
     headers: RawHeaders
-    first: bytes
-    response: aiohttp.ClientResponse | None
-    events: EventStream | None
+    first_chunk: bytes
+    source: aiohttp.ClientResponse | None
+    sse: SseBuffer | None
     on_release: Callable[[], None] | None = None
 
     @property
     def is_error(self) -> bool:
-        """Whether the status, or an error event among the first ones, says that there is no answer."""
-        is_event = self.events is not None and error_status(self.first) is not None
+        """Whether the status, or an error event in the first chunk, is an error."""
+        is_event = self.sse is not None and error_status(self.first_chunk) is not None
         return self.status >= 400 or is_event
 
-    async def more(self) -> bytes:
-        """The next bytes to pass on; empty at the end. Raises Cut."""
-        if self.response is None:
+    async def next_chunk(self) -> bytes:
+        """Return the next bytes to pass on; empty at the end. Raises ResponseTruncated."""
+        if self.source is None:
             return b""
         while True:
             try:
-                chunk = await self._read(self.response)
+                chunk = await self._read(self.source)
             except (aiohttp.ClientError, OSError) as error:
-                if self.events is not None and self.events.is_done:
+                if self.sse is not None and self.sse.is_done:
                     return b""
-                raise Cut from error
-            if self.events is None:
+                raise ResponseTruncated from error
+            if self.sse is None:
                 return chunk
             if not chunk:
-                rest = self.events.finish()
-                if not rest and not self.events.is_done:
-                    raise Cut
+                rest = self.sse.finish()
+                if not rest and not self.sse.is_done:
+                    raise ResponseTruncated
                 return rest
-            if whole := self.events.feed(chunk):
-                return whole
+            if events := self.sse.feed(chunk):
+                return events
 
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, source: aiohttp.ClientResponse) -> bytes:
         """Read the next bytes; after DONE wait only briefly for the end, to reuse the connection."""
-        if self.events is None or not self.events.is_done:
-            return await response.content.readany()
+        if self.sse is None or not self.sse.is_done:
+            return await source.content.readany()
         try:
             async with asyncio.timeout(END_AFTER_DONE_S):
-                return await response.content.readany()
+                return await source.content.readany()
         except TimeoutError:
             return b""
 
     def close(self) -> None:
-        """Return the connection to the pool if the answer was read; else close it, which aborts the
-        engine's work."""
-        if self.response is not None:
-            self.response.close()
+        """Return the connection to the pool if the whole response was read; otherwise close it, which
+        aborts the engine's work."""
+        if self.source is not None:
+            self.source.close()
         self.release()
 
     def release(self) -> None:
-        """Count the first bytes as sent, and drop them."""
+        """Drop the first chunk, because it was sent."""
         if self.on_release is not None:
             self.on_release()
-            self.on_release, self.first = None, b""
+            self.on_release, self.first_chunk = None, b""
 
 
 class Upstream:
-    """Sends requests to engines. held_bytes: bytes of answers (not streams) that are not sent to their
-    clients yet."""
+    """Connection pool to all engines.
+
+    held_bytes: bytes of responses (not streams) that are held until they are complete and sent.
+    """
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -162,19 +169,24 @@ class Upstream:
     ) -> None:
         await self._session.close()
 
-    async def open(self, address: str, outgoing: Outgoing, guard: Guard) -> Answer:
-        """Send the request and wait for the first bytes of a stream, or for all of another answer,
-        which may take as long as the whole request may. Raises AttemptFailed."""
+    async def send(
+        self, address: str, request: UpstreamRequest, cancellation: CancellationScope
+    ) -> UpstreamResponse:
+        """Send a request and wait for the first event of a stream, or for all of another response.
+
+        address: "host:port" of the engine. Another response may take as long as the whole request may.
+        Raises AttemptFailed.
+        """
         settings = self._settings
         first_byte_s = (
-            settings.first_byte_timeout_s if outgoing.is_stream else settings.total_timeout_s
+            settings.first_byte_timeout_s if request.is_stream else settings.total_timeout_s
         )
-        guard.allow(Phase.FIRST_BYTE, first_byte_s)
+        cancellation.enter_phase(Phase.FIRST_BYTE, first_byte_s)
         try:
-            response = await self._session.post(
-                f"http://{address}{outgoing.path}",
-                data=body_payload(outgoing.body),
-                headers=outgoing.headers,
+            source = await self._session.post(
+                f"http://{address}{request.path}",
+                data=body_payload(request.body),
+                headers=request.headers,
                 allow_redirects=False,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -183,41 +195,41 @@ class Upstream:
             raise AttemptFailed(Failure.RESET) from error
         is_open = False
         try:
-            answer = await self._begin(response)
-            if answer.status not in FINAL_STATUSES:
-                answer.close()
+            response = await self._read_start(source)
+            if response.status not in FINAL_STATUSES:
+                response.close()
                 raise AttemptFailed(Failure.RESET)
-            failure = failure_of(answer.status)
+            failure = failure_of(response.status)
             if failure is not None:
-                whole = None if answer.response else replace(answer, on_release=None)
-                answer.close()
+                whole = None if response.source else replace(response, on_release=None)
+                response.close()
                 raise AttemptFailed(failure, whole)
-            is_open = answer.response is not None
-            return answer
+            is_open = response.source is not None
+            return response
         except (aiohttp.ClientError, OSError) as error:
             raise AttemptFailed(Failure.RESET) from error
         finally:
             if not is_open:
-                response.close()
+                source.close()
 
-    async def _begin(self, response: aiohttp.ClientResponse) -> Answer:
-        headers = forwarded(response.raw_headers, NOT_FOR_CLIENTS)
-        if response.status == 200 and response.content_type == "text/event-stream":
-            return await _begin_stream(response, headers)
+    async def _read_start(self, source: aiohttp.ClientResponse) -> UpstreamResponse:
+        headers = filter_headers(source.raw_headers, NOT_FOR_CLIENTS)
+        if source.status == 200 and source.content_type == "text/event-stream":
+            return await _read_first_event(source, headers)
         held = bytearray()
         try:
-            is_whole = await self._hold(response, held)
+            is_whole = await self._hold(source, held)
         except BaseException:
             self._release(len(held))
             raise
-        rest = None if is_whole else response
+        rest = None if is_whole else source
         release = partial(self._release, len(held))
-        return Answer(response.status, headers, bytes(held), rest, None, release)
+        return UpstreamResponse(source.status, headers, bytes(held), rest, None, release)
 
-    async def _hold(self, response: aiohttp.ClientResponse, held: bytearray) -> bool:
-        """Read an answer into `held`. False at a limit: pass the rest on as it arrives."""
+    async def _hold(self, source: aiohttp.ClientResponse, held: bytearray) -> bool:
+        """Read a response into `held`. Returns False at a limit: the rest is passed on as it arrives."""
         settings = self._settings
-        while chunk := await response.content.readany():
+        while chunk := await source.content.readany():
             held += chunk
             self.held_bytes += len(chunk)
             if (
@@ -231,22 +243,24 @@ class Upstream:
         self.held_bytes -= num_bytes
 
 
-async def _begin_stream(response: aiohttp.ClientResponse, headers: RawHeaders) -> Answer:
-    """Wait for the first event of a stream. Raises AttemptFailed, also if it is an engine error."""
-    events = EventStream()
-    while chunk := await response.content.readany():
-        if first := events.feed(chunk):
-            status = error_status(first)
+async def _read_first_event(
+    source: aiohttp.ClientResponse, headers: RawHeaders
+) -> UpstreamResponse:
+    """Wait for the first event of a stream. Raises AttemptFailed, also for an engine's error event."""
+    sse = SseBuffer()
+    while chunk := await source.content.readany():
+        if events := sse.feed(chunk):
+            status = error_status(events)
             failure = None if status is None else failure_of(status)
             if failure is None:
-                return Answer(200, headers, first, response, events)
-            end = b"" if events.is_done else DONE_EVENT
-            raise AttemptFailed(failure, Answer(200, headers, first + end, None, None))
+                return UpstreamResponse(200, headers, events, source, sse)
+            end = b"" if sse.is_done else DONE_EVENT
+            raise AttemptFailed(failure, UpstreamResponse(200, headers, events + end, None, None))
     raise AttemptFailed(Failure.RESET)
 
 
-def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
-    """Headers to pass on: without those dropped, internal ones, and those that `Connection` names."""
+def filter_headers(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
+    """Return the headers to pass on: not `dropped`, not internal, and not named by `Connection`."""
     kept = [(name.lower(), value) for name, value in headers]
     named = {
         token.strip().lower()
@@ -262,7 +276,7 @@ def forwarded(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes])
 
 
 def header_text(value: bytes) -> str:
-    """A header's value as text. aiohttp writes UTF-8, so the bytes stay the same if they are UTF-8."""
+    """Decode a header's value. aiohttp writes UTF-8, so a value that is UTF-8 is forwarded unchanged."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -270,5 +284,5 @@ def header_text(value: bytes) -> str:
 
 
 def body_payload(body: bytes) -> bytes | io.BytesIO:
-    """The body for aiohttp: a large one as a file, which is sent in pieces without a copy."""
+    """Return the body for aiohttp: a large one as a file, which is sent in pieces without a copy."""
     return body if len(body) <= PIECES_FROM_BYTES else io.BytesIO(body)

@@ -1,0 +1,220 @@
+"""Endpoint selection for one request, with waiting and retries.
+
+A first attempt of a service with objectives selects a side (revision and cohort) by weight and waits in
+that side's admission queue for a slot. All other attempts select an endpoint at once. If there is none,
+they wait for a new snapshot, for the retry budget, or for a back-off before failed endpoints are tried
+again.
+"""
+
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.core.routing.pick import Endpoint, NoEndpoint, Pick, PickedSide, pick, pick_side
+from penstock.core.routing.retry import Failure
+from penstock.gateway.admission_queue import QueueFull
+from penstock.gateway.cancellation import CancellationScope, Phase
+from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.openai import RETRY_AFTER_S, RequestError
+from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.reservation import Reservation
+from penstock.gateway.snapshot import Service
+
+# Back-off before endpoints that failed the request are tried again, when all of them did. It doubles.
+FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.25, 2.0
+# Interval at which a waiting retry checks the retry budget.
+BUDGET_CHECK_S = 0.05
+# Longest time that a request waits for a retry after an engine's error response. Then that response is
+# passed on.
+MAX_WAIT_AFTER_ERROR_S = 1.0
+
+BUDGET_SPENT = NoEndpoint("too many requests are being retried")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedEndpoint:
+    """An endpoint to try. reservation: only of a first attempt of a service with objectives."""
+
+    endpoint: Endpoint
+    reservation: Reservation | None = None
+
+
+class EndpointSelector:
+    """Selects the endpoints that one request is sent to, one after the other.
+
+    service: "namespace/name". key: the request's sticky key. tokens: its estimated KV cache use.
+    """
+
+    def __init__(
+        self,
+        state: GatewayState,
+        service: str,
+        record: RequestRecord,
+        cancellation: CancellationScope,
+        *,
+        key: bytes | None,
+        tokens: int,
+    ) -> None:
+        self._state = state
+        self._service = service
+        self._record = record
+        self._cancellation = cancellation
+        self._key = key
+        self._tokens = tokens
+        self._tried: set[str] = set()
+        self._failed: set[str] = set()  # endpoints that may have failed because of the request
+        self._has_error = False
+        self._wait_left_s = state.settings.wait_for_endpoint_s
+        self._backoff_s = FIRST_BACKOFF_S
+
+    def note_failure(self, pod: str, failure: Failure, took_s: float) -> None:
+        """Record that the attempt at the pod failed after took_s; `next` avoids that pod."""
+        state = self._state
+        is_unreachable = failure is Failure.CONNECT
+        state.endpoints.note_failure(pod, state.now(), is_unreachable=is_unreachable)
+        self._tried.add(pod)
+        if is_unreachable:
+            self._wait_left_s -= took_s
+        else:
+            self._failed.add(pod)
+        if failure is Failure.ERROR:
+            self._has_error = True
+            self._wait_left_s = min(self._wait_left_s, MAX_WAIT_AFTER_ERROR_S)
+
+    def note_all_failed(self) -> None:
+        """Record that no endpoint answered the request.
+
+        If several failed, the request may be at fault: each is excused one failure.
+        """
+        if len(self._failed) > 1:
+            self._state.endpoints.excuse_failure(self._failed)
+
+    def is_serving(self, pod: str) -> bool:
+        """Whether the pod is still an endpoint of the service, on a side with weight."""
+        service = self._state.snapshots.current.get(self._service)
+        return service is not None and any(
+            e.pod == pod and service.weights.get(e.side, 0) > 0 for e in service.endpoints
+        )
+
+    async def next(self, *, is_retry: bool) -> SelectedEndpoint:
+        """Select the next endpoint, after waiting for one if necessary. Raises RequestError."""
+        # The last connection attempt that started in time may take its whole time-out.
+        if self._wait_left_s < -self._state.settings.connect_timeout_s:
+            message = "no connection to an engine could be made in time"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
+        while True:
+            choice = self._choose(is_retry)
+            if isinstance(choice, NoEndpoint):
+                with self._waiting():
+                    choice = await self._wait_for_choice(choice, is_retry)
+            if isinstance(choice, SelectedEndpoint):
+                return choice
+            reservation = await self._reserve(choice)
+            if reservation is not None:
+                return SelectedEndpoint(reservation.endpoint, reservation)
+
+    def _choose(self, is_retry: bool) -> SelectedEndpoint | PickedSide | NoEndpoint:
+        """Choose an endpoint, or the side to queue for. Raises RequestError."""
+        state = self._state
+        num_open = state.open_requests.count(self._service)
+        if is_retry and not state.retry_budget.has_room(self._service, num_open):
+            return BUDGET_SPENT
+        service = self._current_service()
+        now, draw = state.now(), random.random()  # noqa: S311 - spreads load
+        ejected = state.endpoints.ejected(service.endpoints, now)
+        if is_retry:  # a healthy engine shows whether the request itself is at fault
+            ejected |= state.endpoints.suspects
+        if service.objectives is not None and not self._tried:
+            return pick_side(
+                service.endpoints, service.weights, draw, ejected=ejected, key=self._key
+            )
+        choice = pick(
+            service.endpoints,
+            service.weights,
+            draw,
+            self._tried,
+            load=state.endpoints.tokens,
+            ejected=ejected,
+            key=self._key,
+        )
+        if isinstance(choice, Pick):
+            state.endpoints.note_selected(choice.endpoint.pod, now)
+            return SelectedEndpoint(choice.endpoint)
+        if self._has_error:
+            raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
+        return choice
+
+    async def _wait_for_choice(
+        self, choice: NoEndpoint, is_retry: bool
+    ) -> SelectedEndpoint | PickedSide:
+        """Wait until there is something to choose, and choose it. Raises RequestError."""
+        snapshots = self._state.snapshots
+        now = self._state.now()
+        give_up_s, retry_all_s = now + self._wait_left_s, now + self._backoff_s
+        while True:
+            now = self._state.now()
+            left_s = give_up_s - now
+            if left_s <= 0:
+                raise RequestError(503, choice.reason, retry_after_s=RETRY_AFTER_S)
+            if choice is BUDGET_SPENT:
+                await snapshots.wait_for_change(min(BUDGET_CHECK_S, left_s))
+            elif not choice.all_tried:
+                await snapshots.wait_for_change(left_s)
+            # Changes of other services end the wait too: they must not prolong the back-off.
+            elif retry_all_s <= now or not await snapshots.wait_for_change(
+                min(retry_all_s - now, left_s)
+            ):
+                self._tried.clear()
+                self._backoff_s = min(2 * self._backoff_s, MAX_BACKOFF_S)
+                retry_all_s = self._state.now() + self._backoff_s
+            chosen = self._choose(is_retry)
+            if not isinstance(chosen, NoEndpoint):
+                return chosen
+            choice = chosen
+
+    async def _reserve(self, picked: PickedSide) -> Reservation | None:
+        """Wait in the side's admission queue. Returns None if it is closed. Raises RequestError."""
+        queue = self._state.admission_queues.get(self._service, picked.side)
+        if queue is None:
+            return None
+        record = self._record
+        try:
+            reservation = await queue.reserve(
+                record.arrived_s,
+                record.prompt_tokens,
+                self._tokens,
+                self._wait_left_s,
+                self._waiting(),
+            )
+        except QueueFull as full:
+            raise RequestError(503, str(full), retry_after_s=full.retry_after_s) from None
+        if reservation is not None:
+            self._state.endpoints.note_selected(reservation.endpoint.pod, self._state.now())
+        return reservation
+
+    def _current_service(self) -> Service:
+        service = self._state.snapshots.current.get(self._service)
+        if service is None:
+            raise RequestError(404, "the model does not exist any more", code="model_not_found")
+        return service
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Count the request as waiting while the block runs, and its time against the limit."""
+        state = self._state
+        if state.waiting_requests.count(self._service) >= state.settings.max_waiting:
+            message = "too many requests wait for an engine"
+            raise RequestError(503, message, retry_after_s=RETRY_AFTER_S)
+        self._cancellation.enter_phase(Phase.WAITING, state.settings.total_timeout_s)
+        gauge = state.metrics.waiting.labels(self._service)
+        began_s = state.now()
+        gauge.inc()
+        try:
+            with state.waiting_requests.hold(self._service), self._record.queued():
+                yield
+        finally:
+            gauge.dec()
+            waited_s = state.now() - began_s
+            self._wait_left_s -= waited_s
+        state.metrics.wait_s.labels(self._service).observe(waited_s)

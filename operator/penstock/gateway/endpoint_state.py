@@ -1,0 +1,85 @@
+"""State that this gateway keeps of each endpoint: tokens in flight and health."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from penstock.core.routing import outliers
+from penstock.core.routing.outliers import Health
+from penstock.core.routing.pick import Endpoint
+
+# A failing endpoint that got no request for this long is taken for deleted, and its state is dropped.
+FORGET_AFTER_S = 600.0
+
+
+class EndpointStates:
+    """Tokens in flight and health of each endpoint, by the pod "namespace/name".
+
+    Addresses are no keys, as a later pod may get the address of a deleted one. All times are of the
+    monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, int] = {}
+        self._health: dict[str, Health] = {}
+
+    @contextmanager
+    def hold(self, pod: str, tokens: int) -> Iterator[None]:
+        """Count `tokens` as in flight on the pod while the block runs."""
+        self.tokens[pod] = self.tokens.get(pod, 0) + tokens
+        try:
+            yield
+        finally:
+            self.tokens[pod] -= tokens
+            if not self.tokens[pod]:
+                del self.tokens[pod]
+
+    def ejected(self, endpoints: Iterable[Endpoint], now: float) -> set[str]:
+        """Return the pods among the endpoints that are ejected for consecutive failures."""
+        if not self._health:
+            return set()
+        return outliers.ejected((e.pod for e in endpoints), self._health, now)
+
+    @property
+    def suspects(self) -> set[str]:
+        """Pods that failed a request and have answered none since; a retry avoids them if it can."""
+        return set(self._health)
+
+    def note_selected(self, pod: str, now: float) -> None:
+        """Record that a request goes to the pod; if the endpoint is failing, the request is its probe."""
+        health = self._health.get(pod)
+        if health is not None and health.is_failing:
+            self._health[pod] = health.while_probed(now)
+
+    def note_response_start(self, pod: str) -> None:
+        """Record that a response without an error began.
+
+        It clears the pod's failures, unless responses of it broke off: then only a complete one does.
+        """
+        health = self._health.get(pod)
+        if health is not None and not health.has_broken_off:
+            del self._health[pod]
+
+    def note_response_complete(self, pod: str) -> None:
+        """Record a complete response without an error, which clears the pod's failures."""
+        self._health.pop(pod, None)
+
+    def note_failure(
+        self, pod: str, now: float, *, is_unreachable: bool = False, broke_off: bool = False
+    ) -> None:
+        """Count a failed attempt.
+
+        is_unreachable: no connection could be made. broke_off: the response had begun.
+        """
+        self._health = {
+            p: h for p, h in self._health.items() if h.retry_at_s > now - FORGET_AFTER_S
+        }
+        before = self._health.get(pod, Health())
+        self._health[pod] = before.after_failure(
+            now, is_unreachable=is_unreachable, broke_off=broke_off
+        )
+
+    def excuse_failure(self, pods: Iterable[str]) -> None:
+        """Take back one failure of each pod, because all of them failed the same request."""
+        for pod in pods:
+            if pod in self._health:
+                self._health[pod] = self._health[pod].after_excuse()

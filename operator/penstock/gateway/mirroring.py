@@ -1,0 +1,213 @@
+"""Traffic mirroring (shadow traffic): sends copies of requests to another revision or service.
+
+    rule of a ModelRoute         one copy for each of its shadows that the request is sampled for
+    rollout with shadow traffic  one copy each for canary and stable, counted for the canary's judge
+
+A copy cannot affect its original: it has its own connections, their number is bounded, it is sent after
+the first bytes of the original's response arrived, and its own response is counted and dropped.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+from multidict import CIMultiDict
+
+from penstock.core.routing.pick import Endpoint, NoEndpoint, Side, pick
+from penstock.core.routing.route import Shadow
+from penstock.core.routing.traffic_split import Copies
+from penstock.gateway.body_memory import BodyMemory, BodyReservation
+from penstock.gateway.metrics import Metrics
+from penstock.gateway.openai import CHAT_PATH, InferenceRequest
+from penstock.gateway.response_usage import ResponseUsage
+from penstock.gateway.service_stats import ServiceStats
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
+from penstock.gateway.upstream import IDLE_CONNECTION_S, body_payload
+from penstock_engine.wire import REQUEST_ID_HEADER
+
+# The status that a copy with an incomplete response counts as.
+BROKEN_OFF_STATUS = 502
+# The original's request id is cut to this; with the suffix of the copy it must fit into the 128
+# characters that engines accept.
+MAX_ORIGINAL_ID_CHARACTERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredRequest:
+    """A request to send copies of. path: with the query. headers: as sent to the original's engine."""
+
+    request: InferenceRequest
+    path: str
+    headers: Mapping[str, str]
+
+    @property
+    def overhead_events(self) -> int:
+        """Events of its stream that carry no token."""
+        return 2 if self.path.partition("?")[0] == CHAT_PATH else 1
+
+
+class RequestMirror:
+    """Sends the copies of one gateway, each in a task of its own.
+
+    bodies: memory that the bodies of copies count against. now: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        metrics: Metrics,
+        bodies: BodyMemory,
+        now: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._bodies = bodies
+        self._metrics = metrics
+        self._now = now
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def num_open(self) -> int:
+        """Number of copies whose response has not ended."""
+        return len(self._tasks)
+
+    def send_for_route(
+        self, copy: MirroredRequest, shadow: Shadow, snapshot: Snapshot, namespace: str
+    ) -> None:
+        """Start one copy for a shadow of a ModelRoute. namespace: the route's."""
+        key = f"{namespace}/{shadow.service}"
+        service = snapshot.get(key)
+        if service is None:
+            self._count(key, shadow.revision or "", "dropped")
+            return
+        weights = service.weights
+        if shadow.revision is not None:
+            weights = {e.side: 1 for e in service.endpoints if e.revision == shadow.revision}
+        self._start(copy, service, weights, shadow.revision or "")
+
+    def send_for_rollout(
+        self, copy: MirroredRequest, copies: Copies, service: Service, stats: ServiceStats
+    ) -> None:
+        """Start one copy for each side that the service's rollout mirrors to.
+
+        stats: count the outcomes, for the canary's judge.
+        """
+        for side in copies.sides:
+            self._start(copy, service, {side: 1}, side.revision, stats)
+
+    def _start(
+        self,
+        copy: MirroredRequest,
+        service: Service,
+        weights: Mapping[Side, int],
+        revision: str,
+        stats: ServiceStats | None = None,
+    ) -> None:
+        """Start a copy if the limits allow one more and there is an endpoint; else count it as dropped."""
+        draw = random.random()  # noqa: S311 - spreads load
+        choice = pick(service.endpoints, weights, draw, load={})
+        body_bytes = len(copy.request.body)
+        has_room = self.num_open < self._settings.max_shadows and self._bodies.has_room(body_bytes)
+        if isinstance(choice, NoEndpoint) or not has_room:
+            self._count(service.key, revision, "dropped")
+            return
+        memory = BodyReservation(self._bodies)
+        memory.grow(body_bytes)
+        run = self._run(copy, service, choice.endpoint, stats)
+        task = asyncio.get_running_loop().create_task(run)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: memory.release())
+
+    async def close(self) -> None:
+        """Cancel all open copies and close their connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def _run(
+        self,
+        copy: MirroredRequest,
+        service: Service,
+        endpoint: Endpoint,
+        stats: ServiceStats | None,
+    ) -> None:
+        """Send one copy and count its outcome."""
+        is_stream = copy.request.is_stream
+        usage = ResponseUsage(is_stream=is_stream, overhead_events=copy.overhead_events)
+        try:
+            status = await self._send(copy, service, endpoint, usage)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            status = BROKEN_OFF_STATUS
+        self._count(service.key, endpoint.revision, "ok" if status < 400 else "error")
+        if stats is None:
+            return
+        arm = stats.arm(endpoint.pod)
+        if status >= 500 or usage.has_engine_error:
+            arm.record_failure()
+        elif status < 400:
+            arm.record_completion(
+                usage.output_tokens, 0, is_empty=not usage.has_text, violates=False
+            )
+
+    async def _send(
+        self, copy: MirroredRequest, service: Service, endpoint: Endpoint, usage: ResponseUsage
+    ) -> int:
+        """Send one copy and read its response into `usage`.
+
+        Returns the status; BROKEN_OFF_STATUS if a stream ends early. Raises aiohttp.ClientError, OSError.
+        """
+        sse, body = SseBuffer(), b""
+        began_s = self._now()
+        async with self._connections().post(
+            f"http://{endpoint.address}{copy.path}",
+            data=body_payload(copy.request.with_model(service.served_name).body),
+            headers=_with_own_id(copy.headers),
+            allow_redirects=False,
+        ) as response:
+            has_begun = False
+            while chunk := await response.content.readany():
+                if copy.request.is_stream:
+                    usage.feed(sse.feed(chunk))
+                elif len(body) < MAX_HELD_BYTES:
+                    body += chunk
+                if not has_begun:
+                    has_begun = True
+                    seconds = self._metrics.mirrored_first_byte_s
+                    seconds.labels(service.key, endpoint.revision).observe(self._now() - began_s)
+            usage.feed(body)
+            is_cut = copy.request.is_stream and not (sse.finish() or sse.is_done)
+            return BROKEN_OFF_STATUS if is_cut and response.status < 400 else response.status
+
+    def _connections(self) -> aiohttp.ClientSession:
+        """Return the connection pool of copies, made for the first one."""
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(
+                total=self._settings.total_timeout_s, sock_connect=self._settings.connect_timeout_s
+            )
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
+                timeout=timeout,
+            )
+        return self._session
+
+    def _count(self, service: str, revision: str, outcome: str) -> None:
+        self._metrics.mirrored_requests.labels(service, revision, outcome).inc()
+
+
+def _with_own_id(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    """Return the original's headers with another request id, which tells the copy from it in logs."""
+    copied = CIMultiDict(headers)
+    original = copied[REQUEST_ID_HEADER][:MAX_ORIGINAL_ID_CHARACTERS]
+    copied[REQUEST_ID_HEADER] = f"{original}.copy-{uuid.uuid4().hex[:8]}"
+    return copied

@@ -1,0 +1,86 @@
+"""Resolves the model name of a request to the service that answers it, by name or by a ModelRoute."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.routing.route import RouteRule, Shadow, matching
+from penstock.core.routing.traffic_split import Copies
+from penstock.gateway.openai import RETRY_AFTER_S, InferenceRequest, RequestError
+from penstock.gateway.snapshot import Ambiguous, Route, Service, Snapshot, Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTarget:
+    """The service that answers a request, and where copies of the request go.
+
+    shadows: those of the ModelRoute that apply to this request. copies: those of the service's rollout;
+    None: this request is not copied.
+    """
+
+    service: Service
+    shadows: tuple[Shadow, ...] = ()
+    copies: Copies | None = None
+
+
+def resolve(
+    snapshot: Snapshot, request: InferenceRequest, headers: Mapping[bytes, bytes]
+) -> RoutingTarget:
+    """Find the service for a request. headers: by name in lower case. Raises RequestError."""
+    match snapshot.resolve(request.model):
+        case Service() as service:
+            return RoutingTarget(service, copies=_sample_copies(service))
+        case Route() as route:
+            return _apply_route(snapshot, route, request, headers)
+        case Ambiguous(choices):
+            names = ", ".join(choices)
+            message = (
+                f"the model `{request.model}` is served in more than one namespace: "
+                f"use one of {names}"
+            )
+            raise RequestError(400, message, param="model", code="model_ambiguous")
+        case Unknown():
+            message = f"the model `{request.model[:200]}` does not exist"
+            raise RequestError(404, message, param="model", code="model_not_found")
+
+
+def _apply_route(
+    snapshot: Snapshot, route: Route, request: InferenceRequest, headers: Mapping[bytes, bytes]
+) -> RoutingTarget:
+    """Find the service by the first rule of the route that matches. Raises RequestError."""
+    texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+    rule = matching(route.rules, texts, request.user)
+    if rule is None:
+        message = (
+            f"no rule of the ModelRoute {route.key} matches this request: send the headers or the "
+            "`user` that one of them requires, or add a last rule without a match"
+        )
+        raise RequestError(404, message, param="model", code="no_route")
+    key = _sticky_key(rule, request, texts)
+    name = rule.service(random.random(), key)  # noqa: S311 - spreads load
+    service = snapshot.get(f"{route.namespace}/{name}")
+    if service is None:
+        message = (
+            f"the ModelRoute {route.key} sends this request to the InferenceService {name}, which "
+            f"the namespace {route.namespace} does not have: create it, or change the route's backends"
+        )
+        raise RequestError(503, message, code="route_broken", retry_after_s=RETRY_AFTER_S)
+    shadows = rule.copied(random.random())  # noqa: S311 - samples
+    return RoutingTarget(service, shadows, _sample_copies(service))
+
+
+def _sample_copies(service: Service) -> Copies | None:
+    """Draw whether the service's rollout copies one request. Returns the copies to send, or None."""
+    copies = service.copies
+    is_copied = copies is not None and random.random() < copies.share  # noqa: S311 - samples
+    return copies if is_copied else None
+
+
+def _sticky_key(
+    rule: RouteRule, request: InferenceRequest, headers: Mapping[str, str]
+) -> bytes | None:
+    """The key that requests share to stay with one backend; None: each is routed by its own draw."""
+    if rule.sticky_header is None:
+        return request.sticky_key(rule.sticky_by)
+    value = headers.get(rule.sticky_header)
+    return None if value is None else value.encode()

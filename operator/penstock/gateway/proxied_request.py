@@ -1,0 +1,341 @@
+"""Proxies one request: reads it, sends it to an endpoint, retries, and relays the response.
+
+    receiving -> waiting -> first byte -> streaming
+                    ^            |
+                    '--- retry --'
+
+Nothing is sent to the client before the first byte of an engine's response, so another endpoint may be
+tried until then: `core.routing.retry` says when. An engine's own 500 is passed on if every other
+endpoint that is tried fails too.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from multidict import CIMultiDict
+
+from penstock.core.canary.tenants import tenant_name
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.retry import Failure, may_retry
+from penstock.gateway.body_memory import BodyReservation
+from penstock.gateway.cancellation import (
+    CancelCause,
+    CancellationScope,
+    Phase,
+    Receive,
+    RequestCancelled,
+)
+from penstock.gateway.client import ClientResponse, checked_headers, read_body
+from penstock.gateway.endpoint_selection import EndpointSelector
+from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.mirroring import MirroredRequest
+from penstock.gateway.model_routing import RoutingTarget, resolve
+from penstock.gateway.openai import (
+    CHAT_PATH,
+    RETRY_AFTER_S,
+    InferenceRequest,
+    RequestError,
+    parse,
+)
+from penstock.gateway.relay import Relay
+from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.snapshot import Service
+from penstock.gateway.upstream import (
+    NOT_FOR_ENGINES,
+    AttemptFailed,
+    UpstreamRequest,
+    UpstreamResponse,
+    filter_headers,
+    header_text,
+)
+from penstock_engine.wire import REQUEST_ID_HEADER, TPOT_HEADER
+
+Scope = MutableMapping[str, Any]
+
+
+class ProxiedRequest:
+    """State of one request that is proxied. scope: the ASGI scope. request_id: sent to the engine."""
+
+    def __init__(
+        self, state: GatewayState, scope: Scope, client: ClientResponse, request_id: str
+    ) -> None:
+        self._state = state
+        self._settings = state.settings
+        self._metrics = state.metrics
+        self._scope = scope
+        self._client = client
+        self._request_id = request_id
+        self._memory = BodyReservation(state.bodies)
+        self._service = ""
+        self._revision = ""
+        self._endpoint: Endpoint | None = None
+        self._relay: Relay | None = None
+        self._record: RequestRecord | None = None
+        self._is_disconnected = False
+
+    async def run(self, receive: Receive) -> None:
+        """Read the request and respond to it.
+
+        Raises RequestError, ClientDisconnected, RequestCancelled.
+        """
+        headers = checked_headers(
+            self._scope["headers"], limit_bytes=self._settings.max_header_bytes
+        )
+        with self._memory:
+            body = await read_body(
+                receive,
+                headers.get(b"content-length", b""),
+                self._memory,
+                limit_bytes=self._settings.max_body_bytes,
+                timeout_s=self._settings.request_timeout_s,
+            )
+            self._client.is_request_read = True
+            # Latency objectives start here: how long the client takes to send its body does not count.
+            arrived_s = self._state.now()
+            request = parse(body)
+            del body
+            timeout_s = self._settings.total_timeout_s
+            scopes = self._state.cancel_scopes
+            with CancellationScope(receive, timeout_s, scopes) as cancellation:
+                cancellation.enter_phase(Phase.WAITING, timeout_s)
+                serving = self._serve(request, headers, arrived_s, cancellation)
+                del request  # frees the body once the response has begun
+                await serving
+
+    async def _serve(
+        self,
+        request: InferenceRequest,
+        headers: Mapping[bytes, bytes],
+        arrived_s: float,
+        cancellation: CancellationScope,
+    ) -> None:
+        target = await self._resolve(request, headers)
+        service = target.service
+        self._service = service.key
+        self._metrics.requests.labels(service.key).inc()
+        record = self._record = self._state.stats.record(
+            service,
+            arrived_s,
+            request.prompt_bytes,
+            is_stream=request.is_stream,
+            is_chat=self._scope["path"] == CHAT_PATH,
+            is_text_only=request.is_text_only,
+            tenant=_tenant(service, headers),
+        )
+        self._memory.assign(service.key)
+        request = request.with_model(service.served_name)
+        key = request.sticky_key(service.sticky_by)
+        selector = EndpointSelector(
+            self._state, service.key, record, cancellation, key=key, tokens=request.tokens
+        )
+        trying = self._try_endpoints(request, target, selector, cancellation, record)
+        del request
+        with self._state.open_requests.hold(service.key):
+            await trying
+
+    async def _try_endpoints(
+        self,
+        request: InferenceRequest,
+        target: RoutingTarget,
+        selector: EndpointSelector,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Try one endpoint after another until one responds or `may_retry` says no.
+
+        Raises RequestError.
+        """
+        service = target.service
+        headers = self._upstream_headers(service)
+        outgoing = UpstreamRequest(self._path(), headers, request.body, is_stream=request.is_stream)
+        failures: list[Failure] = []
+        error: UpstreamResponse | None = None
+        while may_retry(failures, self._settings.max_attempts):
+            try:
+                selected = await selector.next(is_retry=bool(failures))
+            except RequestError:
+                if Failure.ERROR in failures:
+                    break
+                selector.note_all_failed()
+                raise
+            self._endpoint = endpoint = selected.endpoint
+            self._revision = endpoint.revision
+            if failures:
+                self._metrics.retries.labels(service.key, failures[-1].value).inc()
+            with (
+                self._in_flight(endpoint, request.tokens),
+                record.in_flight(endpoint.pod, selected.reservation),
+            ):
+                began_s = self._state.now()
+                result = await self._attempt(
+                    endpoint, outgoing, cancellation, is_retry=bool(failures)
+                )
+                if isinstance(result, UpstreamResponse):
+                    self._note_health(endpoint.pod, result, selector)
+                    if target.shadows or target.copies:
+                        self._mirror(request, target, headers)
+                    del request, outgoing
+                    self._memory.release()
+                    relay = Relay(self._state, service.key, endpoint, result, self._client, record)
+                    self._relay = relay
+                    await relay.run(cancellation)
+                    return
+                took_s = self._state.now() - began_s
+                selector.note_failure(endpoint.pod, result.failure, took_s)
+                if result.failure is not Failure.CONNECT and selector.is_serving(endpoint.pod):
+                    record.charge_failure(endpoint.pod)
+            failures.append(result.failure)
+            if result.failure is Failure.ERROR:
+                error = result.response or error
+        selector.note_all_failed()
+        await self._give_up(failures[-1], error, cancellation, record)
+
+    async def _attempt(
+        self,
+        endpoint: Endpoint,
+        outgoing: UpstreamRequest,
+        cancellation: CancellationScope,
+        *,
+        is_retry: bool,
+    ) -> UpstreamResponse | AttemptFailed:
+        budget = self._state.retry_budget
+        with budget.hold(self._service) if is_retry else contextlib.nullcontext():
+            try:
+                return await self._state.upstream.send(endpoint.address, outgoing, cancellation)
+            except AttemptFailed as failed:
+                return failed
+
+    def _note_health(
+        self, pod: str, response: UpstreamResponse, selector: EndpointSelector
+    ) -> None:
+        """Record what the start of a response that is passed on says about the endpoint's health."""
+        if response.status >= 500:
+            selector.note_all_failed()
+        elif response.is_error:
+            return
+        elif response.source is None:
+            self._state.endpoints.note_response_complete(pod)
+        else:
+            self._state.endpoints.note_response_start(pod)
+
+    async def _give_up(
+        self,
+        last: Failure,
+        error: UpstreamResponse | None,
+        cancellation: CancellationScope,
+        record: RequestRecord,
+    ) -> None:
+        """Pass on the engine's own error response. Raises RequestError if there is none."""
+        if error is not None:
+            cancellation.close()
+            record.mark_failed()
+            await self._client.send(error.status, error.headers, error.first_chunk)
+            return
+        if last is Failure.UNAVAILABLE:
+            raise RequestError(503, "no engine accepts requests", retry_after_s=RETRY_AFTER_S)
+        raise RequestError(502, "the engines that were tried did not answer")
+
+    async def _resolve(
+        self, request: InferenceRequest, headers: Mapping[bytes, bytes]
+    ) -> RoutingTarget:
+        snapshots = self._state.snapshots
+        if not snapshots.is_synced:
+            await snapshots.wait_for_change(self._settings.wait_for_endpoint_s)
+        if not snapshots.is_synced:
+            raise RequestError(503, "no engine is known yet", retry_after_s=RETRY_AFTER_S)
+        return resolve(snapshots.current, request, headers)
+
+    def _mirror(
+        self, request: InferenceRequest, target: RoutingTarget, headers: Mapping[str, str]
+    ) -> None:
+        """Schedule the copies of the request, behind the work that the event loop has to do now."""
+        loop = asyncio.get_running_loop()
+        copy = MirroredRequest(request, self._path(), headers)
+        mirror, snapshot = self._state.mirror, self._state.snapshots.current
+        for shadow in target.shadows:
+            loop.call_soon(mirror.send_for_route, copy, shadow, snapshot, target.service.namespace)
+        if target.copies is not None:
+            stats = self._state.stats.get(target.service.key)
+            loop.call_soon(mirror.send_for_rollout, copy, target.copies, target.service, stats)
+
+    @contextlib.contextmanager
+    def _in_flight(self, endpoint: Endpoint, tokens: int) -> Iterator[None]:
+        """Count the request and its tokens as in flight at the endpoint while the block runs."""
+        gauge = self._metrics.in_flight.labels(self._service, endpoint.revision)
+        gauge.inc()
+        try:
+            with self._state.endpoints.hold(endpoint.pod, tokens):
+                yield
+        finally:
+            gauge.dec()
+
+    async def respond_to_cancellation(self, cancelled: RequestCancelled) -> None:
+        """Count the cause of a cancellation, and send the client an error if it is still there."""
+        if cancelled.cause is CancelCause.CLIENT_LEFT:
+            self.note_disconnect(cancelled.phase)
+            return
+        if cancelled.cause is CancelCause.SHUTDOWN and self._record is not None:
+            self._record.excuse_engine()
+        if cancelled.cause is CancelCause.TIMEOUT and self._endpoint is not None:
+            pod, now = self._endpoint.pod, self._state.now()
+            if cancelled.phase is Phase.FIRST_BYTE:
+                self._state.endpoints.note_failure(pod, now)
+            # The total time is no failure of the engine: a slow client may have used it up.
+            elif cancelled.phase is Phase.STREAMING and not cancelled.is_total:
+                self._state.endpoints.note_failure(pod, now, broke_off=True)
+        status, message = CANCELLED_RESPONSES[cancelled.cause]
+        relay = self._relay
+        is_timeout = cancelled.cause is CancelCause.TIMEOUT
+        if is_timeout and relay is not None and relay.is_blocked:  # the client did not read
+            self.note_disconnect(cancelled.phase)
+            await relay.cut(status, message, "client")
+        elif self._client.has_begun:
+            assert relay is not None
+            await relay.cut(status, message, cancelled.cause.value)
+        else:
+            retry_after_s = RETRY_AFTER_S if status == 503 else None
+            await self._client.send_error(
+                RequestError(status, message, retry_after_s=retry_after_s)
+            )
+
+    def note_disconnect(self, phase: Phase) -> None:
+        """Count that the client disconnected, in which case the request has no outcome."""
+        self._is_disconnected = True
+        self._metrics.disconnects.labels(self._service, phase.value).inc()
+
+    def close(self) -> None:
+        """Count the outcome of the request. Call it once, at the very end."""
+        if self._record is not None and not self._is_disconnected:
+            self._record.close(self._client.status)
+        code = str(self._client.status)
+        self._metrics.responses.labels(self._service, self._revision, code).inc()
+
+    def _path(self) -> str:
+        path, query = self._scope["path"], self._scope.get("query_string", b"")
+        return f"{path}?{query.decode('latin-1')}" if query else path
+
+    def _upstream_headers(self, service: Service) -> CIMultiDict[str]:
+        """The client's headers, repeated ones included, and those that the gateway sets itself."""
+        headers = CIMultiDict(
+            (name.decode("latin-1"), header_text(value))
+            for name, value in filter_headers(self._scope["headers"], NOT_FOR_ENGINES)
+        )
+        headers[REQUEST_ID_HEADER] = self._request_id
+        if service.objectives is not None:
+            headers[TPOT_HEADER] = f"{service.objectives.tpot_s:g}"
+        return headers
+
+
+def _tenant(service: Service, headers: Mapping[bytes, bytes]) -> str | None:
+    """The tenant that the request counts for; None if the service does not tell tenants apart."""
+    if not service.tenant_header or not service.is_mixed:
+        return None
+    return tenant_name(headers.get(service.tenant_header.encode(), b"").decode("latin-1"))
+
+
+CANCELLED_RESPONSES = {
+    CancelCause.TIMEOUT: (504, "the engine did not answer in time"),
+    CancelCause.SHUTDOWN: (503, "the gateway is stopping"),
+}

@@ -1,0 +1,105 @@
+"""Relays an engine's response to the client, chunk by chunk, and ends it properly when it breaks off."""
+
+from penstock.core.routing.pick import Endpoint
+from penstock.gateway.cancellation import CancellationScope, Phase
+from penstock.gateway.client import ClientResponse
+from penstock.gateway.gateway_state import GatewayState
+from penstock.gateway.openai import error_event
+from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.upstream import ResponseTruncated, UpstreamResponse
+
+
+class Relay:
+    """The response to one request, on its way from an endpoint to the client.
+
+    service: "namespace/name". is_blocked: whether a write waits for the client to read.
+    """
+
+    def __init__(
+        self,
+        state: GatewayState,
+        service: str,
+        endpoint: Endpoint,
+        upstream: UpstreamResponse,
+        client: ClientResponse,
+        record: RequestRecord,
+    ) -> None:
+        self._state = state
+        self._service = service
+        self._endpoint = endpoint
+        self._upstream = upstream
+        self._client = client
+        self._record = record
+        self.is_blocked = False
+
+    async def run(self, cancellation: CancellationScope) -> None:
+        """Send the whole response to the client. Raises RequestCancelled."""
+        upstream, record = self._upstream, self._record
+        record.start_response(is_stream=upstream.sse is not None)
+        took_s = self._state.now() - record.arrived_s
+        labels = self._service, self._endpoint.revision
+        self._state.metrics.first_byte_s.labels(*labels).observe(took_s)
+        try:
+            if upstream.source is None:
+                cancellation.close()
+                record.add_chunk(upstream.first_chunk)
+                await self._client.send(upstream.status, upstream.headers, upstream.first_chunk)
+            else:
+                await self._stream(cancellation)
+        finally:
+            upstream.close()
+
+    async def _stream(self, cancellation: CancellationScope) -> None:
+        """Send the response as it arrives."""
+        upstream, record = self._upstream, self._record
+        between_s = self._state.settings.between_chunks_timeout_s
+        try:
+            cancellation.enter_phase(Phase.STREAMING, between_s)
+            cancellation.lift_phase_limit()
+            self.is_blocked = True  # while the client does not read the response before this one
+            await self._client.start(upstream.status, upstream.headers)
+            self.is_blocked = False
+            chunk = upstream.first_chunk
+            while chunk:
+                cancellation.lift_phase_limit()
+                record.add_chunk(chunk)
+                await self._send_chunk(chunk)
+                upstream.release()
+                cancellation.enter_phase(Phase.STREAMING, between_s)
+                chunk = await upstream.next_chunk()
+            cancellation.close()
+            has_error = upstream.status >= 400 or record.has_error
+            self._note_end(is_whole=not record.has_engine_error, has_error=has_error)
+            await self._client.finish()
+        except ResponseTruncated:
+            cancellation.close()
+            self._note_end(is_whole=False, has_error=True)
+            await self.cut(502, "the engine's response broke off", "upstream")
+
+    async def _send_chunk(self, chunk: bytes) -> None:
+        """Send a chunk, and wait until the client has read enough of the earlier ones."""
+        began_s = self._state.now()
+        self.is_blocked = True
+        await self._client.send_chunk(chunk)
+        self.is_blocked = False
+        self._record.add_write_time(self._state.now() - began_s)
+
+    def _note_end(self, *, is_whole: bool, has_error: bool) -> None:
+        """Record what the end of the response says about the endpoint's health."""
+        endpoints, pod = self._state.endpoints, self._endpoint.pod
+        if not is_whole:
+            endpoints.note_failure(pod, self._state.now(), broke_off=True)
+        elif not has_error:
+            endpoints.note_response_complete(pod)
+
+    async def cut(self, status: int, message: str, cause: str) -> None:
+        """End a response that cannot be completed, and count it as failed.
+
+        A stream ends with an error event. Another response stays incomplete, and the server closes the
+        connection. cause: label of the metric.
+        """
+        labels = self._service, self._endpoint.revision, cause
+        self._state.metrics.cut.labels(*labels).inc()
+        self._record.mark_failed()
+        if self._upstream.sse is not None:
+            await self._client.finish_stream(error_event(status, message))

@@ -1,0 +1,238 @@
+"""Times and outcome of one request, for the statistics of its service."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+
+from penstock.core.scaling.signals import attended_tokens
+from penstock.gateway.reservation import Reservation
+from penstock.gateway.response_usage import ResponseUsage
+from penstock.gateway.service_stats import ServiceStats
+
+# A write that takes longer waits for the client to read: the socket's buffer is full.
+BLOCKED_AFTER_S = 0.05
+# If writes waited for the client during more than this share of a stream, the times between tokens
+# are the client's and are not taken as the engine's.
+MAX_BLOCKED_SHARE = 0.1
+
+
+class RequestRecord:
+    """Times one request and counts its outcome in the statistics of its service.
+
+    now: the monotonic clock. arrived_s: when the client had sent all of the request, on that clock.
+    prompt_bytes: length of the prompt's text. is_text_only: whether the prompt has no images or other
+    media. tenant: None where tenants are not told apart.
+    """
+
+    def __init__(
+        self,
+        stats: ServiceStats,
+        now: Callable[[], float],
+        arrived_s: float,
+        prompt_bytes: int,
+        *,
+        is_stream: bool,
+        is_chat: bool,
+        is_text_only: bool = True,
+        tenant: str | None = None,
+    ) -> None:
+        self._stats = stats
+        self._now = now
+        self._prompt_bytes = prompt_bytes
+        self._is_text_only = is_text_only
+        self._is_stream = is_stream
+        self._tenant = tenant
+        self._overhead_events = 2 if is_chat else 1
+        self._usage = self._new_usage()
+        self._pod: str | None = None
+        self._reservation: Reservation | None = None
+        self._is_failed = self._is_excused = False
+        # The current engine's latency counts from here: time that an earlier engine lost does not.
+        self._engine_since_s = arrived_s
+        self._sent_s = self._first_byte_s = self._last_byte_s = arrived_s
+        self._num_ahead = 0
+        self._num_concurrent = 0.0
+        self._blocked_s = 0.0
+        self._pods_charged: set[str] = set()
+        self.has_begun = False
+        self.arrived_s = arrived_s
+        self.prompt_tokens = stats.token_estimate.of(prompt_bytes)
+        stats.arrivals += 1
+        stats.prompt_tokens += self.prompt_tokens
+
+    @contextlib.contextmanager
+    def queued(self) -> Iterator[None]:
+        """Count the request as queued while the block runs."""
+        self._stats.queued.add(self)
+        try:
+            yield
+        finally:
+            self._stats.queued.discard(self)
+
+    @contextlib.contextmanager
+    def in_flight(self, pod: str, reservation: Reservation | None) -> Iterator[None]:
+        """Count the request as in flight at the engine pod "namespace/name" while the block runs.
+
+        reservation: its slot there, which is released at the end; None if it has none.
+        """
+        self._pod, self._reservation = pod, reservation
+        if reservation is not None and not self._is_stream:
+            reservation.assume_prefill_time()
+        self._stats.in_flight.add(self)
+        self._num_ahead, num_open_at_start = self._stats.count_sent(pod)
+        self._num_concurrent = num_open_at_start
+        self._sent_s = self._now()
+        try:
+            yield
+        finally:
+            self._stats.in_flight.discard(self)
+            self._num_concurrent = (num_open_at_start + self._stats.count_end(pod)) / 2
+            if not self.has_begun:
+                self._engine_since_s = self._now()
+                self._stats.count_first_byte(pod)
+            if reservation is not None:
+                reservation.release()
+
+    def charge_failure(self, pod: str) -> None:
+        """Count, once per pod, that the engine failed the request, even if another one answers it."""
+        if pod not in self._pods_charged:
+            self._pods_charged.add(pod)
+            self._stats.arm(pod).record_failure(self._tenant)
+
+    def start_response(self, *, is_stream: bool) -> None:
+        """Start to count a response. is_stream: whether it is a stream, whatever was requested."""
+        self._is_stream = is_stream
+        self._usage = self._new_usage()
+
+    def add_chunk(self, chunk: bytes) -> None:
+        """Count a chunk of the response from the engine."""
+        self._last_byte_s = self._now()
+        self._usage.feed(chunk)
+        if self.has_begun:
+            return
+        self.has_begun, self._first_byte_s = True, self._last_byte_s
+        if self._pod is not None:
+            self._stats.count_first_byte(self._pod)
+        if self._reservation is not None and self._is_stream and not self._usage.has_error:
+            self._reservation.first_token_received(self._first_byte_s)
+
+    def add_write_time(self, seconds: float) -> None:
+        """Add the time that a write to the client took."""
+        if seconds > BLOCKED_AFTER_S:
+            self._blocked_s += seconds
+
+    def mark_failed(self) -> None:
+        """Count the request as failed, whatever its status: its response was cut off."""
+        self._is_failed = True
+
+    @property
+    def has_error(self) -> bool:
+        """Whether the response has an error event, the client's or the engine's fault."""
+        return self._usage.has_error
+
+    @property
+    def has_engine_error(self) -> bool:
+        """Whether the response has an error event that is the engine's fault."""
+        return self._usage.has_engine_error
+
+    def excuse_engine(self) -> None:
+        """Do not count the outcome as the engine's failure."""
+        self._is_excused = True
+
+    def close(self, status: int) -> None:
+        """Count the outcome. status: sent to the client; 4xx is not counted."""
+        stats = self._stats
+        is_failed = self._is_failed or self._usage.has_engine_error
+        if is_failed or (status >= 500 and self._pod is not None):
+            stats.failed += 1
+            if self._pod is not None and not self._is_excused:
+                self.charge_failure(self._pod)
+        elif status >= 500:
+            stats.shed += 1
+        elif status < 400 and self.has_begun:
+            self._count_finished()
+
+    def _count_finished(self) -> None:
+        stats = self._stats
+        stats.ended += 1
+        stats.late += self._is_late
+        prompt_tokens, output_tokens = self._usage.prompt_tokens, self._usage.output_tokens
+        if prompt_tokens is None:
+            prompt_tokens = self.prompt_tokens
+        elif self._is_text_only:
+            estimate = stats.token_estimate
+            stats.token_estimate = estimate.observe(self._prompt_bytes, prompt_tokens)
+        stats.output_tokens += output_tokens
+        stats.attended_tokens += attended_tokens(prompt_tokens, output_tokens)
+        self._count_latency()
+        self._count_for_arm()
+
+    def _count_latency(self) -> None:
+        """Record TTFT and TPOT of a stream; another response comes all at once and has neither."""
+        if not self._is_stream:
+            return
+        self._stats.ttft_s.add(self._first_byte_s - self.arrived_s)
+        if self._tpot_s is not None:
+            self._stats.tpot_s.add(self._tpot_s)
+
+    def _count_for_arm(self) -> None:
+        """Add the response to the statistics of its engine."""
+        assert self._pod is not None
+        arm, usage = self._stats.arm(self._pod), self._usage
+        arm.record_completion(
+            usage.output_tokens,
+            self._num_ahead,
+            is_empty=not usage.has_text,
+            violates=self._violates,
+            tenant=self._tenant,
+        )
+        prompt_tokens = usage.prompt_tokens
+        if prompt_tokens is not None:
+            arm.record_cached_tokens(prompt_tokens, usage.cached_tokens)
+        if self._is_stream:
+            arm.record_latency(
+                prompt_tokens or self.prompt_tokens,
+                self._num_ahead,
+                self._num_concurrent,
+                self._first_byte_s - self._sent_s,
+                self._tpot_s,
+                overall_s=self._engine_ttft_s,
+                tenant=self._tenant,
+            )
+
+    def _new_usage(self) -> ResponseUsage:
+        return ResponseUsage(is_stream=self._is_stream, overhead_events=self._overhead_events)
+
+    @property
+    def _engine_ttft_s(self) -> float:
+        return self._first_byte_s - self._engine_since_s
+
+    @property
+    def _tpot_s(self) -> float | None:
+        """Mean seconds between tokens; None for one token, and if the client was too slow to tell."""
+        gaps, span_s = self._usage.output_tokens - 1, self._last_byte_s - self._first_byte_s
+        if gaps <= 0 or self._blocked_s > MAX_BLOCKED_SHARE * span_s:
+            return None
+        return span_s / gaps
+
+    @property
+    def _allowed_s(self) -> float:
+        """Seconds allowed until the first byte: TTFT; plus TPOT for each gap if it is no stream."""
+        objectives = self._stats.objectives
+        if objectives is None:
+            return math.inf
+        gaps = 0 if self._is_stream else max(0, self._usage.output_tokens - 1)
+        return objectives.ttft_s + objectives.tpot_s * gaps
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the client got its first byte late, whichever engine lost the time."""
+        return self._first_byte_s - self.arrived_s > self._allowed_s
+
+    @property
+    def _violates(self) -> bool:
+        """Whether the engine that responded missed an objective."""
+        objectives = self._stats.objectives
+        if objectives is not None and self._is_stream and (self._tpot_s or 0) > objectives.tpot_s:
+            return True
+        return self._engine_ttft_s > self._allowed_s

@@ -1,0 +1,47 @@
+"""A reserved slot on an endpoint; releasing its prefill work or all of it wakes the admission queue."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.core.routing.engine_load import Place
+from penstock.core.routing.pick import Endpoint
+
+
+class Reservation:
+    """A request's reserved slot on an endpoint.
+
+    freed: called each time the endpoint may have room for another request.
+    """
+
+    def __init__(self, endpoint: Endpoint, place: Place, freed: Callable[[], None]) -> None:
+        self.endpoint = endpoint
+        self._place = place
+        self._freed = freed
+        self._timer: asyncio.TimerHandle | None = None
+
+    def assume_prefill_time(self) -> None:
+        """Free the prefill work when it is predicted to end: only a stream shows when it does."""
+        if self._place.expected_s > 0:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._place.expected_s, self._free_prefill)
+        else:
+            self._free_prefill()
+
+    def first_token_received(self, now: float) -> None:
+        """Free the prefill work, and learn the endpoint's prefill throughput from its duration.
+
+        now: when the first event of a stream arrived that is no error, on the monotonic clock.
+        """
+        self._place.began(now)
+        self._freed()
+
+    def release(self) -> None:
+        """Free the whole slot. Further calls change nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._place.left()
+        self._freed()
+
+    def _free_prefill(self) -> None:
+        self._place.computed()
+        self._freed()

@@ -1,0 +1,82 @@
+"""Reads token usage and errors from the bytes of a response, without parsing it.
+
+The `usage` field decides if the response has one. Without it each event of a stream counts as one
+token, except for the DONE event and, in a chat, the first one. That is exact for an engine that sends
+one token per event, and too low for one that sends several: with speculative decoding, or when a
+character takes more than one token.
+"""
+
+import re
+
+from penstock.gateway.prompt_text import BYTES_PER_TOKEN
+
+# Quotes inside text are escaped in JSON, so that text never matches these.
+PROMPT_TOKENS = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,9})')
+CACHED_TOKENS = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,9})')
+COMPLETION_TOKENS = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,9})')
+# White space alone is no text.
+TEXT = re.compile(
+    rb'"(?:content|text|delta|reasoning|reasoning_content|refusal|arguments)"\s*:\s*'
+    rb'"(?:\\[nrt]|\s)*(?!\\[nrt])[^"\s]'
+    rb'|"tool_calls"\s*:\s*\[\s*\{'
+)
+# The error event of an engine that fails after the first byte: chat and completions, then responses.
+ERROR_EVENT = re.compile(
+    rb'(?:^|\n)data: ?\{\s*(?:"type"\s*:\s*"error"\s*,\s*)?"error"\s*:'
+    rb"|(?:^|\n)event: ?response\.failed\s"
+)
+CODE = re.compile(rb'"code"\s*:\s*(\d{3})\b')
+
+
+def error_status(events: bytes) -> int | None:
+    """HTTP status of the first error event: 500 if it has no code, None without such an event."""
+    error = ERROR_EVENT.search(events)
+    if error is None:
+        return None
+    code = CODE.search(events, error.start())
+    return 500 if code is None else int(code[1])
+
+
+class ResponseUsage:
+    """Token counts and errors of one response, from its bytes.
+
+    overhead_events: events of a stream that carry no token. has_text: whether there is any text or tool
+    call. has_error: whether a stream has an error event. has_engine_error: whether the code of one is
+    5xx, so that it is not the client's fault. prompt_tokens: None without usage.
+    """
+
+    def __init__(self, *, is_stream: bool, overhead_events: int) -> None:
+        self._is_stream = is_stream
+        self._overhead_events = overhead_events
+        self._events = 0
+        self._bytes = 0
+        self._completion_tokens: int | None = None
+        self.prompt_tokens: int | None = None
+        self.cached_tokens = 0
+        self.has_text = self.has_error = self.has_engine_error = False
+
+    def feed(self, chunk: bytes) -> None:
+        """Count a part of the response: complete events of a stream, any bytes of another response."""
+        self._bytes += len(chunk)
+        if self._is_stream:
+            self._events += chunk.count(b"\n\n") + chunk.count(b"\r\n\r\n")
+            if (status := error_status(chunk)) is not None:
+                self.has_error, self.has_engine_error = True, status >= 500
+        if not self.has_text:
+            self.has_text = TEXT.search(chunk) is not None
+        if b'"completion_tokens"' in chunk:
+            if completion := COMPLETION_TOKENS.findall(chunk):
+                self._completion_tokens = int(completion[-1])
+            if prompt := PROMPT_TOKENS.findall(chunk):
+                self.prompt_tokens = int(prompt[-1])
+            if cached := CACHED_TOKENS.findall(chunk):
+                self.cached_tokens = int(cached[-1])
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens generated so far: from usage, else estimated from events or bytes, and then at least 1."""
+        if self._completion_tokens is not None:
+            return self._completion_tokens
+        if self._is_stream:
+            return max(1, self._events - self._overhead_events)
+        return max(1, self._bytes // BYTES_PER_TOKEN)

@@ -1,0 +1,210 @@
+"""Builds the gateway's routing snapshot from Kubernetes objects."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from penstock.clients.kube import Object
+from penstock.clients.watch import Key
+from penstock.core.formats.addresses import host_port
+from penstock.core.formats.quantity import parse_duration_s
+from penstock.core.formats.timestamps import parse_timestamp
+from penstock.core.reconcile.status import copies_of
+from penstock.core.routing.affinity import STICKY_BY, StickyBy
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.spec.claim_order import claim_order
+from penstock.core.spec.objectives import Objectives
+from penstock.core.spec.service import COHORT_LABEL, ENGINE_PORT_NAME, REVISION_LABEL, SERVICE_LABEL
+from penstock.gateway.snapshot import Route, Service, Snapshot
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """An engine pod of a service. name: "namespace/name". endpoint: None while it takes no new requests."""
+
+    name: str
+    side: Side
+    endpoint: Endpoint | None
+
+
+class SnapshotBuilder:
+    """Builds each routing snapshot from InferenceServices, engine pods and ModelRoutes.
+
+    An unreadable object does not affect the others: a service or a route stays as it was in the previous
+    snapshot, or is left out if it was not in it; a pod is left out.
+    """
+
+    def __init__(self) -> None:
+        self._services: dict[str, Service] = {}
+        self._routes: dict[str, Route] = {}
+        self._logged: dict[str, str] = {}  # unreadable object -> its error
+
+    def build(
+        self, services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
+    ) -> Snapshot:
+        """Build the next snapshot. Each argument: all objects of the kind."""
+        logged, self._logged = self._logged, {}
+        engines: dict[Key, list[_Engine]] = {}
+        for pod in pods:
+            if (engine := self._read("Pod", pod, _engine, logged)) is not None:
+                metadata = pod["metadata"]
+                key = metadata["namespace"], metadata["labels"][SERVICE_LABEL]
+                engines.setdefault(key, []).append(engine)
+        found_services: dict[str, Service] = {}
+        for body in sorted(services, key=_claim_order):
+            own = engines.get((body["metadata"]["namespace"], body["metadata"]["name"]), [])
+            service = self._read("InferenceService", body, _service, logged)
+            service = service or self._services.get(_name(body))
+            if service is not None:
+                found_services[service.key] = _with_engines(service, own)
+        found_routes: dict[str, Route] = {}
+        for body in sorted(routes, key=_claim_order):
+            route = self._read("ModelRoute", body, _route, logged)
+            if (route := route or self._routes.get(_name(body))) is not None:
+                found_routes[route.key] = route
+        self._services, self._routes = found_services, found_routes
+        return Snapshot(tuple(found_services.values()), tuple(found_routes.values()))
+
+    def _read(
+        self, kind: str, body: Object, read: Callable[[Object], T], logged: Mapping[str, str]
+    ) -> T | None:
+        """Read one object; None if it is unreadable, which is logged once for each new error."""
+        try:
+            return read(body)
+        except Exception as error:
+            name, message = f"{kind} {_name(body)}", repr(error)
+            if logged.get(name) != message:
+                logger.error("the %s cannot be read", name, exc_info=error)
+            self._logged[name] = message
+            return None
+
+
+def build(
+    services: Iterable[Object], pods: Iterable[Object], routes: Iterable[Object] = ()
+) -> Snapshot:
+    """Build one routing snapshot that has no previous one."""
+    return SnapshotBuilder().build(services, pods, routes)
+
+
+def _with_engines(service: Service, engines: Iterable[_Engine]) -> Service:
+    endpoints = [engine.endpoint for engine in engines if engine.endpoint is not None]
+    return replace(
+        service,
+        endpoints=tuple(sorted(endpoints, key=lambda endpoint: endpoint.pod)),
+        sides={engine.name: engine.side for engine in engines},
+    )
+
+
+def _claim_order(body: Object) -> tuple[str, str, str]:
+    return claim_order(body["metadata"])
+
+
+def _route(body: Object) -> Route:
+    metadata, spec = body["metadata"], body["spec"]
+    return Route(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        served_name=spec["modelName"],
+        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
+        rules=tuple(map(_rule, spec["rules"])),
+    )
+
+
+def _rule(rule: Object) -> RouteRule:
+    match = rule.get("match", {})
+    return RouteRule(
+        match=Match(
+            tuple((header["name"], header["value"]) for header in match.get("headers", [])),
+            frozenset(match.get("users", [])),
+        ),
+        backends=tuple((b["service"], b.get("weight", 100)) for b in rule["backends"]),
+        sticky_by=_sticky_by(rule),
+        sticky_header=rule.get("stickyHeader"),
+        shadows=tuple(
+            Shadow(s["service"], s.get("revision"), s.get("percent", 100))
+            for s in rule.get("shadows", [])
+        ),
+    )
+
+
+def _service(body: Object) -> Service:
+    """Read a service of the snapshot, without its engines."""
+    metadata, spec, status = body["metadata"], body["spec"], body.get("status", {})
+    namespace, name = metadata["namespace"], metadata["name"]
+    return Service(
+        namespace=namespace,
+        name=name,
+        served_name=status.get("servedName") or spec["model"].get("servedName") or name,
+        created_s=int(parse_timestamp(metadata["creationTimestamp"])),
+        weights={
+            Side(target["revision"], target.get("cohort", "")): target["weight"]
+            for target in status.get("traffic", [])
+        },
+        endpoints=(),
+        objectives=_objectives(spec.get("objectives")),
+        sticky_by=_sticky_by(spec.get("rollout", {}).get("canary", {})),
+        generation=status.get("trafficGeneration", 0),
+        copies=copies_of(status),
+        tenant_header=spec.get("rollout", {}).get("canary", {}).get("tenantHeader", ""),
+    )
+
+
+def _sticky_by(settings: Object) -> StickyBy:
+    """Read `stickyBy`; a value of a newer API that this gateway does not know counts as "None"."""
+    wanted = settings.get("stickyBy", "None")
+    return next((by for by in STICKY_BY if by == wanted), "None")
+
+
+def _objectives(wanted: Object | None) -> Objectives | None:
+    if wanted is None:
+        return None
+    return Objectives(
+        ttft_s=parse_duration_s(wanted["ttft"]),
+        tpot_s=parse_duration_s(wanted["tpot"]),
+        attainment=wanted["attainment"],
+    )
+
+
+def _name(body: Object) -> str:
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}"
+
+
+def _engine(pod: Object) -> _Engine:
+    return _Engine(_name(pod), _side(pod), _endpoint(pod))
+
+
+def _side(pod: Object) -> Side:
+    labels = pod["metadata"]["labels"]
+    return Side(labels.get(REVISION_LABEL, ""), labels.get(COHORT_LABEL, ""))
+
+
+def _endpoint(pod: Object) -> Endpoint | None:
+    """Read the address of an engine pod; None while the pod takes no new requests."""
+    metadata, status = pod["metadata"], pod.get("status", {})
+    conditions = {c["type"]: c["status"] for c in status.get("conditions", [])}
+    ip, port = status.get("podIP"), _http_port(pod)
+    if conditions.get("Ready") != "True" or "deletionTimestamp" in metadata:
+        return None
+    if not ip or port is None:
+        return None
+    side = _side(pod)
+    return Endpoint(
+        pod=_name(pod),
+        address=host_port(ip, port),
+        revision=side.revision,
+        cohort=side.cohort,
+    )
+
+
+def _http_port(pod: Object) -> int | None:
+    for container in pod["spec"]["containers"]:
+        for port in container.get("ports", []):
+            if port.get("name") == ENGINE_PORT_NAME:
+                return int(port["containerPort"])
+    return None

@@ -1,0 +1,67 @@
+"""The request statistics of all services, and the report of them that the operator scrapes."""
+
+from collections.abc import Callable, Iterable
+
+from penstock.clients.clock import wall
+from penstock.core.observed.gateway_feed import VERSION, Feed
+from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.service_stats import ServiceStats
+from penstock.gateway.snapshot import Service
+
+
+class StatsRegistry:
+    """The request statistics of each service since this process started. now: the monotonic clock."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._started_s = wall()
+        self._by_service: dict[str, ServiceStats] = {}
+
+    def record(
+        self,
+        service: Service,
+        arrived_s: float,
+        prompt_bytes: int,
+        *,
+        is_stream: bool,
+        is_chat: bool,
+        is_text_only: bool = True,
+        tenant: str | None = None,
+    ) -> RequestRecord:
+        """Count a request that arrived, and return its record. The arguments are the record's."""
+        stats = self.get(service.key)
+        stats.objectives = service.objectives
+        return RequestRecord(
+            stats,
+            self._now,
+            arrived_s,
+            prompt_bytes,
+            is_stream=is_stream,
+            is_chat=is_chat,
+            is_text_only=is_text_only,
+            tenant=tenant,
+        )
+
+    def get(self, service: str) -> ServiceStats:
+        """Return the statistics of the service "namespace/name", empty ones if it is new."""
+        return self._by_service.setdefault(service, ServiceStats())
+
+    def report(self, services: Iterable[Service]) -> Feed:
+        """Report the statistics of all these services, and drop those of other services.
+
+        services: all that the current snapshot has.
+        """
+        current = [
+            (service, self._by_service.get(service.key) or ServiceStats()) for service in services
+        ]
+        self._by_service = {service.key: stats for service, stats in current}
+        for service, stats in current:
+            stats.keep_only(service.sides)
+        at_s, now_s = wall(), self._now()
+        return Feed(
+            VERSION,
+            self._started_s,
+            {service.key: stats.reading(at_s, now_s) for service, stats in current},
+            {service.key: stats.arms() for service, stats in current if service.is_mixed},
+            {service.key: service.generation for service, _ in current},
+        )

@@ -1,0 +1,77 @@
+"""A gateway without sockets, whose endpoint selection runs in virtual time."""
+
+import asyncio
+
+import pytest
+
+from penstock.core.routing.pick import Side
+from penstock.gateway.app import Gateway
+from penstock.gateway.cancellation import CancellationScope
+from penstock.gateway.endpoint_selection import EndpointSelector
+from penstock.gateway.openai import RequestError
+from penstock.gateway.settings import GatewaySettings
+from penstock.gateway.snapshot import Service, Snapshot
+from penstock.gateway.snapshot_store import SnapshotStore
+from penstock.gateway.upstream import Upstream
+
+
+class Bench:
+    """A gateway without sockets, whose clock is that of the event loop."""
+
+    def __init__(self, upstream, settings):
+        self.loop = asyncio.get_running_loop()
+        self.snapshots = SnapshotStore()
+        self.state = Gateway(self.snapshots, upstream, settings, self.loop.time).state
+        self.began_s = self.loop.time()
+
+    def service(self, *endpoints, weight=100, objectives=None):
+        return Service(
+            namespace="default",
+            name="chat",
+            served_name="chat",
+            created_s=0,
+            weights={Side("r1"): weight},
+            endpoints=endpoints,
+            objectives=objectives,
+        )
+
+    def show(self, *services):
+        self.snapshots.publish(Snapshot(services))
+
+    def selector(self, cancellation, key=None, tokens=100):
+        arrived_s = self.loop.time()
+        (current,) = self.snapshots.current.services
+        record = self.state.stats.record(current, arrived_s, 400, is_stream=True, is_chat=True)
+        return EndpointSelector(
+            self.state, current.key, record, cancellation, key=key, tokens=tokens
+        )
+
+    async def error_of(self, selecting):
+        """Status, message and retry time of the error that ends a selection."""
+        with pytest.raises(RequestError) as caught:
+            await selecting
+        return caught.value.status, caught.value.message, caught.value.retry_after_s
+
+    @property
+    def took_s(self):
+        return pytest.approx(self.loop.time() - self.began_s)
+
+
+@pytest.fixture
+def bench(run_virtually):
+    """`bench(main, setting=…)` runs `main(bench, cancellation)` in virtual time."""
+
+    def run(main, **settings):
+        chosen = GatewaySettings(**{"wait_for_endpoint_s": 10.0} | settings)
+
+        async def on_loop():
+            async with Upstream(chosen) as upstream:
+                made = Bench(upstream, chosen)
+                scopes = made.state.cancel_scopes
+                with CancellationScope(asyncio.Event().wait, 1800.0, scopes) as cancellation:
+                    await main(made, cancellation)
+            await made.state.mirror.close()
+
+        run_virtually(on_loop)
+
+    return run

@@ -1,0 +1,153 @@
+"""Interruptions of a request and their times, on a clock that only timers move."""
+
+import asyncio
+
+import pytest
+
+from penstock.gateway.cancellation import CancelCause, CancellationScope, Phase, RequestCancelled
+
+
+async def never():
+    await asyncio.Event().wait()
+
+
+async def interrupted_after(use, receive=never, total_s=10.0):
+    """(cause, phase, seconds) of the end of a block that does `use(guard)` and then hangs."""
+    loop, everyone = asyncio.get_running_loop(), set()
+    began_s = loop.time()
+
+    async def guarded():
+        with CancellationScope(receive, total_s, everyone) as cancellation:
+            assert everyone == {cancellation}
+            assert cancellation.phase is Phase.WAITING
+            await use(cancellation)
+            await asyncio.sleep(1000)
+
+    with pytest.raises(RequestCancelled) as end:
+        await guarded()
+    assert everyone == set()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    took_s = pytest.approx(loop.time() - began_s)
+    if end.value.cause is CancelCause.TIMEOUT:
+        assert end.value.is_total == (took_s == total_s)
+    return end.value.cause, end.value.phase, took_s
+
+
+def uses(*steps):
+    """Waits so many seconds, then allows a phase so many; None: relaxes."""
+
+    async def use(cancellation):
+        for after_s, phase, seconds in steps:
+            await asyncio.sleep(after_s)
+            if phase is None:
+                cancellation.lift_phase_limit()
+            else:
+                cancellation.enter_phase(phase, seconds)
+
+    return use
+
+
+FIRST, STREAM = Phase.FIRST_BYTE, Phase.STREAMING
+
+
+@pytest.mark.parametrize(
+    ("steps", "phase", "after_s"),
+    [
+        ([(0, FIRST, 3)], FIRST, 3),
+        ([(0, FIRST, 100)], FIRST, 10),  # all of it has its time too
+        ([(2, FIRST, 9)], FIRST, 10),
+        ([(0, FIRST, 3), (2, STREAM, 3)], STREAM, 5),  # the timer of 3 s looks again
+        ([(0, FIRST, 3), (2, STREAM, 3), (2, STREAM, 3)], STREAM, 7),
+        ([(0, FIRST, 8), (0, STREAM, 1)], STREAM, 1),  # an earlier end
+        ([(0, FIRST, 3), (2, None, 0)], FIRST, 10),
+        ([(0, FIRST, 3), (2, None, 0), (3, STREAM, 1)], STREAM, 6),
+    ],
+)
+def test_when_its_time_is_over(run_virtually, steps, phase, after_s):
+    async def main():
+        assert await interrupted_after(uses(*steps)) == (CancelCause.TIMEOUT, phase, after_s)
+
+    run_virtually(main)
+
+
+def test_a_client_that_leaves(run_virtually):
+    messages = [{"type": "http.request"}, {"type": "http.request"}, {"type": "http.disconnect"}]
+
+    async def receive():
+        await asyncio.sleep(1)
+        return messages.pop(0)
+
+    async def main():
+        ended = await interrupted_after(uses((0, FIRST, 9)), receive)
+        assert ended == (CancelCause.CLIENT_LEFT, FIRST, 3)
+        assert messages == []
+
+    run_virtually(main)
+
+
+def test_the_first_cause_is_the_one(run_virtually):
+    async def use(cancellation):
+        cancellation.cancel(CancelCause.SHUTDOWN)
+        cancellation.cancel(CancelCause.TIMEOUT)
+
+    async def main():
+        assert await interrupted_after(use) == (CancelCause.SHUTDOWN, Phase.WAITING, 0)
+
+    run_virtually(main)
+
+
+def test_a_request_that_is_dismissed_is_ended_by_nothing(run_virtually):
+    async def receive():
+        await asyncio.sleep(2)
+        return {"type": "http.disconnect"}
+
+    async def main():
+        everyone: set[CancellationScope] = set()
+        with CancellationScope(receive, 10.0, everyone) as cancellation:
+            cancellation.enter_phase(FIRST, 1)
+            cancellation.close()
+            assert everyone == set()
+            await asyncio.sleep(100)
+        with CancellationScope(never, 10.0, everyone) as cancellation:  # nor after its block
+            cancellation.enter_phase(FIRST, 1)
+        await asyncio.sleep(100)
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+def test_other_errors_pass(run_virtually, error):
+    async def guarded(everyone):
+        with CancellationScope(never, 10.0, everyone):
+            raise error
+
+    async def main():
+        everyone: set[CancellationScope] = set()
+        with pytest.raises(error):
+            await guarded(everyone)
+        assert everyone == set()
+
+    run_virtually(main)
+
+
+def test_an_error_in_a_block_that_was_interrupted_is_not_hidden(run_virtually):
+    async def guarded():
+        with CancellationScope(never, 10.0, set()) as cancellation:
+            cancellation.cancel(CancelCause.SHUTDOWN)
+            raise ZeroDivisionError
+
+    async def main():
+        with pytest.raises(ZeroDivisionError):
+            await guarded()
+        with pytest.raises(asyncio.CancelledError):  # of the interruption, which nobody took back
+            await asyncio.sleep(0)
+
+    run_virtually(main)
+
+
+def test_how_it_reads():
+    end = RequestCancelled(CancelCause.TIMEOUT, Phase.FIRST_BYTE)
+    assert str(end) == "timeout while first_byte"
+    assert not end.is_total

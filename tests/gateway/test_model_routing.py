@@ -1,0 +1,106 @@
+"""Model names -> the service that answers, and the errors when there is none."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.routing.pick import Side
+from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.traffic_split import Copies
+from penstock.gateway.model_routing import RoutingTarget, resolve
+from penstock.gateway.openai import RequestError, parse
+from penstock.gateway.snapshot import Route, Snapshot
+
+
+def request_for(model="chat", **fields):
+    return parse(json.dumps({"model": model} | fields).encode())
+
+
+def error_of(snapshot, request_for, headers=None):
+    with pytest.raises(RequestError) as error:
+        resolve(snapshot, request_for, headers or {})
+    error = error.value
+    return error.status, error.message, error.param, error.code, error.retry_after_s
+
+
+def test_ambiguous_model_name_is_a_400(make_service):
+    snapshot = Snapshot((make_service(namespace="a"), make_service(namespace="b")))
+    assert error_of(snapshot, request_for()) == (
+        400,
+        "the model `chat` is served in more than one namespace: use one of a/chat, b/chat",
+        "model",
+        "model_ambiguous",
+        None,
+    )
+    assert resolve(snapshot, request_for("b/chat"), {}) == RoutingTarget(snapshot.services[1])
+
+
+def test_unknown_model_name_is_a_404(make_service):
+    message = f"the model `{'x' * 200}` does not exist"
+    error = error_of(Snapshot((make_service(),)), request_for("x" * 201))
+    assert error == (404, message, "model", "model_not_found", None)
+
+
+def snapshot_with_route(*rules, services):
+    return Snapshot(services, (Route("default", "route", "any", 0, rules),))
+
+
+def test_request_that_no_rule_matches_is_a_404(make_service):
+    rule = RouteRule(Match(users=frozenset({"ada"})), (("chat", 1),))
+    snapshot = snapshot_with_route(rule, services=(make_service(),))
+    assert error_of(snapshot, request_for("any")) == (
+        404,
+        "no rule of the ModelRoute default/route matches this request: send the headers or the "
+        "`user` that one of them requires, or add a last rule without a match",
+        "model",
+        "no_route",
+        None,
+    )
+    assert resolve(snapshot, request_for("any", user="ada"), {}) == RoutingTarget(
+        snapshot.services[0]
+    )
+
+
+def test_route_to_a_missing_service_is_a_503(make_service):
+    snapshot = snapshot_with_route(RouteRule(Match(), (("newer", 1),)), services=(make_service(),))
+    assert error_of(snapshot, request_for("any")) == (
+        503,
+        "the ModelRoute default/route sends this request to the InferenceService newer, which the "
+        "namespace default does not have: create it, or change the route's backends",
+        None,
+        "route_broken",
+        5,
+    )
+
+
+def test_shadows_of_a_route_and_copies_of_a_rollout_are_sampled(make_service):
+    copies = Copies((Side("r2"),), 1.0)
+    service, shadow = replace(make_service(), copies=copies), Shadow("other", None, 100)
+    rule = RouteRule(Match(), (("chat", 1),), shadows=(shadow, Shadow("third", None, 0)))
+    snapshot = snapshot_with_route(rule, services=(service,))
+    assert resolve(snapshot, request_for("any"), {}) == RoutingTarget(service, (shadow,), copies)
+    assert resolve(snapshot, request_for("chat"), {}) == RoutingTarget(service, (), copies)
+    none = replace(service, copies=replace(copies, share=0.0))
+    assert resolve(Snapshot((none,)), request_for("chat"), {}) == RoutingTarget(none)
+    shares = [replace(service, copies=replace(copies, share=0.5))] * 100
+    copied = [resolve(Snapshot((each,)), request_for(), {}).copies is not None for each in shares]
+    assert set(copied) == {False, True}
+
+
+def test_sticky_header_keeps_requests_on_one_backend(make_service):
+    """The header takes precedence over `sticky_by`. A request without it is not sticky."""
+    backends = tuple((f"s{number}", 1) for number in range(8))
+    services = tuple(make_service(name=name) for name, _ in backends)
+    rule = RouteRule(Match(), backends, sticky_by="User", sticky_header="x-tenant")
+    snapshot = snapshot_with_route(rule, services=services)
+
+    def names(headers, **fields):
+        targets = [resolve(snapshot, request_for("any", **fields), headers) for _ in range(40)]
+        return {target.service.name for target in targets}
+
+    by_tenant = {tenant: names({b"x-tenant": tenant}, user="ada") for tenant in (b"a", b"b", b"c")}
+    assert all(len(targets) == 1 for targets in by_tenant.values())
+    assert len(set.union(*by_tenant.values())) > 1
+    assert names({b"x-tenant": b"\xe9"}) == names({b"x-tenant": b"\xe9"})
+    assert len(names({}, user="ada")) > 1

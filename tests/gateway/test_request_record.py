@@ -1,0 +1,393 @@
+"""Statistics that one request adds to its service, with a manual clock."""
+
+import math
+
+import pytest
+
+from penstock.core.canary.evidence import tpot_bin, ttft_bin
+from penstock.core.canary.moments import Moments
+from penstock.core.routing.engine_load import EngineLoad, Place, Waiting
+from penstock.core.routing.pick import Endpoint
+from penstock.core.routing.prefill_throughput import Pace
+from penstock.core.routing.token_estimate import TokenEstimate
+from penstock.core.spec.objectives import Objectives
+from penstock.gateway.request_record import RequestRecord
+from penstock.gateway.reservation import Reservation
+from penstock.gateway.service_stats import ServiceStats
+
+POD = "default/engine"
+EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+USAGE = (
+    b'{"usage":{"prompt_tokens":300,"completion_tokens":%d,'
+    b'"prompt_tokens_details":{"cached_tokens":256}}}'
+)
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def stats():
+    return ServiceStats()
+
+
+@pytest.fixture
+def make(stats, clock):
+    def make(*, stream=True, chat=False, **more):
+        return RequestRecord(
+            stats, clock, clock.now_s, 1200, is_stream=stream, is_chat=chat, **more
+        )
+
+    return make
+
+
+def stream(record, clock, *, queued_s=1.0, first_s=0.5, gaps_s=(1.0, 1.0), reservation=None):
+    """Stream a response with one token more than `gaps_s` has items."""
+    clock.now_s += queued_s
+    with record.in_flight(POD, reservation):
+        clock.now_s += first_s
+        record.start_response(is_stream=True)
+        record.add_chunk(EVENT)
+        for gap_s in gaps_s:
+            clock.now_s += gap_s
+            record.add_chunk(EVENT)
+        record.add_chunk(b"data: " + USAGE % (len(gaps_s) + 1) + b"\n\ndata: [DONE]\n\n")
+
+
+def whole(record, clock, body, *, took_s=1.5):
+    with record.in_flight(POD, None):
+        clock.now_s += took_s
+        record.start_response(is_stream=False)
+        record.add_chunk(body)
+
+
+def log(seconds):
+    return Moments.of([math.log(seconds)])
+
+
+def test_stream_counts_tokens_latency_and_arm(stats, clock, make):
+    record = make()
+    stream(record, clock)
+    record.close(200)
+    seen = stats.reading(0.0, clock())
+    assert (seen.arrivals, seen.prompt_tokens) == (1, 300)
+    assert (seen.ended, seen.late, seen.shed, seen.failed) == (1, 0, 0, 0)
+    assert (seen.output_tokens, seen.attended_tokens) == (3, 300 + 301 + 302)
+    assert (seen.ttft_s.count, seen.ttft_s.total) == (1, 1.5)
+    assert (seen.tpot_s.count, seen.tpot_s.total) == (1, 1.0)
+    arm = stats.arms()[POD]
+    assert (arm.requests, arm.errors, arm.violations, arm.empty_outputs) == (1, 0, 0, 0)
+    assert (arm.prompt_tokens, arm.cached_tokens) == (300, 256)
+    assert (arm.overall, arm.output) == (log(1.5), log(3))
+    assert arm.ttft[ttft_bin(300, 0)] == log(0.5)  # from sending to the engine
+    assert arm.tpot[tpot_bin(300, 0)] == log(1.0)
+    assert arm.tenants == {}
+
+
+def test_tokens_are_estimated_without_usage(stats, clock, make):
+    """Each event is a token, except for the first one of a chat. The prompt is estimated from its bytes."""
+    for chat, tokens in ((False, 3), (True, 2)):
+        before = stats.output_tokens
+        record = make(chat=chat)
+        with record.in_flight(POD, None):
+            for chunk in (EVENT, EVENT, EVENT, b"data: [DONE]\n\n"):
+                record.add_chunk(chunk)
+        record.close(200)
+        assert stats.output_tokens - before == tokens
+    assert stats.attended_tokens == 300 + 301 + 302 + 300 + 301
+    assert stats.token_estimate == TokenEstimate()
+    arm = stats.arms()[POD]
+    assert (arm.requests, arm.prompt_tokens, arm.cached_tokens) == (2, 0, 0)
+    assert arm.ttft[ttft_bin(300, 0)].n == 2
+
+
+def test_usage_corrects_the_token_estimate(stats, clock, make):
+    record = make()
+    with record.in_flight(POD, None):
+        record.add_chunk(b'data: {"usage":{"prompt_tokens":600,"completion_tokens":1}}\n\n')
+    record.close(200)
+    assert stats.token_estimate == TokenEstimate().observe(1200, 600)
+    assert stats.attended_tokens == 600
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "tpot_s", "late", "violations"),
+    [(1.5, 1.0, 0, 0), (1.49, 1.0, 1, 1), (1.5, 0.99, 0, 1), (1.49, 0.99, 1, 1)],
+)
+def test_objectives_of_a_stream(stats, clock, make, ttft_s, tpot_s, late, violations):
+    stats.objectives = Objectives(ttft_s, tpot_s)
+    record = make()
+    stream(record, clock)
+    record.close(200)
+    assert (stats.late, stats.arms()[POD].violations) == (late, violations)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "ttft_s", "tpot_s", "late"),
+    [(11, 0.5, 0.1, 0), (11, 0.5, 0.09, 1), (11, 0.49, 0.1, 1), (0, 1.5, 1.0, 0), (1, 1.4, 9.0, 1)],
+)
+def test_objectives_of_a_complete_response(stats, clock, make, tokens, ttft_s, tpot_s, late):
+    """A complete response may take TTFT plus TPOT for each further token until its first byte."""
+    stats.objectives = Objectives(ttft_s, tpot_s)
+    record = make(stream=False)
+    whole(record, clock, USAGE % tokens)
+    record.close(200)
+    seen, arm = stats.reading(0.0, clock()), stats.arms()[POD]
+    assert (seen.ended, seen.late, arm.violations) == (1, late, late)
+    assert (seen.ttft_s.count, seen.tpot_s.count, arm.overall.n) == (0, 0, 0)
+    assert (arm.requests, arm.prompt_tokens, arm.cached_tokens) == (1, 300, 256)
+
+
+def test_time_lost_by_an_earlier_engine_is_no_violation_of_the_next(stats, clock, make):
+    stats.objectives = Objectives(1.0, 1.0)
+    record = make()
+    clock.now_s += 5.0
+    with record.in_flight("default/other", None):
+        clock.now_s += 5.0
+    stream(record, clock, queued_s=0.25, first_s=0.5)
+    record.close(200)
+    assert stats.late == 1  # as the client saw it
+    arm = stats.arms()[POD]
+    assert (arm.violations, arm.overall) == (0, log(0.75))
+
+
+@pytest.mark.parametrize(
+    ("blocked_s", "is_timed"),
+    [((), True), ((0.05,) * 9, True), ((0.1, 0.1), True), ((0.1, 0.11), False), ((2.0,), False)],
+)
+def test_tpot_is_not_counted_when_the_client_blocks_writes(stats, clock, make, blocked_s, is_timed):
+    """Up to a tenth of the stream's 2 s may be spent waiting for the client."""
+    stats.objectives = Objectives(9.0, 0.5)
+    record = make()
+    stream(record, clock)
+    for seconds in blocked_s:
+        record.add_write_time(seconds)
+    record.close(200)
+    arm = stats.arms()[POD]
+    assert stats.reading(0.0, clock()).tpot_s.count == is_timed
+    assert arm.tpot[tpot_bin(300, 0)].n == is_timed
+    assert (arm.requests, arm.violations) == (1, is_timed)
+
+
+def test_single_token_violates_no_tpot_objective(stats, clock, make):
+    stats.objectives = Objectives(9.0, 0.5)
+    record = make()
+    stream(record, clock, gaps_s=())
+    record.close(200)
+    assert (stats.late, stats.arms()[POD].violations) == (0, 0)
+
+
+def test_complete_response_in_parts_has_no_tpot(stats, clock, make):
+    stats.objectives = Objectives(1.0, 0.1)
+    record = make(stream=False)
+    with record.in_flight(POD, None):
+        clock.now_s += 0.5
+        record.start_response(is_stream=False)
+        record.add_chunk(b"{")
+        clock.now_s += 5.0
+        record.add_chunk(USAGE[1:] % 3)
+    record.close(200)
+    assert (stats.late, stats.arms()[POD].violations) == (0, 0)
+    assert stats.reading(0.0, clock()).tpot_s.count == 0
+
+
+@pytest.mark.parametrize(("gaps_s", "timed"), [((), 0), ((1.0,), 1)])
+def test_single_token_has_no_tpot(stats, clock, make, gaps_s, timed):
+    record = make()
+    stream(record, clock, gaps_s=gaps_s)
+    record.close(200)
+    seen = stats.reading(0.0, clock())
+    assert (seen.ttft_s.count, seen.tpot_s.count) == (1, timed)
+
+
+@pytest.mark.parametrize(
+    ("status", "ended", "failed"),
+    [(200, 1, 0), (399, 1, 0), (400, 0, 0), (499, 0, 0), (500, 0, 1), (503, 0, 1)],
+)
+def test_outcome_by_status(stats, clock, make, status, ended, failed):
+    record = make()
+    stream(record, clock)
+    record.close(status)
+    assert (stats.ended, stats.failed, stats.shed) == (ended, failed, 0)
+    assert stats.arm(POD).snapshot().errors == failed
+
+
+@pytest.mark.parametrize(("status", "shed"), [(200, 0), (404, 0), (499, 0), (500, 1), (503, 1)])
+def test_outcome_by_status_without_an_engine(stats, make, status, shed):
+    make().close(status)
+    assert (stats.ended, stats.failed, stats.shed) == (0, 0, shed)
+    assert stats.arms() == {}
+
+
+def test_failed_request_without_an_engine_is_not_shed(stats, make):
+    record = make()
+    record.mark_failed()
+    record.close(503)
+    assert (stats.failed, stats.shed) == (1, 0)
+    assert stats.arms() == {}
+
+
+@pytest.mark.parametrize("code", [499, 500])
+def test_error_event_is_the_engines_failure_from_code_500(stats, clock, make, code):
+    record = make()
+    with record.in_flight(POD, None):
+        record.add_chunk(EVENT)
+        record.add_chunk(b'data: {"error": {"code": %d}}\n\n' % code)
+    record.close(200)
+    failed = int(code == 500)
+    assert (stats.failed, stats.ended) == (failed, 1 - failed)
+    assert stats.arms()[POD].errors == failed
+
+
+@pytest.mark.parametrize(("is_excused", "errors"), [(False, 1), (True, 0)])
+def test_truncated_response_is_the_engines_failure_unless_excused(
+    stats, clock, make, is_excused, errors
+):
+    record = make(tenant="acme")
+    stream(record, clock)
+    record.mark_failed()
+    if is_excused:
+        record.excuse_engine()
+    record.close(200)
+    assert (stats.failed, stats.ended) == (1, 0)
+    arm = stats.arm(POD).snapshot()
+    assert arm.errors == errors
+    assert [each.errors for each in arm.tenants.values()] == [1] * errors
+
+
+def test_each_engine_is_charged_a_failure_once_per_request(stats, make):
+    record = make(tenant="acme")
+    for pod in ("default/a", "default/b", "default/a"):
+        with record.in_flight(pod, None):
+            pass
+        record.charge_failure(pod)
+    record.close(502)
+    arms = stats.arms()
+    assert {pod: arm.errors for pod, arm in arms.items()} == {"default/a": 1, "default/b": 1}
+    assert all(arm.tenants["acme"].errors == 1 for arm in arms.values())
+    assert stats.failed == 1
+
+
+def test_counts_by_tenant(stats, clock, make):
+    record = make(tenant="acme")
+    stream(record, clock)
+    record.close(200)
+    (tenant,) = stats.arms()[POD].tenants.values()
+    assert (tenant.requests, tenant.errors) == (1, 0)
+    assert (tenant.ttft, tenant.tpot) == (log(0.5), log(1.0))
+
+
+def test_queued_and_in_flight_requests(stats, clock, make):
+    """Requests are counted only while they wait or run."""
+    first = make()
+    clock.now_s += 1.0
+    second = make()
+    clock.now_s += 2.0
+    with first.queued(), second.queued():
+        seen = stats.reading(7.0, clock())
+        assert (seen.at_s, seen.queued, seen.queued_prompt_tokens) == (7.0, 2, 600)
+        assert seen.oldest_wait_s == 3.0
+    with first.in_flight(POD, None), second.in_flight(POD, None):
+        first.add_chunk(EVENT)
+        seen = stats.reading(7.0, clock())
+        assert (seen.in_flight, seen.in_flight_prefill_tokens) == (2, 300)
+    seen = stats.reading(7.0, clock())
+    assert (seen.queued, seen.in_flight, seen.in_flight_prefill_tokens) == (0, 0, 0)
+    assert (seen.queued_prompt_tokens, seen.oldest_wait_s) == (0, 0.0)
+
+
+def test_requests_ahead_and_open_at_the_engine(stats, make):
+    """Only requests at the engine now count, not failed attempts and ended requests."""
+    for _ in range(2):
+        with make().in_flight(POD, None):
+            pass
+    first, second = make(), make()
+    with first.in_flight(POD, None):
+        first.add_chunk(EVENT)
+        with second.in_flight(POD, None):
+            assert stats.count_sent(POD) == (1, 2)
+            stats.count_first_byte(POD)
+            assert stats.count_end(POD) == 2
+            assert stats.count_sent("default/other") == (0, 0)
+        assert stats.count_sent(POD) == (0, 1)
+        stats.count_first_byte(POD)
+        assert stats.count_end(POD) == 1
+    assert stats.count_sent(POD) == (0, 0)
+
+
+@pytest.fixture
+async def slot(clock):
+    """An engine that computes 1,000 tokens a second, a request's slot at it, and what is freed."""
+    load = EngineLoad(pod=POD, kv_capacity_tokens=1 << 40, pace=Pace(1000.0, 1.0))
+    waiting = Waiting("0", clock(), clock() + 1.0, 300.0, 556.0)
+    freed = []
+    reservation = Reservation(
+        Endpoint(POD, "10.0.0.1:8000", "r1"), Place(load, waiting, clock()), lambda: freed.append(1)
+    )
+    return load, reservation, freed
+
+
+async def test_first_token_frees_the_prefill_work_and_updates_the_throughput(slot, clock, make):
+    load, reservation, freed = slot
+    before, record = load.pace, make()
+    with record.in_flight(POD, reservation):
+        assert (load.prefill_tokens, freed) == (300.0, [])
+        clock.now_s += 0.5
+        record.start_response(is_stream=True)
+        record.add_chunk(EVENT)
+        assert (load.prefill_tokens, load.kv_tokens, freed) == (0.0, 556.0, [1])
+        assert load.pace == before.after_first_token(300.0, 0.5)
+        record.add_chunk(EVENT)
+        assert freed == [1]
+    assert (load.kv_tokens, freed) == (0.0, [1, 1])
+
+
+async def test_error_event_does_not_update_the_throughput(slot, clock, make):
+    load, reservation, freed = slot
+    before, record = load.pace, make()
+    with record.in_flight(POD, reservation):
+        clock.now_s += 0.5
+        record.start_response(is_stream=True)
+        record.add_chunk(b'data: {"error": {"code": 400}}\n\n')
+        assert (load.pace, load.prefill_tokens, freed) == (before, 300.0, [])
+    assert (load.pace, load.prefill_tokens, freed) == (before, 0.0, [1])
+
+
+async def test_prefill_work_of_a_complete_response_is_freed_after_its_predicted_time(
+    slot, until, make
+):
+    load, reservation, freed = slot
+    before, record = load.pace, make(stream=False)
+    with record.in_flight(POD, reservation):
+        assert load.prefill_tokens == 300.0
+        await until(lambda: freed)
+        assert (load.prefill_tokens, load.kv_tokens) == (0.0, 556.0)
+        record.start_response(is_stream=False)
+        record.add_chunk(USAGE % 3)
+        assert freed == [1]
+    assert (load.pace, load.kv_tokens, freed) == (before, 0.0, [1, 1])
+
+
+async def test_release_cancels_the_prefill_timer(slot, make):
+    load, reservation, freed = slot
+    with make(stream=False).in_flight(POD, reservation):
+        timer = reservation._timer
+        assert timer is not None
+    assert timer.cancelled()
+    assert (load.prefill_tokens, freed) == (0.0, [1])
+
+
+async def test_prefill_work_is_freed_at_once_at_unknown_throughput(slot, make):
+    load, reservation, freed = slot
+    load.pace = Pace()
+    with make(stream=False).in_flight(POD, reservation):
+        assert (load.prefill_tokens, reservation._timer, freed) == (0.0, None, [1])

@@ -1,0 +1,106 @@
+"""Counting an answer's tokens, text and errors from its bytes."""
+
+import pytest
+
+from penstock.gateway.response_usage import ResponseUsage, error_status
+
+
+@pytest.mark.parametrize(
+    ("events", "status"),
+    [
+        (b'data: {"error": {"message": "no", "code": 429}}\n\n', 429),
+        (b'data:{"error":{"code":502}}\n\n', 502),
+        (b'data: {"error": {"message": "no"}}\n\n', 500),
+        (b'data: {"error": {"code": "busy"}}\n\n', 500),
+        (b'event: error\ndata: {"type": "error", "error": {}}\n\n', 500),
+        (b'event: response.failed\ndata: {"code": 503}\n\n', 503),
+        # Only a code after the error counts.
+        (b'data: {"code": 404}\n\ndata: {"error": {"code": 507}}\n\n', 507),
+        (b'data: {"text": "data: {\\"error\\": 1}"}\n\n', None),
+        (b"", None),
+    ],
+)
+def test_the_status_of_an_error_event(events, status):
+    assert error_status(events) == status
+
+
+@pytest.mark.parametrize(
+    ("code", "has_error", "has_engine_error"),
+    [(None, False, False), (400, True, False), (499, True, False), (500, True, True)],
+)
+def test_errors_of_a_stream(code, has_error, has_engine_error):
+    count = ResponseUsage(is_stream=True, overhead_events=1)
+    assert (count.has_error, count.has_engine_error) == (False, False)
+    if code is not None:
+        count.feed(b'data: {"error": {"code": %d}}\n\n' % code)
+    count.feed(b"data: [DONE]\n\n")
+    assert (count.has_error, count.has_engine_error) == (has_error, has_engine_error)
+
+
+def test_a_whole_answer_has_no_error_events():
+    count = ResponseUsage(is_stream=False, overhead_events=1)
+    count.feed(b'data: {"error": {"code": 500}}\n\n')
+    assert (count.has_error, count.has_engine_error) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "tokens"), [((), 1), ((3,), 1), ((7,), 1), ((8,), 2), ((5, 7), 3)]
+)
+def test_the_tokens_of_a_whole_answer_are_estimated(num_bytes, tokens):
+    count = ResponseUsage(is_stream=False, overhead_events=1)
+    for number in num_bytes:
+        count.feed(b"x" * number)
+    assert count.output_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("overhead", "events", "tokens"),
+    [(1, 0, 1), (1, 1, 1), (1, 2, 1), (1, 3, 2), (2, 2, 1), (2, 3, 1), (2, 4, 2)],
+)
+def test_the_tokens_of_a_stream_are_its_events_but_for_the_overhead(overhead, events, tokens):
+    count = ResponseUsage(is_stream=True, overhead_events=overhead)
+    for number in range(events):
+        count.feed(b"data: {}\n\n" if number % 2 else b"data: {}\r\n\r\n")
+    assert count.output_tokens == tokens
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_the_last_usage_is_believed(is_stream):
+    count = ResponseUsage(is_stream=is_stream, overhead_events=1)
+    assert (count.prompt_tokens, count.cached_tokens) == (None, 0)
+    count.feed(b'"prompt_tokens": 1, "completion_tokens": 2, "cached_tokens": 3\n\n')
+    count.feed(
+        b'"prompt_tokens": 4, "completion_tokens": 5, "cached_tokens": 6,'
+        b'"prompt_tokens": 7, "completion_tokens": 8, "cached_tokens": 9\n\n'
+    )
+    assert (count.prompt_tokens, count.output_tokens, count.cached_tokens) == (7, 8, 9)
+    count.feed(b'"prompt_tokens": 99, "cached_tokens": 99\n\n')  # says no tokens of its own
+    assert (count.prompt_tokens, count.output_tokens, count.cached_tokens) == (7, 8, 9)
+    count.feed(b'"completion_tokens": 0')
+    assert (count.prompt_tokens, count.output_tokens, count.cached_tokens) == (7, 0, 9)
+
+
+def test_usage_without_numbers_tells_nothing():
+    count = ResponseUsage(is_stream=False, overhead_events=1)
+    count.feed(b'"prompt_tokens": null, "completion_tokens": null, "cached_tokens": null')
+    assert (count.prompt_tokens, count.output_tokens, count.cached_tokens) == (None, 17, 0)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "has_text"),
+    [
+        (b'{"content": "a"}', True),
+        (b'{"content": ""}', False),
+        (b'{"content": "\\n"}', False),
+        (b'{"reasoning_content":"a"}', True),
+        (b'{"tool_calls": [{"id": 1}]}', True),
+        (b'{"tool_calls": []}', False),
+    ],
+)
+def test_whether_it_says_anything(chunk, has_text):
+    count = ResponseUsage(is_stream=True, overhead_events=1)
+    assert not count.has_text
+    count.feed(chunk)
+    assert count.has_text == has_text
+    count.feed(b'{"content": ""}')
+    assert count.has_text == has_text

@@ -1,0 +1,186 @@
+"""Copies that a rollout sends to its canary before it has traffic, counted for the judge."""
+
+import asyncio
+import math
+from dataclasses import replace
+
+import pytest
+
+from penstock.clients.feed import PATH, parse
+from penstock.core.canary.moments import Moments
+from penstock.core.routing.pick import Side
+from penstock.core.routing.traffic_split import Copies
+
+
+async def idle(front, until):
+    await front.idle()
+    await until(lambda: not front.gateway.state.mirror.num_open)
+
+
+async def resets(request):
+    request.reset()
+
+
+async def breaks(request):
+    await request.whole(b"{}", status="500 Internal Server Error")
+
+
+async def cuts(request):
+    await request.head()
+    await request.chunk(b'data: {"n": 0}\n\n')
+    request.reset()
+
+
+@pytest.fixture
+async def mirrored(start_engine, start_gateway, make_service):
+    """`await mirrored(behaviour)` -> a gateway, the stable engine, and the canary engine that gets copies."""
+
+    async def make(behaviour=None, share=1.0):
+        stable = await start_engine()
+        new = await (start_engine(behaviour, "r2") if behaviour else start_engine(revision="r2"))
+        front = await start_gateway()
+        service = make_service(stable, new, weights={"r1": 100})
+        front.show(replace(service, copies=Copies((Side("r2"),), share)))
+        return front, stable, new
+
+    return make
+
+
+async def arm_of(front, engine):
+    async with front.client.get(front.url + PATH) as got:
+        return parse("g", await got.text()).arms["default/chat"].get(f"default/{engine.name}")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_copies_for_a_canary_are_counted_for_its_judge(mirrored, until, path, stream):
+    front, stable, new = await mirrored()
+    for _ in range(3):
+        assert (await front.ask(path, stream=stream))[0] == 200
+    await until(lambda: len(new.requests) == 3)
+    await idle(front, until)
+    arm = await arm_of(front, new)
+    assert (arm.requests, arm.errors) == (3, 0)
+    assert sum(m.n for m in arm.ttft) == 0  # latency of copies does not count: their load differs
+    assert len(stable.requests) == 3
+
+
+@pytest.mark.parametrize("behaviour", [resets, breaks, cuts])
+async def test_failed_copy_is_an_error_of_the_canary_alone(mirrored, until, behaviour):
+    front, stable, new = await mirrored(behaviour)
+    for _ in range(3):
+        assert (await front.ask())[0] == 200
+    await until(lambda: len(new.requests) == 3)
+    await idle(front, until)
+    assert (await arm_of(front, new)).errors == 3
+    assert (await arm_of(front, stable)).errors == 0
+
+
+async def test_share_zero_copies_nothing(mirrored, until):
+    front, _, new = await mirrored(share=0.0)
+    for _ in range(5):
+        await front.ask()
+    await idle(front, until)
+    assert not new.requests
+
+
+USAGE = b'{"choices":[{"text":"x"}],"usage":{"prompt_tokens":9,"completion_tokens":%d}}'
+
+
+EVENT = b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n'
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def whole(body, status="200 OK"):
+    return lambda request: request.whole(body, status)
+
+
+def stream(*chunks):
+    async def behave(request):
+        await request.head()
+        for chunk in chunks:
+            await request.chunk(chunk)
+        await request.end()
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "is_stream", "requests", "errors", "empty", "tokens"),
+    [
+        (whole(USAGE % 5), False, 1, 0, 0, 5),
+        (whole(b'{"choices":[{"text":""}]}'), False, 1, 0, 1, 6),
+        (
+            stream(EVENT, EVENT[:9], EVENT[9:], EVENT, DONE),
+            True,
+            1,
+            0,
+            0,
+            2,
+        ),  # the first event of a chat is no token
+        (stream(EVENT.replace(b'"a"', b'""'), DONE), True, 1, 0, 1, 1),
+        (stream(EVENT, b'data: {"error": {"code": 500}}\n\n', DONE), True, 1, 1, 0, None),
+        (stream(EVENT, EVENT), True, 1, 1, 0, None),  # without DONE
+        (whole(b"{}", "399 Odd"), False, 1, 0, 1, 1),
+        (whole(b"{}", "400 Bad Request"), False, 0, 0, 0, None),
+        (whole(b"{}", "400 Bad Request"), True, 0, 0, 0, None),
+        (whole(b"{}", "499 Odd"), True, 0, 0, 0, None),
+        (whole(b"{}", "500 Internal Server Error"), False, 1, 1, 0, None),
+    ],
+)
+async def test_counts_of_a_copy(
+    mirrored, until, behaviour, is_stream, requests, errors, empty, tokens
+):
+    front, _, new = await mirrored(behaviour)
+    await front.ask("/v1/chat/completions", stream=is_stream)
+    await until(lambda: new.requests)
+    await idle(front, until)
+    arm = await arm_of(front, new)
+    assert (arm.requests, arm.errors, arm.empty_outputs) == (requests, errors, empty)
+    assert (arm.violations, arm.prompt_tokens) == (errors, 0)
+    output = [] if tokens is None else [math.log(tokens)]
+    assert arm.output == Moments.of(output)
+    assert arm.missed[0].n == len(output)
+
+
+@pytest.mark.parametrize(
+    ("path", "tokens"),
+    [("/v1/chat/completions?a=1", 3), ("/v1/completions?a=/v1/chat/completions", 4)],
+)
+async def test_overhead_events_of_a_copy_are_no_tokens(mirrored, until, path, tokens):
+    front, _, new = await mirrored(stream(EVENT, EVENT, EVENT, EVENT, DONE))
+    await front.ask(path)
+    await until(lambda: new.requests)
+    await idle(front, until)
+    assert (await arm_of(front, new)).output == Moments.of([math.log(tokens)])
+    assert new.requests[0].path == path
+
+
+async def test_time_to_the_first_byte_of_a_copy(start_engine, start_gateway, make_service, until):
+    """Only the first byte is timed, by the gateway's clock."""
+    now_s = 1000.0
+
+    async def slow(request):
+        nonlocal now_s
+        now_s += 3.0
+        await request.head()
+        for _ in range(3):
+            await request.chunk(EVENT)
+            await asyncio.sleep(0.02)
+        await request.chunk(DONE)
+        await request.end()
+
+    stable, new = await start_engine(), await start_engine(slow, "r2")
+    front = await start_gateway(now=lambda: now_s)
+    service = make_service(stable, new, weights={"r1": 100})
+    front.show(replace(service, copies=Copies((Side("r2"),), 1.0)))
+    assert (await front.ask())[0] == 200
+    await until(lambda: new.requests)
+    await idle(front, until)
+    name = "penstock_gateway_shadow_time_to_first_byte_seconds"
+    labels = {"service": "default/chat", "revision": "r2"}
+    assert await front.metric(f"{name}_sum", **labels) == 3.0
+    assert await front.metric(f"{name}_count", **labels) == 1
+    assert await front.metric(f"{name}_count") == 1

@@ -1,0 +1,205 @@
+"""Building a routing snapshot from Kubernetes objects."""
+
+import pytest
+
+from penstock.core.routing.pick import Endpoint
+from penstock.core.spec.objectives import Objectives
+from penstock.gateway.snapshot import Ambiguous, Service, Snapshot, Unknown
+from penstock.gateway.snapshot_builder import SnapshotBuilder, build
+
+
+def inference_service(name="chat", namespace="default", created=0, served=None, status=None):
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "creationTimestamp": f"2026-01-01T00:00:{created:02d}Z",
+        },
+        "spec": {"model": {"uri": "file:///m"} | ({"servedName": served} if served else {})},
+        "status": {"traffic": [{"revision": "r1", "weight": 100}]} if status is None else status,
+    }
+
+
+def model_route(name="front"):
+    return {
+        "metadata": inference_service(name)["metadata"],
+        "spec": {"modelName": name, "rules": [{"backends": [{"service": "chat"}]}]},
+    }
+
+
+def pod(
+    name="p1", namespace="default", service="chat", ready="True", ip="10.0.0.1", port=8000, **extra
+):
+    container = {
+        "name": "engine",
+        "ports": [{"name": "http", "containerPort": port}] if port else [],
+    }
+    labels = {"serving.penstock.dev/service": service, "serving.penstock.dev/revision": "r1"}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels} | extra,
+        "spec": {"containers": [{"name": "sidecar"}, container]},
+        "status": {"podIP": ip, "conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def endpoints(*pods):
+    return build([inference_service()], pods).services[0].endpoints
+
+
+def test_ready_pod_is_an_endpoint():
+    assert endpoints(pod()) == (Endpoint("default/p1", "10.0.0.1:8000", "r1"),)
+
+
+def test_port_is_the_one_named_http():
+    assert endpoints(pod(port=9000))[0].address == "10.0.0.1:9000"
+
+
+def test_ipv6_address_is_bracketed():
+    assert endpoints(pod(ip="fd00::1"))[0].address == "[fd00::1]:8000"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pod(ready="False"), pod(ready="Unknown"), pod(ip=""), pod(port=None),
+        pod(deletionTimestamp="2026-01-01T00:00:00Z"), pod(service="other"), pod(namespace="other"),
+        pod() | {"status": {}},
+    ],
+)  # fmt: skip
+def test_pod_that_cannot_serve_is_no_endpoint(other):
+    assert endpoints(other) == ()
+
+
+def test_order_of_pods_does_not_matter():
+    pods = [pod("a"), pod("b"), pod("c")]
+    assert build([inference_service()], pods) == build([inference_service()], pods[::-1])
+
+
+@pytest.mark.parametrize(
+    ("served", "status", "expected"),
+    [
+        (None, None, "chat"),
+        ("Qwen3", None, "Qwen3"),
+        ("new", {"servedName": "old"}, "old"),
+        ("Qwen3", {}, "Qwen3"),
+    ],
+)
+def test_served_name(served, status, expected):
+    snapshot = build([inference_service(served=served, status=status)], [])
+    assert snapshot.services[0].served_name == expected
+
+
+def test_service_without_traffic_has_no_weights():
+    service = build([inference_service(status={})], []).services[0]
+    assert (service.weights, service.generation) == ({}, 0)
+
+
+def test_generation_of_the_traffic():
+    traffic = [{"revision": "r1", "weight": 100}]
+    body = inference_service(status={"traffic": traffic, "trafficGeneration": 7})
+    assert build([body], []).services[0].generation == 7
+
+
+def test_cohort_has_its_own_weight_and_pods():
+    control = pod("p2", ready="False")
+    control["metadata"]["labels"]["serving.penstock.dev/cohort"] = "control"
+    traffic = [
+        {"revision": "r1", "weight": 80},
+        {"revision": "r1", "cohort": "control", "weight": 10},
+        {"revision": "r2", "weight": 10},
+    ]
+    (service,) = build([inference_service(status={"traffic": traffic})], [pod(), control]).services
+    assert service.weights == {("r1", ""): 80, ("r1", "control"): 10, ("r2", ""): 10}
+    assert service.sides == {"default/p1": ("r1", ""), "default/p2": ("r1", "control")}
+    assert service.is_mixed
+    control["status"]["conditions"][0]["status"] = "True"
+    assert [e.side for e in endpoints(pod(), control)] == [("r1", ""), ("r1", "control")]
+
+
+@pytest.mark.parametrize(
+    ("rollout", "expected"),
+    [
+        (None, "None"),
+        ({"strategy": "BlueGreen"}, "None"),
+        ({"canary": {"stickyBy": "User"}}, "User"),
+        ({"canary": {"stickyBy": "Conversation"}}, "Conversation"),
+        ({"canary": {"stickyBy": "Planet"}}, "None"),
+    ],
+)
+def test_sticky_by(rollout, expected):
+    body = inference_service()
+    body["spec"] |= {} if rollout is None else {"rollout": rollout}
+    assert build([body], []).services[0].sticky_by == expected
+
+
+def test_objectives():
+    body = inference_service()
+    body["spec"]["objectives"] = {"ttft": "1500ms", "tpot": "100ms", "attainment": 0.95}
+    assert build([body], []).services[0].objectives == Objectives(1.5, 0.1, 0.95)
+
+
+def test_model_names_resolve():
+    snapshot = build(
+        [
+            inference_service(namespace="a", created=1),
+            inference_service(namespace="b"),
+            inference_service(name="only", namespace="b"),
+        ],
+        [],
+    )
+    assert isinstance(snapshot.resolve("only"), Service)
+    assert isinstance(snapshot.resolve("b/only"), Service)
+    assert snapshot.resolve("a/only") == Unknown()
+    assert snapshot.resolve("") == Unknown()
+    assert snapshot.resolve("chat") == Ambiguous(("b/chat", "a/chat"))
+    assert snapshot.resolve("a/chat").key == "a/chat"
+    assert [name for name, _ in snapshot.models()] == ["b/chat", "a/chat", "only"]
+
+
+def test_older_service_wins_a_name_claimed_twice():
+    snapshot = build(
+        [inference_service("new", created=5, served="m"), inference_service("old", served="m")], []
+    )
+    assert snapshot.resolve("m").name == "old"
+    assert snapshot.resolve("default/m").name == "old"
+    assert [service.name for _, service in snapshot.models()] == ["old"]
+    assert snapshot.get("default/new") is not None
+
+
+def test_empty_cluster():
+    assert build([], []) == Snapshot()
+
+
+@pytest.mark.parametrize("bad", ["service", "pod", "route"])
+def test_unreadable_object_does_not_affect_the_others(bad, caplog):
+    objects = {"service": [inference_service()], "pod": [pod()], "route": [model_route()]}
+    broken = {
+        "service": inference_service("bad", status={"traffic": [{}]}),
+        "pod": pod("bad") | {"spec": {"containers": [{"ports": [{"name": "http"}]}]}},
+        "route": {"metadata": inference_service("bad")["metadata"], "spec": {}},
+    }
+    expected = build(objects["service"], objects["pod"], objects["route"])
+    objects[bad].append(broken[bad])
+    builder = SnapshotBuilder()
+    for _ in range(2):
+        assert builder.build(objects["service"], objects["pod"], objects["route"]) == expected
+    assert [record.args for record in caplog.records] == [
+        (
+            {"service": "InferenceService", "pod": "Pod", "route": "ModelRoute"}[bad]
+            + " default/bad",
+        )
+    ]
+
+
+def test_service_that_becomes_unreadable_keeps_its_last_state():
+    """Only its endpoints are updated."""
+    builder, route = SnapshotBuilder(), model_route()
+    before = builder.build([inference_service()], [pod()], [route])
+    broken = inference_service(status={"traffic": [{}]})
+    broken_route = route | {"spec": {}}
+    assert builder.build([broken], [pod()], [broken_route]) == before
+    (moved,) = builder.build([broken], [pod(ip="10.0.0.2")], []).services
+    assert moved.endpoints == endpoints(pod(ip="10.0.0.2"))
+    assert moved.weights == before.services[0].weights
+    assert builder.build([], [pod()], []) == Snapshot()
+    assert builder.build([broken], [pod()], []) == Snapshot()

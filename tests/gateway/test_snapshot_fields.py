@@ -1,0 +1,144 @@
+"""Fields that the snapshot builder reads from InferenceServices, pods and ModelRoutes."""
+
+import json
+
+from penstock.core.routing.pick import Endpoint, Side
+from penstock.core.routing.route import Match, RouteRule, Shadow
+from penstock.core.routing.traffic_split import Copies
+from penstock.core.spec.objectives import Objectives
+from penstock.gateway.snapshot import Route, Service
+from penstock.gateway.snapshot_builder import build
+
+LABELS = {"service": "chat", "revision": "r1", "role": "serve"}
+
+
+def objects():
+    """Return a service, its pod and a route, each with all fields that the gateway reads."""
+    meta = {"namespace": "n", "creationTimestamp": "2026-01-01T00:00:10Z"}
+    service = {
+        "metadata": meta | {"name": "chat"},
+        "spec": {
+            "model": {"servedName": "wanted"},
+            "objectives": {"ttft": "2s", "tpot": "50ms", "attainment": 0.9},
+            "rollout": {"canary": {"stickyBy": "User", "tenantHeader": "x-tenant"}},
+        },
+        "status": {
+            "servedName": "Qwen3",
+            "traffic": [
+                {"revision": "r1", "weight": 90},
+                {"revision": "r2", "cohort": "control", "weight": 10},
+            ],
+            "trafficGeneration": 7,
+            "copies": {"sides": [{"revision": "r2", "cohort": "control"}], "share": 0.25},
+        },
+    }
+    pod = {
+        "metadata": {
+            "namespace": "n",
+            "name": "chat-0",
+            "labels": {f"serving.penstock.dev/{name}": value for name, value in LABELS.items()},
+        },
+        "spec": {
+            "containers": [
+                {"ports": [{"name": "metrics", "containerPort": 9}, {"containerPort": 10}]},
+                {"ports": [{"name": "http", "containerPort": "8000"}]},
+            ]
+        },
+        "status": {
+            "podIP": "10.0.0.1",
+            "conditions": [
+                {"type": "Initialized", "status": "False"},
+                {"type": "Ready", "status": "True"},
+            ],
+        },
+    }
+    route = {
+        "metadata": meta | {"name": "route"},
+        "spec": {
+            "modelName": "any",
+            "rules": [
+                {
+                    "match": {
+                        "headers": [{"name": "x-a", "value": "1"}, {"name": "x-b", "value": "2"}],
+                        "users": ["ada", "bob"],
+                    },
+                    "backends": [{"service": "chat", "weight": 3}, {"service": "other"}],
+                    "stickyBy": "Conversation",
+                    "stickyHeader": "x-c",
+                    "shadows": [{"service": "other", "revision": "r9", "percent": 12.5}],
+                },
+                {"backends": [{"service": "chat"}]},
+            ],
+        },
+    }
+    return service, pod, route
+
+
+CREATED_S = 1767225610  # 2026-01-01T00:00:10Z
+
+
+def test_fields_of_a_service_and_its_pods():
+    service, pod, _ = objects()
+    bare = json.loads(json.dumps(pod))
+    bare["metadata"] |= {"name": "chat-1", "labels": {"serving.penstock.dev/service": "chat"}}
+    bare["status"]["conditions"] = []
+    assert build([service], [bare, pod]).services == (
+        Service(
+            namespace="n",
+            name="chat",
+            served_name="Qwen3",
+            created_s=CREATED_S,
+            weights={Side("r1"): 90, Side("r2", "control"): 10},
+            endpoints=(Endpoint("n/chat-0", "10.0.0.1:8000", "r1"),),
+            objectives=Objectives(2.0, 0.05, 0.9),
+            sides={"n/chat-0": Side("r1"), "n/chat-1": Side("")},
+            sticky_by="User",
+            generation=7,
+            copies=Copies((Side("r2", "control"),), 0.25),
+            tenant_header="x-tenant",
+        ),
+    )
+
+
+def test_fields_of_a_route():
+    _, _, route = objects()
+    assert build([], [], [route]).routes == (
+        Route(
+            namespace="n",
+            name="route",
+            served_name="any",
+            created_s=CREATED_S,
+            rules=(
+                RouteRule(
+                    match=Match((("x-a", "1"), ("x-b", "2")), frozenset({"ada", "bob"})),
+                    backends=(("chat", 3), ("other", 100)),
+                    sticky_by="Conversation",
+                    sticky_header="x-c",
+                    shadows=(Shadow("other", "r9", 12.5),),
+                ),
+                RouteRule(match=Match(), backends=(("chat", 100),)),
+            ),
+        ),
+    )
+
+
+def test_defaults_of_absent_fields():
+    service, pod, _ = objects()
+    del service["status"]
+    service["spec"] = {"model": {}}
+    (found,) = build([service], []).services
+    assert found == Service("n", "chat", "chat", CREATED_S, {}, ())
+    assert (found.tenant_header, found.copies, found.objectives) == ("", None, None)
+    pod["spec"]["containers"] = [{"name": "engine"}]
+    assert build([service], [pod]).services[0].endpoints == ()
+    del pod["status"]
+    assert build([service], [pod]).services[0].sides == {"n/chat-0": Side("r1")}
+
+
+def test_endpoints_are_sorted_by_pod_name():
+    service, pod, _ = objects()
+    pods = [json.loads(json.dumps(pod)) for _ in range(3)]
+    for name, each in zip("cab", pods, strict=True):
+        each["metadata"]["name"] = name
+    names = [e.pod for e in build([service], pods).services[0].endpoints]
+    assert names == ["n/a", "n/b", "n/c"]

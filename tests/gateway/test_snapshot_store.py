@@ -1,0 +1,40 @@
+"""The current snapshot: its listeners, and tasks that wait for a change."""
+
+import asyncio
+
+import pytest
+
+from penstock.gateway.snapshot import Snapshot
+from penstock.gateway.snapshot_store import SnapshotStore
+
+
+def test_listeners_and_waiting_tasks_learn_of_each_change_and_nothing_else(
+    run_virtually, make_service
+):
+    first, second = Snapshot((make_service(),)), Snapshot((make_service(name="other"),))
+
+    async def main():
+        snapshots, loop = SnapshotStore(), asyncio.get_running_loop()
+        began_s, received = loop.time(), []
+        snapshots.listeners.append(received.append)
+        snapshots.listeners.append(lambda snapshot: received.append(snapshots.current is snapshot))
+        assert not snapshots.is_synced
+        assert await snapshots.wait_for_change(2.0) is False
+        assert loop.time() - began_s == pytest.approx(2.0)
+        for snapshot in (
+            Snapshot(),
+            first,
+            first,
+            second,
+        ):  # the first one counts, even if it is empty
+            changes = snapshot != snapshots.current or not snapshots.is_synced
+            received.clear()
+            waiting = asyncio.create_task(snapshots.wait_for_change(1.0))
+            await asyncio.sleep(0.5)
+            snapshots.publish(snapshot)
+            assert received == ([snapshot, True] if changes else [])
+            assert (snapshots.current, snapshots.is_synced) == (snapshot, True)
+            assert await waiting is changes
+        assert await snapshots.wait_for_change(1.0) is False  # the next change, not the last one
+
+    run_virtually(main)

@@ -1,0 +1,94 @@
+"""Where events end."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.gateway.sse import MAX_HELD_BYTES, SseBuffer
+
+EVENTS = [b'data: {"n": 1}\n\n', b"data: a\ndata: b\n\n", b": ping\n\n", b"data: x\r\n\r\n"]
+ENDINGS = [b"data: [DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data:[DONE]\n\n"]
+
+
+@given(st.lists(st.sampled_from(EVENTS)), st.sampled_from(ENDINGS), st.lists(st.integers(0, 200)))
+def test_however_it_is_chunked_nothing_is_lost_and_all_of_it_is_whole_events(events, ending, cuts):
+    text = b"".join(events) + ending
+    at = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})
+    stream = SseBuffer()
+    passed = b""
+
+    for start, end in itertools.pairwise(at):
+        passed += stream.feed(text[start:end])
+        assert passed == b"" or passed.endswith((b"\n\n", b"\r\n\r\n"))
+        assert text.startswith(passed)
+
+    assert passed == text
+    assert stream.is_done
+    assert stream.finish() == b""
+
+
+def test_a_done_inside_an_answer_is_not_the_end():
+    stream = SseBuffer()
+    stream.feed(b'data: {"text": "data: [DONE]"}\n\n')
+    assert not stream.is_done
+
+
+def test_half_an_event_is_never_passed_on():
+    stream = SseBuffer()
+    assert stream.feed(b'data: {"te') == b""
+    assert stream.finish() == b""
+    assert not stream.is_done
+
+
+def test_a_done_without_its_empty_line_counts_at_the_end():
+    stream = SseBuffer()
+    assert stream.feed(b"data: x\n\ndata: [DONE]\n") == b"data: x\n\n"
+    assert stream.finish() == b"data: [DONE]\n"
+    assert stream.is_done
+
+
+def test_what_is_held_is_bounded():
+    stream = SseBuffer()
+    assert stream.feed(b"x" * MAX_HELD_BYTES) == b""
+    assert len(stream.feed(b"y")) == MAX_HELD_BYTES + 1
+
+
+@pytest.mark.parametrize(
+    ("chunks", "passed"),
+    [
+        ([b"ab\n\ncd", b"\n\n"], [b"ab\n\n", b"cd\n\n"]),
+        ([b"a\r\n\r\nb", b"\r\n\r\n"], [b"a\r\n\r\n", b"b\r\n\r\n"]),
+        ([b"a\n\nb\r\n\r\nc", b"d\n\n"], [b"a\n\nb\r\n\r\n", b"cd\n\n"]),
+        ([b"a\r\n\r\nb\n\nc", b"\n\n"], [b"a\r\n\r\nb\n\n", b"c\n\n"]),
+        ([b"a", b"b", b"\n", b"\n"], [b"", b"", b"", b"ab\n\n"]),
+        ([b"a\r\n\r", b"\n"], [b"", b"a\r\n\r\n"]),
+        ([b"a\n\n", b""], [b"a\n\n", b""]),
+    ],
+)
+def test_what_is_passed_on_of_each_chunk(chunks, passed):
+    stream = SseBuffer()
+    assert [stream.feed(chunk) for chunk in chunks] == passed
+    assert stream.finish() == b""
+
+
+def test_done_is_the_last_word_only_at_the_end():
+    stream = SseBuffer()
+    assert not stream.is_done
+    assert stream.feed(b"data: x\n\ndata: [DONE]\n\n").endswith(b"[DONE]\n\n")
+    assert stream.is_done
+    stream.feed(b"")  # says nothing more
+    assert stream.is_done
+    stream.feed(b": ping\n\n")
+    assert not stream.is_done
+
+
+def test_what_is_left_at_the_end_is_told_once():
+    stream = SseBuffer()
+    stream.feed(b"data: [DONE]")
+    assert not stream.is_done
+    assert stream.finish() == b"data: [DONE]"
+    assert stream.is_done
+    assert stream.finish() == b""
+    assert stream.is_done
