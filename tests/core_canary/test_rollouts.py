@@ -98,11 +98,11 @@ def test_requests_ahead_are_those_without_a_first_token():
 
 def test_traffic_grows_when_the_pods_for_it_are_ready():
     growth = Growth()
-    growth.look(60.0, 2.5)
+    growth.update(60.0, 2.5)
     assert (growth.factor, growth.pods) == (1.0, 1)
-    growth.look(120.0, 4.0)
+    growth.update(120.0, 4.0)
     assert (growth.factor, growth.pods) == (3.0, 3)
-    growth.look(180.0, 4.0)
+    growth.update(180.0, 4.0)
     assert (growth.factor, growth.pods) == (4.0, 4)
 
 
@@ -134,7 +134,7 @@ def test_no_traffic_is_undecided():
     assert counts(nothing, 2) == {"aborted": 0, "promoted": 0, "undecided": 2}
     flagger = make_judge("flagger", CanarySpec(), objectives(BESIDE), History())
     silent = list(live(nothing, objectives(BESIDE), np.random.default_rng(1), Growth()))
-    assert [flagger.see(minute) for minute in silent][-1].outcome == "aborted"
+    assert [flagger.observe(minute) for minute in silent][-1].outcome == "aborted"
 
 
 @pytest.mark.parametrize(
