@@ -91,7 +91,6 @@ EXCEPTIONS = {
             "operator/penstock/core/manifests",
             "operator/penstock/core/routing",
             "operator/penstock/core/scaling",
-            "operator/penstock/gateway",
             "tests/core_sizing",
         ),
         "not renamed yet",
