@@ -21,8 +21,8 @@ from penstock_engine.kernels.cuda_graph import Compute, Recorder
 from penstock_engine.kernels.paged_batch import PagedBatch
 from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.attention import StepAttention, pad_tables
-from penstock_engine.layers.drawn import put_drawn
 from penstock_engine.layers.paged_attention import PagedAttention
+from penstock_engine.layers.pending_tokens import fill_pending
 
 NOWHERE = -1
 
@@ -66,7 +66,7 @@ class DecodeBuffers:
         self._lengths[:size].copy_(send(torch.from_numpy(lengths), device))
         self._tables[: len(tables), : tables.shape[1]].copy_(send(torch.from_numpy(tables), device))
         if drawn is not None:
-            put_drawn(self._numbers[:size], drawn)
+            fill_pending(self._numbers[:size], drawn)
 
     def compute(self, forward: Forward, size: int) -> torch.Tensor:
         token_ids, positions, slots = self._numbers[: 3 * size].view(3, size)

@@ -17,7 +17,7 @@ import torch
 from penstock_engine.core.errors import ModelError
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.kernels.transfer import send
-from penstock_engine.layers.drawn import placeholder_id
+from penstock_engine.layers.pending_tokens import pending_token_id
 from penstock_engine.loading import load_weights
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
@@ -113,7 +113,7 @@ def _shifted(sequence: ScheduledSequence, rows: Rows) -> ScheduledSequence:
     end_known = sequence.end - num_rows
     known = sequence.history[sequence.start + 1 : end_known + 1]
     first = rows[sequence.request_id, sequence.end] if num_rows else 0
-    drawn = (placeholder_id(first + row) for row in range(num_rows))
+    drawn = (pending_token_id(first + row) for row in range(num_rows))
     return sequence._replace(token_ids=(*known, *drawn), num_drafts=0, num_runner_drafts=0)
 
 
@@ -125,7 +125,7 @@ def _next(sequence: ScheduledSequence, row: int) -> ScheduledSequence:
     is_first = sequence.num_drafts == 0
     return sequence._replace(
         start=sequence.start if is_first else sequence.start + 1,
-        token_ids=(placeholder_id(row),),
+        token_ids=(pending_token_id(row),),
         num_drafts=1,
         num_runner_drafts=sequence.num_runner_drafts - 1,
     )

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.cut import Cut, Portion
 from penstock_engine.quantization.hold import Matrix, hold
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.stored import Scheme, Tensors
+from penstock_engine.tensor_shard import ShardRange, TensorShard
 from penstock_engine.weights import open_checkpoints, parts_of, renamed
 
 
@@ -21,9 +21,9 @@ class Holding(Protocol):
     """What a model has of its checkpoint."""
 
     @property
-    def experts(self) -> Portion: ...
+    def experts(self) -> ShardRange: ...
 
-    def cut(self, name: str) -> Cut | None:
+    def tensor_shard(self, name: str) -> TensorShard | None:
         """Of the matrix of a parameter, by its name. None: all of it."""
         ...
 
@@ -117,7 +117,7 @@ class _Loader:
         module, _, leaf = name.rpartition(".")
         experts = [
             self._kept(self._passing, f"{module}.{expert}.{leaf}.weight", shape[1:])
-            for expert in self._shard.experts.kept
+            for expert in self._shard.experts.local
         ]
         if any(map(_is_quantized, experts)):
             return nn.ModuleList(hold(parts, self._dtype, self._device) for parts in experts)
@@ -132,27 +132,27 @@ class _Loader:
 
     def _kept(self, file: Tensors, name: str, shape: Sequence[int]) -> list[Matrix]:
         """What is kept of the matrices that, row after row, are a parameter of this shape."""
-        cut = self._shard.cut(name)
+        shard = self._shard.tensor_shard(name)
         whole = renamed(name, self._names)
         matrix = self._find(file, whole)
-        if cut is None or matrix is not None:
+        if shard is None or matrix is not None:
             matrix = file.get(whole) if matrix is None else matrix
-            expected = [*shape] if cut is None else cut.whole_shape(shape)
+            expected = [*shape] if shard is None else shard.full_shape(shape)
             if len(shape) == 3:
-                expected[0] = self._shard.experts.whole
+                expected[0] = self._shard.experts.total
             _check_shape(whole, matrix.shape, expected)
             if len(shape) == 3:
-                held = self._shard.experts.kept
-                matrix = matrix.narrow(0, held.start, len(held))
-            return [matrix] if cut is None else cut.of(matrix)
-        kept: list[Matrix] = []
-        for part, portion in zip(parts_of(name, self._names), cut.portions, strict=True):
-            part_cut = Cut(cut.dim, (portion,))
+                experts = self._shard.experts.local
+                matrix = matrix.narrow(0, experts.start, len(experts))
+            return [matrix] if shard is None else shard.split(matrix)
+        slices: list[Matrix] = []
+        for part, shard_range in zip(parts_of(name, self._names), shard.ranges, strict=True):
+            part_shard = TensorShard(shard.dim, (shard_range,))
             matrix = self._find(file, part)
             matrix = file.get(part) if matrix is None else matrix
-            _check_shape(part, matrix.shape, part_cut.whole_shape(shape))
-            kept += part_cut.of(matrix)
-        return kept
+            _check_shape(part, matrix.shape, part_shard.full_shape(shape))
+            slices += part_shard.split(matrix)
+        return slices
 
     def _find(self, file: Tensors, name: str) -> Matrix | None:
         """As it is to be held, before it is cut."""

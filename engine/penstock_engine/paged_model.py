@@ -13,18 +13,18 @@ from penstock_engine.graph_sizes import most_rows
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.attention import Span, StepAttention
-from penstock_engine.layers.drawn import put_drawn
 from penstock_engine.layers.gathered_attention import GatheredAttention
-from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.host_blocks import HostBlocks
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.paged_attention import PagedAttention
+from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
+from penstock_engine.layers.pending_tokens import fill_pending
 from penstock_engine.loading import load_weights
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.draft_head import DraftHeadDecoder
-from penstock_engine.models.shard import Shard, whole
+from penstock_engine.models.shard import Shard, unsharded
 from penstock_engine.runner_config import RunnerConfig
 
 
@@ -63,14 +63,14 @@ class PagedModel:
         self._block_size = config.block_size
         self._stages = stages
         kv_dtype: torch.dtype = getattr(torch, config.kv_dtype or config.dtype)
-        self._is_rounded = kv_dtype != self._dtype
+        self._is_quantized = kv_dtype != self._dtype
         shard = model.shard
         self._caches = [
             KVCache.zeros(
                 # The additional last block holds zeros: padding reads it.
                 (2, config.num_blocks + 1, config.block_size, len(shard.kv_heads),
                  self.config.head_dim),
-                kv_dtype, is_scaled=self._is_rounded, device=device,
+                kv_dtype, is_scaled=self._is_quantized, device=device,
             )
             for _ in shard.layers
         ]  # fmt: skip
@@ -90,14 +90,14 @@ class PagedModel:
         config: RunnerConfig,
         *,
         shard: Shard | None = None,
-        group: Group = ALONE,
+        group: ParallelGroup = SINGLE_RANK,
         stages: Stages | None = None,
     ) -> "PagedModel":
         """The model of config.model_dir. shard: what of it is here; None: all of it.
 
         Raises ModelError.
         """
-        shard = shard or whole(ModelConfig.load(config.model_dir))
+        shard = shard or unsharded(ModelConfig.load(config.model_dir))
         scheme = shard.config.scheme(config.quantization, config.dtype)
         dtype: torch.dtype = getattr(torch, config.dtype)
         model = DecoderForCausalLM(
@@ -155,7 +155,7 @@ class PagedModel:
                 return replayed
         token_ids, positions, slots = self._stage(sequences)
         if drawn is not None:
-            put_drawn(token_ids, drawn)
+            fill_pending(token_ids, drawn)
         attend = self._attention(sequences, slots)
         stages, hidden = self._stages, received
         if stages is not None and not stages.is_first:
@@ -178,7 +178,7 @@ class PagedModel:
             slots,
             cache_shape=self._caches[0].numbers.shape,
             dtype=self._dtype,
-            is_rounded=self._is_rounded,
+            is_quantized=self._is_quantized,
         )
 
     @property

@@ -22,7 +22,7 @@ from penstock_engine.device import rows_at_once
 from penstock_engine.draft_head import DraftHead
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.kernels.transfer import fetch, send
-from penstock_engine.layers.drawn import placeholder_id
+from penstock_engine.layers.pending_tokens import pending_token_id
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
 from penstock_engine.parallel.messages import Part
@@ -197,7 +197,7 @@ class Runner:
             raise RuntimeError("the step before draws no tokens")
         rows = last.rows
         return last.tokens, [
-            s._replace(token_ids=(placeholder_id(rows[s.request_id, s.start]),))
+            s._replace(token_ids=(pending_token_id(rows[s.request_id, s.start]),))
             if s.token_ids == PENDING_TOKEN
             else s
             for s in sequences

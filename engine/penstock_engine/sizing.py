@@ -10,7 +10,7 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.flag_values import FIT
 from penstock_engine.graph_sizes import graph_bytes, most_rows
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.shard import shards
+from penstock_engine.models.shard import make_shards
 from penstock_engine.quantization.stored import Header
 from penstock_engine.weights import read_headers, shapes_and_bytes
 
@@ -66,7 +66,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
     model, tensor_bytes = check_model(
         config.model_dir, config.quantization, dtype, config.tokenizer_dir
     )
-    parts = shards(model, config.layout)
+    parts = make_shards(model, config.layout)
     item_bytes = device.DTYPE_BYTES[dtype]
     is_fitted = config.max_model_len == FIT
     max_model_len = (
@@ -80,7 +80,7 @@ def size(config: EngineConfig, *, device_name: str, memory_limit_bytes: int) -> 
         )
     kv_dtype = device.KV_DTYPES.get(config.kv_cache_dtype, dtype)
     kv_bytes = (device.DTYPE_BYTES[kv_dtype], 0 if kv_dtype == dtype else device.KV_SCALE_BYTES)
-    rank_weights_bytes = [part.held(tensor_bytes) for part in parts]
+    rank_weights_bytes = [part.local_size(tensor_bytes) for part in parts]
     rank_per_token = [part.kv_bytes_per_token(*kv_bytes) for part in parts]
     windows = [model.window_tokens]
     if config.draft_model_dir is not None:

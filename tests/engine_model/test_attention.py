@@ -3,7 +3,7 @@ import torch
 
 from penstock_engine.kernels.kv_quant import quantize_kv
 from penstock_engine.layers import softcap
-from penstock_engine.layers.attention import AttentionShape, Heads, Span
+from penstock_engine.layers.attention import QKV, AttentionShape, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention, buckets
 from penstock_engine.layers.kv_cache import KVCache
 
@@ -70,21 +70,21 @@ def test_a_mixed_batch_equals_one_token_at_a_time(
     spans = random_spans(ranges)
     num_tokens = sum(span.num_tokens for span in spans)
     slots = torch.tensor([slot(s, p) for s in spans for p in range(s.start, s.end)])
-    is_rounded = kv_dtype != torch.float32
+    is_quantized = kv_dtype != torch.float32
     attend = GatheredAttention(
         spans, slots, cache_shape=SHAPE, dtype=torch.float32,
-        is_rounded=is_rounded,
+        is_quantized=is_quantized,
     )  # fmt: skip
     for shape in SHAPES:
         full = torch.randn(SHAPE)
-        cache = KVCache(*quantize_kv(full, kv_dtype)) if is_rounded else KVCache(full, None)
+        cache = KVCache(*quantize_kv(full, kv_dtype)) if is_quantized else KVCache(full, None)
         q = torch.randn(num_tokens, KV_HEADS * GROUP, HEAD_DIM)
         k, v = torch.randn(2, num_tokens, KV_HEADS, HEAD_DIM)
-        actual = attend(Heads(q, k, v), cache, shape)
+        actual = attend(QKV(q, k, v), cache, shape)
         full = cache.numbers.float()
         if cache.scales is not None:
             full *= cache.scales[..., None]
-        tolerance = 0.07 if is_rounded else 0
+        tolerance = 0.07 if is_quantized else 0
         torch.testing.assert_close(full[0].flatten(0, 1)[slots], k, atol=tolerance, rtol=tolerance)
         torch.testing.assert_close(full[1].flatten(0, 1)[slots], v, atol=tolerance, rtol=tolerance)
         row = 0
@@ -102,10 +102,10 @@ def test_a_softcapped_chunk_is_cut_to_bounded_scores(monkeypatch: pytest.MonkeyP
     q = torch.randn(9, KV_HEADS * GROUP, HEAD_DIM)
     k, v = torch.randn(2, 20, KV_HEADS, HEAD_DIM)
     mask = torch.ones(9, 20, dtype=torch.bool).tril_(11)
-    whole = softcap.softcapped_chunk(q, k, v, mask, 0.25, 0.5)
+    whole = softcap.softcap_chunk_attention(q, k, v, mask, 0.25, 0.5)
     for max_scores in (1, 2 * 20 * KV_HEADS * GROUP):
         monkeypatch.setattr(softcap, "MAX_SCORES", max_scores)
-        torch.testing.assert_close(softcap.softcapped_chunk(q, k, v, mask, 0.25, 0.5), whole)
+        torch.testing.assert_close(softcap.softcap_chunk_attention(q, k, v, mask, 0.25, 0.5), whole)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ def test_what_a_row_does_not_see_may_be_no_number(
     full[:, -1] = 0  # that block is read by padding, and written by nobody
 
     def attended() -> torch.Tensor:
-        is_rounded = kv_dtype != torch.float32
-        cache = KVCache(*quantize_kv(full, kv_dtype)) if is_rounded else KVCache(full, None)
+        is_quantized = kv_dtype != torch.float32
+        cache = KVCache(*quantize_kv(full, kv_dtype)) if is_quantized else KVCache(full, None)
         attend = GatheredAttention(
-            spans, slots, cache_shape=SHAPE, dtype=torch.float32, is_rounded=is_rounded
+            spans, slots, cache_shape=SHAPE, dtype=torch.float32, is_quantized=is_quantized
         )
-        return attend(Heads(q, k, v), cache, shape)
+        return attend(QKV(q, k, v), cache, shape)
 
     expected = attended()
     foreign = torch.ones(NUM_BLOCKS * BLOCK_SIZE, dtype=torch.bool)

@@ -214,7 +214,7 @@ ATTEND = """
 import torch
 from drawing_cost import peak_of
 from penstock_engine.kernels.kv_quant import quantize_kv
-from penstock_engine.layers.attention import AttentionShape, Heads, Span
+from penstock_engine.layers.attention import AttentionShape, QKV, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
 ends, num_new, num_blocks = {ends}, {num_new}, 16 * 512
@@ -226,10 +226,10 @@ spans = [
     Span(end - num_new, end, tuple(range(512 * row, 512 * row + 512))) for row, end in enumerate(ends)
 ]
 slots = torch.arange(len(ends) * num_new)
-heads = Heads(*(torch.randn(len(slots), size, 64) for size in (14, 2, 2)))
+heads = QKV(*(torch.randn(len(slots), size, 64) for size in (14, 2, 2)))
 def attend():
     step = GatheredAttention(
-        spans, slots, cache_shape=shape, dtype=torch.float32, is_rounded=True
+        spans, slots, cache_shape=shape, dtype=torch.float32, is_quantized=True
     )
     step(heads, cache, AttentionShape(0.1))
 attend()

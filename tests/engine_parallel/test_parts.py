@@ -15,7 +15,7 @@ from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.shard import ONE_RANK, Layout, shards
+from penstock_engine.models.shard import ONE_RANK, Layout, make_shards
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.quantization.rounding import Quantization
 from penstock_engine.runner_config import RunnerConfig
@@ -79,7 +79,7 @@ def load(
         block_size=BLOCK_SIZE, max_num_seqs=8, max_num_batched_tokens=64, max_model_len=128,
         quantization=quantization, max_adapters=1,
     )  # fmt: skip
-    for rank, shard in enumerate(shards(ModelConfig.load(model_dir), layout)):
+    for rank, shard in enumerate(make_shards(ModelConfig.load(model_dir), layout)):
         stage, place = divmod(rank, layout.tensor)
         following = (rank + layout.tensor) % layout.num_ranks
         ring = ThreadStages(stage == 0, queues[rank], queues[following])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.shard import Layout, Shard, portion, shards, stages
+from penstock_engine.models.shard import Layout, Shard, make_shards, split_evenly, stages
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "vocab_size": 1000, "hidden_size": 64,
@@ -29,9 +29,9 @@ def config(raw: dict[str, Any], **changes: Any) -> ModelConfig:
 
 @given(st.integers(0, 1000), st.integers(1, 64))
 def test_portions_are_equal_and_leave_nothing(total: int, count: int) -> None:
-    portions = [portion(total, index, count) for index in range(count)]
-    assert [thing for p in portions for thing in p.kept] == list(range(total))
-    assert {p.whole for p in portions} == {total}
+    portions = [split_evenly(total, index, count) for index in range(count)]
+    assert [thing for p in portions for thing in p.local] == list(range(total))
+    assert {p.total for p in portions} == {total}
     assert max(map(len, portions)) - min(map(len, portions)) <= 1
 
 
@@ -59,18 +59,18 @@ def test_more_ranks_than_kv_heads_repeat_them(
     num_ranks: int, heads_of_rank: list[tuple[int, ...]]
 ) -> None:
     """Beside exactly those query heads that read them: 0-3 read the first, 4-7 the second."""
-    cut = shards(config(LLAMA), Layout(num_ranks))
-    assert [tuple(shard.kv_heads.kept) for shard in cut] == heads_of_rank
+    cut = make_shards(config(LLAMA), Layout(num_ranks))
+    assert [tuple(shard.kv_heads.local) for shard in cut] == heads_of_rank
     for shard in cut:
-        assert {head // 4 for head in shard.heads.kept} == set(shard.kv_heads.kept)
+        assert {head // 4 for head in shard.heads.local} == set(shard.kv_heads.local)
 
 
 def test_experts_are_shared_out_whole_or_in_width() -> None:
-    in_width = shards(config(MIXTRAL), Layout(2))
-    whole = shards(config(MIXTRAL), Layout(2, splits_experts=True))
-    assert [tuple(s.experts.kept) for s in whole] == [(0, 1), (2, 3, 4)]
+    in_width = make_shards(config(MIXTRAL), Layout(2))
+    whole = make_shards(config(MIXTRAL), Layout(2, splits_experts=True))
+    assert [tuple(s.experts.local) for s in whole] == [(0, 1), (2, 3, 4)]
     assert [len(s.expert_widths) for s in whole] == [100, 100]
-    assert [tuple(s.experts.kept) for s in in_width] == [(0, 1, 2, 3, 4)] * 2
+    assert [tuple(s.experts.local) for s in in_width] == [(0, 1, 2, 3, 4)] * 2
     assert [len(s.expert_widths) for s in in_width] == [50, 50]
 
 
@@ -87,7 +87,7 @@ def test_experts_are_shared_out_whole_or_in_width() -> None:
 )  # fmt: skip
 def test_what_cannot_be_split_is_refused(raw: dict[str, Any], layout: Layout, message: str) -> None:
     with pytest.raises(ModelError, match=message) as caught:
-        shards(config(raw), layout)
+        make_shards(config(raw), layout)
     assert caught.value.reason == "CannotSplit"
 
 
@@ -110,26 +110,26 @@ def test_every_tensor_is_held_as_often_as_it_must_be(
     """Once; norms, routers and biases of sums by all ranks of a stage, heads for which there are too
     many ranks by several."""
     sizes = checkpoint_sizes(family_dir(family))
-    cut = shards(ModelConfig.load(family_dir(family)), layout)
+    cut = make_shards(ModelConfig.load(family_dir(family)), layout)
     held: Counter[str] = Counter()
     for name, size in sizes.items():
-        held[name] = sum(shard.held({name: size}) for shard in cut)
+        held[name] = sum(shard.local_size({name: size}) for shard in cut)
     for name, size in sizes.items():
         times = {size, layout.tensor * size}
         assert held[name] in times, name
         is_product = name.endswith("_proj.weight") or name.startswith(("lm_head", "model.embed"))
         if is_product and not (repeats_kv(cut[0]) and name.split(".")[-2] in ("k_proj", "v_proj")):
             assert held[name] == size, name
-    assert sum(held.values()) == sum(shard.held(sizes) for shard in cut)
+    assert sum(held.values()) == sum(shard.local_size(sizes) for shard in cut)
 
 
 def repeats_kv(shard: Shard) -> bool:
-    return len(shard.kv_heads) / shard.kv_heads.whole > len(shard.heads) / shard.heads.whole
+    return len(shard.kv_heads) / shard.kv_heads.total > len(shard.heads) / shard.heads.total
 
 
 def test_keys_and_values_are_counted_where_they_are() -> None:
     model = config(LLAMA)
-    in_heads = [shard.kv_bytes_per_token(2) for shard in shards(model, Layout(2, 3))]
+    in_heads = [shard.kv_bytes_per_token(2) for shard in make_shards(model, Layout(2, 3))]
     assert sum(in_heads) == model.kv_bytes_per_token(2)
-    repeated = [shard.kv_bytes_per_token(2) for shard in shards(model, Layout(4))]
+    repeated = [shard.kv_bytes_per_token(2) for shard in make_shards(model, Layout(4))]
     assert sum(repeated) == 2 * model.kv_bytes_per_token(2)

@@ -14,7 +14,7 @@ from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.core.step import Moves, TokenLogprobs
 from penstock_engine.kernels.kv_quant import dequantize_kv, quantize_kv
 from penstock_engine.kernels.kv_write import kv_write_reference
-from penstock_engine.layers.attention import AttentionShape, Heads, Span
+from penstock_engine.layers.attention import QKV, AttentionShape, Span
 from penstock_engine.layers.gathered_attention import GatheredAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.paged_model import PagedModel
@@ -77,11 +77,9 @@ def test_attention_is_hardly_changed(kv_dtype: torch.dtype, bound: float) -> Non
             kv_write_reference(k, v, cache.numbers, torch.arange(40), cache.scales)
             attend = GatheredAttention(
                 [span], torch.arange(start, end), cache_shape=torch.Size(SHAPE),
-                dtype=torch.float32, is_rounded=used != torch.float32,
+                dtype=torch.float32, is_quantized=used != torch.float32,
             )  # fmt: skip
-            outputs.append(
-                attend(Heads(q, k[start:end], v[start:end]), cache, AttentionShape(0.25))
-            )
+            outputs.append(attend(QKV(q, k[start:end], v[start:end]), cache, AttentionShape(0.25)))
         exact, rounded = outputs
         error = (rounded - exact).abs().max() / exact.abs().max()
         assert 0 < error <= bound

@@ -57,7 +57,7 @@ def test_zeros_stay_zeros(dtype: torch.dtype) -> None:
         assert torch.equal(matrix.dequantized()[weight == 0], torch.zeros(64))
 
 
-def test_what_is_rounded_already_is_not_changed() -> None:
+def test_what_is_quantized_already_is_not_changed() -> None:
     weight = weights(0, 1, (8, 64))
     for once in (round_to_int8(weight, torch.float32), round_to_int4(weight, 32, torch.float32)):
         full = once.dequantized()

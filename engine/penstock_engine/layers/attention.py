@@ -1,11 +1,11 @@
-"""What attends to what: the plain data of a step's attention, and what computes it.
+"""Data types of a step's attention, and the interface of its two implementations.
 
-A packed batch is never one big masked product: its cost would grow with the square of the summed
-lengths. What computes it is planned once a step and used by every layer:
+A packed batch is never one big masked product, because its cost would grow with the square of the
+summed lengths. The computation is planned once per step and used by every layer:
 
-    rows of the batch   [ single tokens, by rising length | chunk | chunk | ... ]
-    PagedAttention      [ one Triton kernel reads the cache where it lies       ]
-    GatheredAttention   [ SDPA for each bucket of lengths | SDPA  | SDPA  | ... ]
+    rows of the batch   [ single tokens, by ascending length | chunk | chunk | ... ]
+    PagedAttention      [ one Triton kernel reads the paged cache directly         ]
+    GatheredAttention   [ SDPA for each bucket of lengths    | SDPA  | SDPA  | ... ]
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from penstock_engine.layers.kv_cache import KVCache
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """What a layer's scores go through.
+    """Attention parameters of a layer.
 
-    scale: factor of the products of queries and keys. softcap: then x becomes
-    softcap * tanh(x / softcap); None: it stays x. window_tokens: a token sees itself and the
-    window_tokens - 1 before it; None: all before it.
+    scale: multiplies the products of queries and keys. softcap: limits scores to
+    softcap * tanh(score / softcap); None: no limit. window_tokens: sliding window: a token attends to
+    itself and the window_tokens - 1 before it; None: full attention.
     """
 
     scale: float
@@ -34,9 +34,9 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Positions [start, end) of one sequence.
+    """New positions [start, end) of one sequence, and its block table.
 
-    block_table covers [0, end) at least, but names any block where no layer sees.
+    block_table covers at least [0, end), with a placeholder for blocks outside every sliding window.
     """
 
     start: int
@@ -48,31 +48,35 @@ class Span:
         return self.end - self.start
 
     def first_visible(self, window_tokens: int | None) -> int:
-        """The first position that the span's first token sees."""
+        """The first position that the span's first token attends to."""
         return 0 if window_tokens is None else max(0, self.start - window_tokens + 1)
 
     def blocks(self, first: int, block_size: int) -> tuple[int, ...]:
-        """Those that hold positions [first, end)."""
+        """The blocks that hold positions [first, end)."""
         return self.block_table[first // block_size : -(-self.end // block_size)]
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
-    """Of tokens of a batch. q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim]."""
+class QKV:
+    """Queries, keys and values of a batch's tokens.
+
+    q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim].
+    """
 
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
 
-    def of(self, rows: slice) -> "Heads":
-        return Heads(self.q[rows], self.k[rows], self.v[rows])
+    def select(self, rows: slice) -> "QKV":
+        """Queries, keys and values of a range of tokens."""
+        return QKV(self.q[rows], self.k[rows], self.v[rows])
 
 
 class StepAttention(Protocol):
-    """Attention of one step's batch, in one layer after another."""
+    """Attention over one step's batch; called for one layer after another."""
 
-    def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
-        """Writes k and v to the cache. Returns [tokens, heads, head_dim]."""
+    def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
+        """Write keys and values to the cache, and attend. Returns [tokens, heads, head_dim]."""
         ...
 
 
@@ -80,9 +84,10 @@ def pad_tables(
     tables: Sequence[tuple[int, ...]],
     padding: int = 0,
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Block tables as int64 [tables, longest]. padding: a block number to fill up with.
+    """Pad block tables to the longest. Returns int64 [tables, longest].
 
-    The kernels do not read padding. Code that reads it, with weight 0, needs a block without NaN.
+    padding: the block id to pad with. The kernels do not read it. Code that reads it with weight 0
+    needs a block without NaN.
     """
     padded = np.full((len(tables), max(map(len, tables))), padding, dtype=np.int64)
     for row, table in enumerate(tables):

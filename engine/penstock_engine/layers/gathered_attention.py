@@ -12,16 +12,16 @@ import torch.nn.functional as F
 
 from penstock_engine.device import GATHERED_AT_ONCE_BYTES, MASK_NUMBERS
 from penstock_engine.kernels.kv_write import kv_write_reference
-from penstock_engine.layers.attention import AttentionShape, Heads, Span, pad_tables
+from penstock_engine.layers.attention import QKV, AttentionShape, Span, pad_tables
 from penstock_engine.layers.kv_cache import KVCache
-from penstock_engine.layers.softcap import softcapped, softcapped_chunk
+from penstock_engine.layers.softcap import softcap_attention, softcap_chunk_attention
 
-# Below this length, padding costs less than one more call.
+# Length below which padding costs less than one more call of SDPA.
 MIN_BUCKET_TOKENS = 256
 
 
 class GatheredAttention:
-    """Planned once for each window: a part for each range of the batch's rows."""
+    """Attention in torch for one step. For each window size, it is planned once, in parts of the rows."""
 
     def __init__(
         self,
@@ -30,26 +30,26 @@ class GatheredAttention:
         *,
         cache_shape: torch.Size,
         dtype: torch.dtype,
-        is_rounded: bool = False,
+        is_quantized: bool = False,
     ) -> None:
-        """spans: single tokens by rising end, then chunks. slots: int64 [tokens].
+        """spans: single tokens by ascending end, then chunks. slots: int64 [tokens], of the cache.
 
         cache_shape: of one layer's cache, [2, blocks, block_size, kv_heads, head_dim]; the last
-        block holds zeros and belongs to no sequence. is_rounded: whether the cache is quantized. Then
-        each token attends to the cached values, even its own, so that results do not depend on how a
-        prompt is cut into chunks.
+        block holds zeros and belongs to no sequence. is_quantized: whether the cache is quantized.
+        Each token then attends to the cached values, even its own, so that results do not depend on
+        how a prompt is split into chunks.
         """
         self._spans = spans
         self._slots = slots
         self._cache_shape = cache_shape
         self._dtype = dtype
-        self._is_rounded = is_rounded
+        self._is_quantized = is_quantized
         self._longest = max(span.end for span in spans)
         self._plans: dict[int | None, list[tuple[slice, Part]]] = {}
-        # One buffer for all parts and layers, so that its pages are faulted in only once per step.
+        # All parts and layers share a buffer, so that its pages are faulted in only once per step.
         self._buffer = torch.empty(0, dtype=dtype)
 
-    def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
+    def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
         kv_write_reference(heads.k, heads.v, cache.numbers, self._slots, cache.scales)
         window_tokens = shape.window_tokens
         if window_tokens is not None and window_tokens >= self._longest:
@@ -59,7 +59,7 @@ class GatheredAttention:
         output = torch.empty(heads.q.shape, dtype=heads.q.dtype, device=heads.q.device)
         for rows, attend in self._plans[window_tokens]:
             gathered = None if attend.blocks is None else self._gather(cache, attend.blocks)
-            output[rows] = attend(heads.of(rows), gathered, shape)
+            output[rows] = attend(heads.select(rows), gathered, shape)
         return output
 
     def _gather(self, cache: KVCache, blocks: torch.Tensor) -> torch.Tensor:
@@ -83,7 +83,7 @@ class GatheredAttention:
         row = num_singles
         for span in self._spans[num_singles:]:
             rows = slice(row, row + span.num_tokens)
-            chunk = ChunkAttention(span, window_tokens, block_size, is_rounded=self._is_rounded)
+            chunk = ChunkAttention(span, window_tokens, block_size, is_quantized=self._is_quantized)
             parts.append((rows, chunk))
             row = rows.stop
         most_blocks = max(0 if part.blocks is None else len(part.blocks) for _, part in parts)
@@ -112,18 +112,18 @@ class PaddedDecode:
         tables = pad_tables(blocks, padding=num_blocks - 1)
         self.blocks = torch.from_numpy(tables.ravel())
         self._shape = (len(spans), -1, num_kv_heads, head_dim)
-        # Positions in the gathered blocks, which begin with the block of the first visible position.
+        # Positions in the gathered blocks, which start with the block of the first visible position.
         places = torch.arange(tables.shape[1] * block_size)
         skipped = torch.tensor([first % block_size for first in firsts])[:, None]
         counts = torch.tensor([s.end - f for s, f in zip(spans, firsts, strict=True)])[:, None]
         ends = torch.tensor([len(own) * block_size for own in blocks])[:, None]
         is_hidden = (places < skipped) | (places >= skipped + counts)
         self._mask = torch.zeros(is_hidden.shape, dtype=dtype).masked_fill_(is_hidden, -torch.inf)
-        # Masked positions in the sequences' own blocks; the padding behind them holds zeros already.
+        # Masked positions in the sequences' own blocks; the padding after them already holds zeros.
         self._hidden = (is_hidden & (places < ends)).ravel().nonzero()[:, 0]
 
     def __call__(
-        self, heads: Heads, gathered: torch.Tensor | None, shape: AttentionShape
+        self, heads: QKV, gathered: torch.Tensor | None, shape: AttentionShape
     ) -> torch.Tensor:
         assert gathered is not None
         num_rows, _, num_kv_heads, head_dim = self._shape
@@ -132,7 +132,7 @@ class PaddedDecode:
         grouped = heads.q.view(num_rows, num_kv_heads, -1, head_dim)
         mask = self._mask[:, None, None]
         if shape.softcap is not None:
-            return softcapped(grouped, k, v, mask, shape.scale, shape.softcap).reshape(
+            return softcap_attention(grouped, k, v, mask, shape.scale, shape.softcap).reshape(
                 heads.q.shape
             )
         mixed = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=shape.scale)
@@ -140,31 +140,34 @@ class PaddedDecode:
 
 
 class ChunkAttention:
-    """Several new tokens of one sequence, after those it has in the cache."""
+    """Attention of several new tokens of one sequence, in one SDPA call for each piece of rows."""
 
     def __init__(
-        self, span: Span, window_tokens: int | None, block_size: int, *, is_rounded: bool
+        self, span: Span, window_tokens: int | None, block_size: int, *, is_quantized: bool
     ) -> None:
         self._span = span
         self._window_tokens = window_tokens
         self._first = 0
         self.blocks: torch.Tensor | None = None
-        if span.start > 0 or is_rounded:
+        if span.start > 0 or is_quantized:
             first = span.first_visible(window_tokens)
             self._first = first - first % block_size
             self.blocks = torch.tensor(span.blocks(self._first, block_size))
 
     def __call__(
-        self, heads: Heads, gathered: torch.Tensor | None, shape: AttentionShape
+        self, heads: QKV, gathered: torch.Tensor | None, shape: AttentionShape
     ) -> torch.Tensor:
         k, v = (heads.k, heads.v) if gathered is None else gathered.flatten(1, 2)
         output = torch.empty_like(heads.q)
-        for rows in self._pieces(num_rows_of_numbers(heads.k, heads.v)):
+        for rows in self._pieces(num_finite_rows(heads.k, heads.v)):
             output[rows] = self._attend(heads.q[rows], k, v, rows, shape)
         return output
 
     def _pieces(self, num_clean: int) -> Iterator[slice]:
-        """Ranges of rows that are computed at once, each with the keys up to its last row."""
+        """Ranges of rows for one call each, with the keys up to the last row of the range.
+
+        num_clean: number of rows before the first NaN; no range crosses it.
+        """
         ends = sorted({num_clean, self._span.num_tokens} - {0})
         first = 0
         for end in ends:
@@ -177,19 +180,22 @@ class ChunkAttention:
                 first += num_rows
 
     def _is_causal(self, first: int, end: int) -> bool:
-        """Whether plain causal attention is right for a range: row i attends to keys 0 to i."""
+        """Whether a range needs no mask except the causal one: row i attends to keys 0 to i."""
         window_tokens = self._window_tokens
         return self._span.start + first == 0 and (window_tokens is None or end <= window_tokens)
 
     def _attend(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: slice, shape: AttentionShape
     ) -> torch.Tensor:
-        """q: [rows, heads, head_dim]; k, v: [keys, kv_heads, head_dim], from self._first on."""
+        """Attend with a range of rows. q: [rows, heads, head_dim]; k, v: [keys, kv_heads, head_dim].
+
+        The keys start at position self._first.
+        """
         num_keys = self._span.start + rows.stop - self._first
         k, v = k[:num_keys], v[:num_keys]
         mask = None if self._is_causal(rows.start, rows.stop) else self._mask(rows, num_keys)
         if shape.softcap is not None:
-            return softcapped_chunk(q, k, v, mask, shape.scale, shape.softcap)
+            return softcap_chunk_attention(q, k, v, mask, shape.scale, shape.softcap)
         mixed = F.scaled_dot_product_attention(
             q.transpose(0, 1)[None],
             k.transpose(0, 1)[None],
@@ -202,7 +208,7 @@ class ChunkAttention:
         return mixed[0].transpose(0, 1)
 
     def _mask(self, rows: slice, num_keys: int) -> torch.Tensor:
-        """bool [rows, keys]: whether a row attends to a key."""
+        """Attention mask of a range of rows, bool [rows, keys]: True where a row attends to a key."""
         num_rows = rows.stop - rows.start
         last = num_keys - num_rows  # the key of the first row's own token
         mask = torch.ones(num_rows, num_keys, dtype=torch.bool).tril_(last)
@@ -212,9 +218,9 @@ class ChunkAttention:
 Part = PaddedDecode | ChunkAttention
 
 
-def num_rows_of_numbers(k: torch.Tensor, v: torch.Tensor) -> int:
+def num_finite_rows(k: torch.Tensor, v: torch.Tensor) -> int:
     """Number of rows before the first key or value that is not finite."""
-    # A finite sum has only finite terms. Finite terms may overflow, hence the exact check below.
+    # A finite sum has only finite terms. Finite terms may overflow, so otherwise all are checked.
     total = k.sum(dtype=torch.float32) + v.sum(dtype=torch.float32)
     if total.isfinite():
         return len(k)
@@ -223,10 +229,10 @@ def num_rows_of_numbers(k: torch.Tensor, v: torch.Tensor) -> int:
 
 
 def buckets(lengths: Sequence[int], max_tokens: int) -> Iterator[slice]:
-    """Cut rising lengths into ranges that are padded to their longest.
+    """Split ascending lengths into ranges, each of which is padded to its longest length.
 
-    None is padded to more than twice its length, and a range of several has at most max_tokens in
-    total.
+    No length is padded to more than twice itself (or MIN_BUCKET_TOKENS), and a range of several
+    lengths has at most max_tokens in total after padding.
     """
     first = 0
     for index, length in enumerate(lengths):

@@ -6,14 +6,14 @@ import torch
 
 from penstock_engine.kernels.transfer import page_locked
 
-# Alignment of each part of a block, so that it can be viewed as any number type.
+# Alignment of each part of a block, so that it can be viewed as any dtype.
 ALIGNMENT_BYTES = 16
 
 
 class HostBlocks:
     """A page-locked host buffer of slots; each holds the keys and values of one block in all layers.
 
-    All copies are of contiguous memory, so that a device makes them asynchronously.
+    All copies are between contiguous memory, so that a device makes them asynchronously.
     """
 
     def __init__(self, parts: Sequence[torch.Tensor], num_slots: int) -> None:

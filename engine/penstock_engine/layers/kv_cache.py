@@ -1,4 +1,4 @@
-"""Keys and values of one layer, in blocks."""
+"""Paged KV cache of one layer."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,17 @@ import torch
 from penstock_engine.kernels.transfer import host_zeros
 from penstock_engine.quantization.float8 import FACTOR, small_float16
 
-# Quantized numbers that are dequantized at once; intermediate results then stay in the CPU's cache.
+# Numbers that are dequantized at once, so that intermediate results stay in the CPU's cache.
 DECODE_NUMBERS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class KVCache:
-    """numbers: [2, blocks, block_size, kv_heads, head_dim], of the model's type, int8 or
-    float8_e4m3fn. scales: float32 [2, blocks, block_size, kv_heads], by which the last two are
-    multiplied; None with the first.
+    """Keys (index 0) and values (index 1) of one layer, in blocks.
+
+    numbers: [2, blocks, block_size, kv_heads, head_dim], of the model's dtype, int8 or float8_e4m3fn.
+    scales: float32 [2, blocks, block_size, kv_heads], which multiply int8 and float8 numbers; None
+    for the model's dtype.
     """
 
     numbers: torch.Tensor
@@ -26,7 +28,7 @@ class KVCache:
         cls, shape: tuple[int, int, int, int, int], dtype: torch.dtype, *, is_scaled: bool,
         device: str,
     ) -> "KVCache":  # fmt: skip
-        """A cache of zeros. Not uninitialised, as padding reads blocks that are never written.
+        """Create a cache of zeros, because padding reads blocks that are never written.
 
         On the CPU, blocks become resident memory when they are first written.
         """
@@ -44,7 +46,10 @@ class KVCache:
         return (self.numbers,) if self.scales is None else (self.numbers, self.scales)
 
     def gather(self, blocks: torch.Tensor, gathered: torch.Tensor) -> None:
-        """blocks: int64 [n]. gathered: [2, n, ...] of the model's type, filled with them."""
+        """Copy blocks into `gathered`, dequantized.
+
+        blocks: int64 [n]. gathered: [2, n, block_size, kv_heads, head_dim] of the model's dtype.
+        """
         for index, (pool, target) in enumerate(zip(self.numbers, gathered, strict=True)):
             if self.scales is None:
                 torch.index_select(pool.flatten(1), 0, blocks, out=target.view(len(blocks), -1))

@@ -1,7 +1,7 @@
-"""Products with weights that a checkpoint fills in.
+"""Linear and embedding modules whose weights a checkpoint fills in.
 
-torch's own modules draw initial values first, which on the meta device costs seconds and 200 MB:
-the first draw there imports torch's compiler.
+torch's own modules initialize weights randomly, which on the meta device costs seconds and 200 MB:
+the first random number there imports torch's compiler.
 """
 
 import torch
@@ -14,7 +14,7 @@ from penstock_engine.quantization.hold import HeldWeight
 def multiply(
     x: torch.Tensor, weight: torch.Tensor | HeldWeight, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """x @ weight.T + bias; weight: [outputs, inputs], in whatever form it is held."""
+    """Compute x @ weight.T + bias. weight: [outputs, inputs], a tensor or a quantized weight."""
     if isinstance(weight, torch.Tensor):
         return F.linear(x, weight, bias)
     product: torch.Tensor = weight(x)
@@ -22,7 +22,7 @@ def multiply(
 
 
 class Linear(nn.Module):
-    """x @ weight.T + bias; weight: [outputs, inputs]."""
+    """Linear layer, x @ weight.T + bias. weight: [outputs, inputs]."""
 
     def __init__(self, num_inputs: int, num_outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Linear(nn.Module):
 
 
 class Embedding(nn.Module):
-    """One row of weight [vocabulary, size] for each token id."""
+    """Token embedding: a row of weight [vocabulary, size] for each token id."""
 
     def __init__(self, vocab_size: int, size: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""What a layer does with each token by itself.
+"""MLPs of dense layers.
 
-width: numbers of a token between the products, of which each rank of the group has its own.
+width: intermediate size on this rank; the ranks of a group split the intermediate size.
 """
 
 import torch
@@ -8,20 +8,26 @@ from torch import nn
 
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.torch_ops import ACTIVATIONS
-from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear
-from penstock_engine.layers.partial import SummedLinear
+from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
+from penstock_engine.layers.parallel_linear import RowParallelLinear
 
 
 class GatedMLP(nn.Module):
-    """down(activation(gate(x)) * up(x)); gate and up are one product."""
+    """Gated MLP: down(activation(gate(x)) * up(x)). gate and up are one packed product."""
 
     def __init__(
-        self, hidden_size: int, width: int, activation: str, *, bias: bool, group: Group = ALONE
+        self,
+        hidden_size: int,
+        width: int,
+        activation: str,
+        *,
+        bias: bool,
+        group: ParallelGroup = SINGLE_RANK,
     ) -> None:
         super().__init__()
         self.gate_up_proj = Linear(hidden_size, 2 * width, bias=bias)
-        self.down_proj = SummedLinear(width, hidden_size, bias=bias, group=group)
+        self.down_proj = RowParallelLinear(width, hidden_size, bias=bias, group=group)
         self._activation = activation
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -31,14 +37,20 @@ class GatedMLP(nn.Module):
 
 
 class PlainMLP(nn.Module):
-    """down(activation(up(x)))."""
+    """MLP without a gate: down(activation(up(x)))."""
 
     def __init__(
-        self, hidden_size: int, width: int, activation: str, *, bias: bool, group: Group = ALONE
+        self,
+        hidden_size: int,
+        width: int,
+        activation: str,
+        *,
+        bias: bool,
+        group: ParallelGroup = SINGLE_RANK,
     ) -> None:
         super().__init__()
         self.up_proj = Linear(hidden_size, width, bias=bias)
-        self.down_proj = SummedLinear(width, hidden_size, bias=bias, group=group)
+        self.down_proj = RowParallelLinear(width, hidden_size, bias=bias, group=group)
         self._activate = ACTIVATIONS[activation]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,13 +1,13 @@
-"""Mixture of experts: a router chooses a few gated MLPs for each token.
+"""Mixture of experts (MoE): a router selects a few gated MLPs for each token.
 
-Tokens are grouped by expert, so that each expert is read once and multiplies all its tokens:
+Tokens are grouped by expert, so that the weights of an expert are read once for all its tokens:
 
     tokens          a       b       c
     their experts   2 5     0 2     2 5
     grouped         0: b    2: a b c    5: a c
 
-The ranks of a group have either a part of each expert's width, or some experts whole. All of them
-compute the router; what their experts give is summed.
+The ranks of a group hold either a part of each expert's intermediate size (tensor parallel), or some
+whole experts (expert parallel). All ranks compute the router, and their outputs are summed.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ from torch import nn
 from penstock_engine.kernels.moe import moe
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.torch_ops import Activate
-from penstock_engine.layers.group import ALONE, Group
 from penstock_engine.layers.linear import Linear, multiply
+from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
 from penstock_engine.quantization.hold import HeldWeight
 
 
 class Experts(nn.Module):
-    """gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate].
+    """Weights of the experts on this rank.
 
-    Where they are held in fewer bits, each is a list of one weight for each expert.
-    first: the number that the first of these experts has among all.
+    gate_up_proj: [experts, 2 * intermediate, hidden]; down_proj: [experts, hidden, intermediate]. If
+    they are quantized, each is a list with one weight for each expert.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Experts(nn.Module):
         *,
         first: int = 0,
     ) -> None:
+        """first: id of the first expert on this rank."""
         super().__init__()
         self.gate_up_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
             torch.empty(num_experts, 2 * intermediate_size, hidden_size)
@@ -51,13 +52,14 @@ class Experts(nn.Module):
 
     @property
     def has_fixed_launches(self) -> bool:
-        """Where kernels run. Those that are held in fewer bits are multiplied one by one."""
+        """Whether each step launches the same kernels. Quantized experts are multiplied one by one."""
         return isinstance(self.gate_up_proj, torch.Tensor)
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """x: [tokens, hidden]. chosen, weights: experts and their float32 shares, [tokens, per token].
+        """Weighted sums of the outputs of this rank's experts, [tokens, hidden].
 
-        Returns the weighted sums [tokens, hidden] of what these experts give.
+        x: [tokens, hidden]. chosen: expert ids of each token, weights: their float32 weights, both
+        [tokens, experts per token].
         """
         gate = operations(x.device).gates[self._activation]
         gate_up, down = self.gate_up_proj, self.down_proj
@@ -90,6 +92,8 @@ class Experts(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
+    """MoE layer: a router, and the experts on this rank."""
+
     def __init__(
         self,
         *,
@@ -98,31 +102,36 @@ class MixtureOfExperts(nn.Module):
         hidden_size: int,
         intermediate_size: int,
         activation: str,
-        normalises: bool,
-        held: range | None = None,
-        group: Group = ALONE,
+        renormalizes: bool,
+        local_experts: range | None = None,
+        group: ParallelGroup = SINGLE_RANK,
     ) -> None:
-        """normalises: the shares of a token's experts are made to sum to 1.
-
-        held: the experts that are here; None: all. intermediate_size: how much of their width is.
+        """num_per_token: experts selected for each token. intermediate_size: of an expert, on this
+        rank. renormalizes: whether the weights of a token's experts are scaled to sum to 1.
+        local_experts: ids of the experts on this rank; None: all.
         """
         super().__init__()
         self.gate = Linear(hidden_size, num_experts, bias=False)
-        held = range(num_experts) if held is None else held
+        if local_experts is None:
+            local_experts = range(num_experts)
         self.experts = Experts(
-            len(held), hidden_size, intermediate_size, activation, first=held.start
+            len(local_experts),
+            hidden_size,
+            intermediate_size,
+            activation,
+            first=local_experts.start,
         )
         self._group = group
         self._num_per_token = num_per_token
-        self._normalises = normalises
+        self._renormalizes = renormalizes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         weights, chosen = self._route(x)
         return self._group.sum(self.experts(x, chosen, weights))
 
     def _route(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Shares, in float32, and numbers of each token's experts: [tokens, per token]."""
-        shares, chosen = self.gate(x).softmax(-1, dtype=torch.float32).topk(self._num_per_token)
-        if self._normalises:
-            shares = shares / shares.sum(-1, keepdim=True)
-        return shares, chosen
+        """Float32 weights and ids of each token's experts, both [tokens, experts per token]."""
+        weights, chosen = self.gate(x).softmax(-1, dtype=torch.float32).topk(self._num_per_token)
+        if self._renormalizes:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights, chosen

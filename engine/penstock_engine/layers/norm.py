@@ -1,4 +1,4 @@
-"""Normalisation over the last dimension."""
+"""Normalization layers over the last dimension, each with an optional fused residual addition."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from penstock_engine.kernels.operations import operations
 
 
 class RMSNorm(nn.Module):
-    """x / root mean square(x) * weight; weight: [size]."""
+    """RMSNorm: x / root_mean_square(x) * weight. weight: [size]."""
 
     weight_offset = 0.0
 
@@ -18,7 +18,7 @@ class RMSNorm(nn.Module):
         self._eps = eps
 
     def forward(self, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
-        """x: [..., size]. added: what x is to grow by, in place, before it is normalised."""
+        """Normalize x: [..., size]. added: is first added to x in place; None: nothing."""
         term, residual = (x, None) if added is None else (added, x)
         return operations(x.device).add_norm(
             term, residual, self.weight, self._eps, weight_offset=self.weight_offset
@@ -26,13 +26,13 @@ class RMSNorm(nn.Module):
 
 
 class RMSNormPlusOne(RMSNorm):
-    """weight is the difference from 1."""
+    """RMSNorm whose stored weight is the difference from 1, as in Gemma."""
 
     weight_offset = 1.0
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / standard deviation * weight + bias; weight, bias: [size]."""
+    """LayerNorm: (x - mean) / standard_deviation * weight + bias. weight, bias: [size]."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class LayerNorm(nn.Module):
         self._eps = eps
 
     def forward(self, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
-        """As RMSNorm.forward."""
+        """Normalize x: [..., size]. added: is first added to x in place; None: nothing."""
         if added is not None:
             x.add_(added)
         return F.layer_norm(x, self._shape, self.weight, self.bias, self._eps)

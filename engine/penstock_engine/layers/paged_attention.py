@@ -1,4 +1,4 @@
-"""Attention by Triton's kernels, which read the cache where it lies."""
+"""Attention with Triton kernels that read the paged KV cache directly."""
 
 from collections.abc import Sequence
 
@@ -9,23 +9,23 @@ from penstock_engine.kernels.kv_write import kv_write
 from penstock_engine.kernels.paged_attention import paged_attention
 from penstock_engine.kernels.paged_batch import PagedBatch
 from penstock_engine.kernels.transfer import send
-from penstock_engine.layers.attention import AttentionShape, Heads, Span, pad_tables
+from penstock_engine.layers.attention import QKV, AttentionShape, Span, pad_tables
 from penstock_engine.layers.kv_cache import KVCache
 
 
 class PagedAttention:
-    """One launch for the whole batch, whatever the lengths of its sequences."""
+    """Attention of one step with a single kernel launch per layer for the whole batch."""
 
     def __init__(self, batch: PagedBatch, slots: torch.Tensor) -> None:
-        """slots: int64 [tokens], where their keys and values go; below 0: nowhere."""
+        """slots: int64 [tokens], slot mapping of new keys and values; negative: not written."""
         self.batch = batch
         self.slots = slots
 
     @classmethod
     def of(cls, spans: Sequence[Span], slots: torch.Tensor, block_size: int) -> "PagedAttention":
-        return cls(batch_of(spans, block_size, slots.device), slots)
+        return cls(make_paged_batch(spans, block_size, slots.device), slots)
 
-    def __call__(self, heads: Heads, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
+    def __call__(self, heads: QKV, cache: KVCache, shape: AttentionShape) -> torch.Tensor:
         kv_write(heads.k, heads.v, cache.numbers, self.slots, cache.scales)
         return paged_attention(
             heads.q, cache.numbers, self.batch, shape.scale,
@@ -33,7 +33,7 @@ class PagedAttention:
         )  # fmt: skip
 
 
-def batch_of(spans: Sequence[Span], block_size: int, device: torch.device) -> PagedBatch:
+def make_paged_batch(spans: Sequence[Span], block_size: int, device: torch.device) -> PagedBatch:
     tables = pad_tables([span.blocks(0, block_size) for span in spans]).astype(np.int32)
     lengths = np.array([span.end for span in spans], dtype=np.int32)
     max_queries = max(span.num_tokens for span in spans)

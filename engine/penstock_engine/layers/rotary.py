@@ -1,4 +1,4 @@
-"""Rotary positions: inverse frequencies by type, and the angles of each token.
+"""Rotary position embedding: inverse frequencies by rope type, and a table of cos and sin.
 
 The formulas are those of transformers, so that greedy outputs agree token for token.
 """
@@ -12,7 +12,7 @@ from torch import nn
 
 
 class Rotary(nn.Module):
-    """cos and sin for every position below max_positions, as [positions, 1, rotary_dim]."""
+    """Table of cos and sin for every position below max_positions, [positions, 1, rotary_dim]."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Rotary(nn.Module):
         self._sin = torch.cat((-sin, sin), -1)[:, None].to(device=device, dtype=dtype)
 
     def forward(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """positions: int64 [tokens]. cos and sin of these tokens for torch_ops.rotate."""
+        """cos and sin of tokens for torch_ops.rotate. positions: int64 [tokens]."""
         return self._cos[positions], self._sin[positions]
 
 
@@ -47,7 +47,10 @@ def inverse_frequencies(
     theta: float,
     max_positions: int,
 ) -> tuple[torch.Tensor, float]:
-    """float32 [rotary_dim / 2], and the factor by which cos and sin are multiplied."""
+    """Inverse frequencies, float32 [rotary_dim / 2], and a factor for cos and sin.
+
+    Raises ValueError if rope_type is not supported.
+    """
     exponents = torch.arange(0, rotary_dim, 2, dtype=torch.float32, device="cpu") / rotary_dim
     frequencies = 1.0 / theta**exponents
     match rope_type:
@@ -66,7 +69,7 @@ def inverse_frequencies(
 
 
 def _llama3(frequencies: torch.Tensor, parameters: Mapping[str, Any]) -> torch.Tensor:
-    """Long wavelengths are stretched by factor, short ones kept, those between interpolated."""
+    """Llama 3: stretch long wavelengths by factor, keep short ones, interpolate between them."""
     factor = parameters["factor"]
     low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
     original = parameters["original_max_position_embeddings"]
@@ -81,7 +84,7 @@ def _llama3(frequencies: torch.Tensor, parameters: Mapping[str, Any]) -> torch.T
 def _yarn(
     frequencies: torch.Tensor, parameters: Mapping[str, Any], rotary_dim: int, theta: float
 ) -> tuple[torch.Tensor, float]:
-    """Interpolates slow rotations, keeps fast ones, and ramps between the two."""
+    """YaRN: interpolate slow rotations, keep fast ones, and ramp between the two."""
     factor = parameters["factor"]
     original = parameters["original_max_position_embeddings"]
 
@@ -120,11 +123,11 @@ def _yarn_attention_factor(factor: float, parameters: Mapping[str, Any]) -> floa
 def _longrope(
     frequencies: torch.Tensor, parameters: Mapping[str, Any], max_positions: int
 ) -> tuple[torch.Tensor, float]:
-    """Each frequency has a divisor of its own, one for short and one for long texts.
+    """LongRoPE: each frequency has its own divisor, one for short and one for long texts.
 
-    A key in the cache is rotated once and may be shared, so the engine's longest text decides for
-    all of them. transformers asks each text for its own length, and computes all its keys anew
-    when it outgrows the short divisors.
+    A key in the cache is rotated once and may be shared, so max_positions decides for all sequences.
+    transformers decides by the length of each text, and recomputes all its keys when the text
+    outgrows the short divisors.
     """
     original, factor = parameters["original_max_position_embeddings"], parameters["factor"]
     divisors = parameters["long_factor" if max_positions > original else "short_factor"]

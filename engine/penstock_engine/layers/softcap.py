@@ -1,12 +1,12 @@
-"""Attention whose scores pass through softcap * tanh(score / softcap), for which SDPA has no way."""
+"""Attention with logit soft-capping, softcap * tanh(score / softcap), which SDPA does not support."""
 
 import torch
 
-# Scores that exist at once: 8 MiB in float32, and two more of the kind on the way.
+# Scores that exist at once: 8 MiB in float32, and two more tensors of this size temporarily.
 MAX_SCORES = 1 << 21
 
 
-def softcapped(
+def softcap_attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -14,15 +14,15 @@ def softcapped(
     scale: float,
     softcap: float,
 ) -> torch.Tensor:
-    """What SDPA does, which knows no softcap. mask: is added to the capped scores.
+    """Scaled dot-product attention with soft-capped scores. mask: is added to the capped scores.
 
-    q: [..., queries, head_dim]; k, v: [..., keys, head_dim]; mask: to [..., queries, keys].
+    q: [..., queries, head_dim]; k, v: [..., keys, head_dim]; mask: broadcasts to [..., queries, keys].
     """
     scores = (q @ k.transpose(-1, -2)).mul_(scale / softcap).tanh_().mul_(softcap).add_(mask)
     return scores.softmax(-1, dtype=torch.float32).to(q.dtype) @ v
 
 
-def softcapped_chunk(
+def softcap_chunk_attention(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -30,9 +30,10 @@ def softcapped_chunk(
     scale: float,
     softcap: float,
 ) -> torch.Tensor:
-    """q: [tokens, heads, head_dim]; k, v: [keys, kv_heads, head_dim]. mask: None is causal.
+    """Soft-capped attention of a chunk of one sequence, at most MAX_SCORES scores at a time.
 
-    Takes so many queries at once that there are never more than MAX_SCORES scores.
+    q: [tokens, heads, head_dim]; k, v: [keys, kv_heads, head_dim]. mask: bool [tokens, keys], True
+    where a token attends to a key; None: causal.
     """
     num_keys, num_kv_heads, head_dim = k.shape
     if mask is None:
@@ -44,5 +45,5 @@ def softcapped_chunk(
     parts = []
     for start in range(0, len(q), num_rows):
         rows = slice(start, start + num_rows)
-        parts.append(softcapped(grouped[:, :, rows], k, v, added[rows], scale, softcap))
+        parts.append(softcap_attention(grouped[:, :, rows], k, v, added[rows], scale, softcap))
     return torch.cat(parts, dim=2).permute(2, 0, 1, 3).reshape(q.shape)

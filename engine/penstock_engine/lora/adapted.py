@@ -14,15 +14,15 @@ import torch
 from torch import nn
 
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.cut import Cut
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.linear import Linear
-from penstock_engine.layers.partial import SummedLinear
+from penstock_engine.layers.parallel_linear import RowParallelLinear
 from penstock_engine.lora.added import Added, GroupedTokens, RowsOfSlots, Section, Selection
 from penstock_engine.lora.checkpoint import Adapter, Factors
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Shard
+from penstock_engine.tensor_shard import TensorShard
 from penstock_engine.weights import PACKED, renamed
 
 # What an adapter can change: the products of attention and of a dense MLP.
@@ -40,9 +40,9 @@ class AdaptedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: [tokens, inputs]. Returns [tokens, outputs]."""
         inner = self.inner
-        y: torch.Tensor = inner.term(x) if isinstance(inner, SummedLinear) else inner(x)
+        y: torch.Tensor = inner.partial_sum(x) if isinstance(inner, RowParallelLinear) else inner(x)
         self.added.add(y, x)
-        return inner.total(y) if isinstance(inner, SummedLinear) else y
+        return inner.all_reduce(y) if isinstance(inner, RowParallelLinear) else y
 
 
 class Adapters:
@@ -90,9 +90,9 @@ class Adapters:
     def add(self, name: str, adapter: Adapter) -> None:
         """adapter: of the whole model, in the host's memory."""
         factors = {
-            target: _cut(pair, self._shard.cut(f"{own}.weight"))
+            target: _cut(pair, self._shard.tensor_shard(f"{own}.weight"))
             for target, pair in adapter.factors.items()
-            if (own := self._shard.own_name(target)) is not None
+            if (own := self._shard.local_name(target)) is not None
         }
         self._added[name] = Adapter(adapter.rank, factors)
 
@@ -157,12 +157,12 @@ def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
     return targets
 
 
-def _cut(factors: Factors, cut: Cut | None) -> Factors:
+def _cut(factors: Factors, cut: TensorShard | None) -> Factors:
     """Views of what belongs to some outputs, or some inputs, of a product."""
     if cut is None:
         return factors
     if cut.dim == 0:
-        [b] = cut.of(factors.b)
+        [b] = cut.split(factors.b)
         return Factors(factors.a, b)
-    [a] = cut.of(factors.a)
+    [a] = cut.split(factors.a)
     return Factors(a, factors.b)

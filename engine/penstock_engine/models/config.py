@@ -1,7 +1,4 @@
-"""config.json and generation_config.json, or a GGUF file's metadata, as one checked record.
-
-Imports no torch.
-"""
+"""Model configuration, parsed and checked from config.json or a GGUF file. Imports no torch."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +9,12 @@ from typing import Any, Literal
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.config import config_of
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
-from penstock_engine.models.fields import bad, count, number, optional_number
+from penstock_engine.models.fields import (
+    config_error,
+    read_count,
+    read_number,
+    read_optional_number,
+)
 from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
 from penstock_engine.models.registry import FAMILIES, Biased, Family
 from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
@@ -27,20 +29,25 @@ ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu", "gelu_new", "gelu_pytorch
 
 @dataclass(frozen=True, slots=True)
 class ExpertsConfig:
-    """normalises: the weights of a token's experts are made to sum to 1."""
+    """Mixture-of-experts parameters.
+
+    renormalizes: whether the weights of a token's experts are scaled to sum to 1.
+    """
 
     num_experts: int
     num_experts_per_token: int
     intermediate_size: int
-    normalises: bool
+    renormalizes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """ropes: the rotation of each kind of layer that the model has.
+    """Architecture parameters of a model.
 
-    attention_softcap, logits_softcap: x becomes softcap * tanh(x / softcap); None: it stays x.
-    quantization: the format of a checkpoint that is quantised.
+    biases: the products that add a bias. attention_softcap, logits_softcap: limit x to
+    softcap * tanh(x / softcap); None: no limit. ropes: rotary embedding of each kind of layer.
+    max_model_len: positions that the model supports. quantization: how a quantized checkpoint stores
+    its weights; None: not quantized.
     """
 
     architecture: str
@@ -72,7 +79,7 @@ class ModelConfig:
 
     @property
     def window_tokens(self) -> int | None:
-        """How far back a token sees at most, itself included; None: some layer sees all."""
+        """The largest sliding window, the token itself included; None: some layer has full attention."""
         longest = 0
         for layer in self.layers:
             if layer.window_tokens is None:
@@ -82,14 +89,14 @@ class ModelConfig:
 
     @property
     def widest_intermediate_size(self) -> int:
-        """Numbers that a token has between the two halves of an MLP, of all its experts."""
+        """Intermediate size of a token in the widest MLP, summed over its experts."""
         if self.experts is None:
             return self.intermediate_size
         chosen = self.experts.num_experts_per_token * self.experts.intermediate_size
         return max(chosen, self.intermediate_size)
 
     def num_adapter_parameters(self, rank: int) -> int:
-        """Of a LoRA adapter that changes every product of attention and of a dense MLP."""
+        """Number of parameters of a LoRA adapter for all projections of attention and dense MLPs."""
         hidden, heads = self.hidden_size, self.num_heads * self.head_dim
         kv = self.num_kv_heads * self.head_dim
         attention = 2 * (hidden + heads) + 2 * (hidden + kv)
@@ -97,14 +104,15 @@ class ModelConfig:
         return self.num_layers * rank * (attention + mlp)
 
     def kv_bytes_per_token(self, number_bytes: int, scale_bytes: int = 0) -> int:
-        """Keys and values of one position in all layers. scale_bytes: of those of one head."""
+        """Bytes of one position's keys and values in all layers. scale_bytes: of one head's scale."""
         head_bytes = self.head_dim * number_bytes + scale_bytes
         return 2 * self.num_layers * self.num_kv_heads * head_bytes
 
     def scheme(self, quantization: Quantization | None, dtype: str) -> Scheme | None:
-        """How its products are held: as the checkpoint has them, or rounded. None: in dtype.
+        """How weights are stored on the device: as in the checkpoint, or rounded. None: in dtype.
 
-        dtype: of the model, by torch's name. Raises ModelError where both are asked for.
+        quantization: the requested rounding. dtype: of the model, by torch's name. Raises ModelError
+        if rounding is requested for a checkpoint that is already quantized.
         """
         if quantization is None or self.quantization is not None:
             if quantization is not None:
@@ -119,7 +127,10 @@ class ModelConfig:
 
     @classmethod
     def load(cls, model_dir: Path) -> "ModelConfig":
-        """Raises ModelError (ModelNotFound, NotAModel, UnsupportedArchitecture, BadConfig)."""
+        """Read the configuration of a model directory.
+
+        Raises ModelError (ModelNotFound, NotAModel, UnsupportedArchitecture, BadConfig).
+        """
         if not model_dir.exists():
             raise ModelError("ModelNotFound", "there is no model directory at this place")
         if (path := find_gguf(model_dir)) is not None:
@@ -133,16 +144,17 @@ class ModelConfig:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any], generation: Mapping[str, Any]) -> "ModelConfig":
+        """Parse the contents of config.json and generation_config.json. Raises ModelError."""
         name = _architecture(raw)
         family = FAMILIES[name]
         raw = {**family.defaults, **raw}
         _refuse_unsupported(raw, family)
-        num_heads = count(raw, "num_attention_heads")
-        num_kv_heads = count(raw, "num_key_value_heads", num_heads)
+        num_heads = read_count(raw, "num_attention_heads")
+        num_kv_heads = read_count(raw, "num_key_value_heads", num_heads)
         if num_heads % num_kv_heads:
-            raise bad("num_attention_heads is not a multiple of num_key_value_heads")
-        hidden_size = count(raw, "hidden_size")
-        head_dim = count(raw, "head_dim", hidden_size // num_heads)
+            raise config_error("num_attention_heads is not a multiple of num_key_value_heads")
+        hidden_size = read_count(raw, "hidden_size")
+        head_dim = read_count(raw, "head_dim", hidden_size // num_heads)
         experts = _experts(raw) if family.mlp == "experts" else None
         layers = parse_layers(raw, family)
         ropes = parse_ropes(raw, family, head_dim, layers)
@@ -150,18 +162,18 @@ class ModelConfig:
             architecture=name,
             family=family,
             model_type=str(raw.get("model_type", "")),
-            vocab_size=count(raw, "vocab_size"),
+            vocab_size=read_count(raw, "vocab_size"),
             hidden_size=hidden_size,
-            intermediate_size=count(raw, "intermediate_size"),
+            intermediate_size=read_count(raw, "intermediate_size"),
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
             norm_eps=_norm_eps(raw, family),
             activation=_activation(raw, family),
             biases=_biases(raw, family),
-            attention_scale=number(raw, "query_pre_attn_scalar", head_dim) ** -0.5,
-            attention_softcap=optional_number(raw, "attn_logit_softcapping"),
-            logits_softcap=optional_number(raw, "final_logit_softcapping"),
+            attention_scale=read_number(raw, "query_pre_attn_scalar", head_dim) ** -0.5,
+            attention_softcap=read_optional_number(raw, "attn_logit_softcapping"),
+            logits_softcap=read_optional_number(raw, "final_logit_softcapping"),
             tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
             layers=layers,
             experts=experts,
@@ -176,9 +188,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise bad(f"{path.name} cannot be read as JSON") from error
+        raise config_error(f"{path.name} cannot be read as JSON") from error
     if not isinstance(content, dict):
-        raise bad(f"{path.name} must be a JSON object")
+        raise config_error(f"{path.name} must be a JSON object")
     return content
 
 
@@ -196,28 +208,30 @@ def _architecture(raw: Mapping[str, Any]) -> str:
 
 
 def _refuse_unsupported(raw: Mapping[str, Any], family: Family) -> None:
-    """What would change the mathematics, and therefore must not be passed over in silence."""
+    """Raise ModelError for settings that change the computation and are not implemented."""
     for key in ("use_bidirectional_attention", "qk_layernorm"):
         if raw.get(key):
-            raise bad(f"{key} is not supported, only false")
+            raise config_error(f"{key} is not supported, only false")
     if raw.get("tie_word_embeddings") and "lm_head" in family.biases:
-        raise bad("tie_word_embeddings is not supported where the head has a bias, only false")
+        raise config_error(
+            "tie_word_embeddings is not supported where the head has a bias, only false"
+        )
 
 
 def _norm_eps(raw: Mapping[str, Any], family: Family) -> float:
     if family.norm == "layer":
-        return number(raw, "layer_norm_eps", 1e-5)
-    return number(raw, "rms_norm_eps", 1e-6)
+        return read_number(raw, "layer_norm_eps", 1e-5)
+    return read_number(raw, "rms_norm_eps", 1e-6)
 
 
 def _activation(raw: Mapping[str, Any], family: Family) -> Activation:
     name = raw.get("hidden_activation") or raw.get("hidden_act") or "silu"
     if name == "gelu" and family.defaults.get("hidden_act") == "gelu_pytorch_tanh":
-        name = "gelu_pytorch_tanh"  # Gemma's first configs say gelu, its authors meant this one
+        name = "gelu_pytorch_tanh"  # Gemma's first configs say gelu, but it was trained with this
     for activation in ACTIVATIONS:
         if name == activation:
             return activation
-    raise bad(f"hidden_act {name!r} is not supported, only {', '.join(ACTIVATIONS)}")
+    raise config_error(f"hidden_act {name!r} is not supported, only {', '.join(ACTIVATIONS)}")
 
 
 def _biases(raw: Mapping[str, Any], family: Family) -> frozenset[Biased]:
@@ -230,15 +244,17 @@ def _biases(raw: Mapping[str, Any], family: Family) -> frozenset[Biased]:
 
 
 def _experts(raw: Mapping[str, Any]) -> ExpertsConfig:
-    num_experts = count(raw, "num_local_experts", count(raw, "num_experts"))
-    num_experts_per_token = count(raw, "num_experts_per_tok")
+    num_experts = read_count(raw, "num_local_experts", read_count(raw, "num_experts"))
+    num_experts_per_token = read_count(raw, "num_experts_per_tok")
     if num_experts_per_token > num_experts:
-        raise bad("num_experts_per_tok is more than there are experts")
+        raise config_error("num_experts_per_tok is more than there are experts")
     return ExpertsConfig(
         num_experts=num_experts,
         num_experts_per_token=num_experts_per_token,
-        intermediate_size=count(raw, "moe_intermediate_size", count(raw, "intermediate_size")),
-        normalises=bool(raw.get("norm_topk_prob", False)),
+        intermediate_size=read_count(
+            raw, "moe_intermediate_size", read_count(raw, "intermediate_size")
+        ),
+        renormalizes=bool(raw.get("norm_topk_prob", False)),
     )
 
 
@@ -246,5 +262,5 @@ def _token_ids(raw: Mapping[str, Any]) -> frozenset[int]:
     ids = raw.get("eos_token_id")
     ids = ids if isinstance(ids, list) else [] if ids is None else [ids]
     if not all(isinstance(i, int) for i in ids):
-        raise bad("eos_token_id must be a number or a list of numbers")
+        raise config_error("eos_token_id must be a number or a list of numbers")
     return frozenset(ids)

@@ -1,14 +1,14 @@
-"""The decoder that every family of registry.py is built from.
+"""Decoder-only transformer, from which every model family of registry.py is built.
 
     token ids -> embedding -> layer -> layer -> ... -> norm -> head -> logits
                                 |
-                                attention and MLP, each added to what came in
+                                attention and MLP, each added to the residual stream
 
-Parameters carry the names of Llama's checkpoints, except that products which read the same input
-are one: qkv_proj, gate_up_proj.
+Parameters have the names of Llama's checkpoints, except that products with the same input are
+packed into one: qkv_proj, gate_up_proj.
 
-A decoder is the part of a model that shard.py gives to one rank. `group` are the ranks that have
-the other heads, widths and tokens of the same layers.
+A decoder is the part of a model that shard.py assigns to one rank. `group`: the ranks that share
+its layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,24 +18,24 @@ import torch.nn.functional as F
 from torch import nn
 
 from penstock_engine.kernels.operations import operations
-from penstock_engine.layers.attention import AttentionShape, Heads, StepAttention
-from penstock_engine.layers.group import ALONE, Group
+from penstock_engine.layers.attention import QKV, AttentionShape, StepAttention
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.mlp import GatedMLP, PlainMLP
 from penstock_engine.layers.moe import Experts, MixtureOfExperts
 from penstock_engine.layers.norm import LayerNorm, RMSNorm, RMSNormPlusOne
-from penstock_engine.layers.partial import SplitEmbedding, SummedLinear
+from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
+from penstock_engine.layers.parallel_linear import RowParallelLinear, VocabParallelEmbedding
 from penstock_engine.layers.rotary import Rotary
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
 from penstock_engine.models.registry import Norm, Order
-from penstock_engine.models.shard import Shard, portion, whole
+from penstock_engine.models.shard import Shard, split_evenly, unsharded
 
 CosSin = tuple[torch.Tensor, torch.Tensor]
 
-# What the layer before gives. A layer returns its x, and what the norm of the next one adds to it
-# as it reads it; None before the first.
+# Output of the previous layer's last half, which the next norm adds to the residual stream x, because
+# the addition is fused with the norm. None before the first layer.
 Added = torch.Tensor | None
 
 NORMS: Mapping[Norm, type[RMSNorm | LayerNorm]] = {
@@ -49,7 +49,7 @@ def make_norm(config: ModelConfig, size: int | None = None) -> nn.Module:
     return NORMS[config.family.norm](size or config.hidden_size, config.norm_eps)
 
 
-def make_mlp(shard: Shard, layer: LayerConfig, group: Group) -> nn.Module:
+def make_mlp(shard: Shard, layer: LayerConfig, group: ParallelGroup) -> nn.Module:
     config = shard.config
     if layer.has_experts and config.experts is not None:
         return MixtureOfExperts(
@@ -58,14 +58,14 @@ def make_mlp(shard: Shard, layer: LayerConfig, group: Group) -> nn.Module:
             hidden_size=config.hidden_size,
             intermediate_size=len(shard.expert_widths),
             activation=config.activation,
-            normalises=config.experts.normalises,
-            held=shard.experts.kept,
+            renormalizes=config.experts.renormalizes,
+            local_experts=shard.experts.local,
             group=group,
         )
     mlp = PlainMLP if config.family.mlp == "plain" else GatedMLP
     return mlp(
         config.hidden_size,
-        len(shard.widths),
+        len(shard.mlp_widths),
         config.activation,
         bias="mlp" in config.biases,
         group=group,
@@ -73,7 +73,9 @@ def make_mlp(shard: Shard, layer: LayerConfig, group: Group) -> nn.Module:
 
 
 class Attention(nn.Module):
-    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
+    """Attention of the heads on this rank, with packed QKV projection and optional QK norm."""
+
+    def __init__(self, shard: Shard, layer: LayerConfig, group: ParallelGroup) -> None:
         super().__init__()
         config = shard.config
         self._num_heads = len(shard.heads)
@@ -87,7 +89,7 @@ class Attention(nn.Module):
         self.qkv_proj = Linear(
             config.hidden_size, width + 2 * kv_width, bias="qkv_proj" in config.biases
         )
-        self.o_proj = SummedLinear(
+        self.o_proj = RowParallelLinear(
             width, config.hidden_size, bias="o_proj" in config.biases, group=group
         )
         if config.family.qk_norm:
@@ -104,13 +106,15 @@ class Attention(nn.Module):
         if self._has_qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = operations(q.device).rotate(q, k, *cos_sin)
-        mixed = attend(Heads(q, k, v), cache, self._shape)
+        mixed = attend(QKV(q, k, v), cache, self._shape)
         output: torch.Tensor = self.o_proj(mixed.view(len(x), -1))
         return output
 
 
 class PreNormLayer(nn.Module):
-    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
+    """Layer that normalizes before attention and before the MLP (Llama)."""
+
+    def __init__(self, shard: Shard, layer: LayerConfig, group: ParallelGroup) -> None:
         super().__init__()
         config = shard.config
         self.input_layernorm = make_norm(config)
@@ -126,9 +130,9 @@ class PreNormLayer(nn.Module):
 
 
 class SandwichLayer(nn.Module):
-    """Each half is normalised before and after."""
+    """Layer that normalizes before and after attention, and before and after the MLP (Gemma 2)."""
 
-    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
+    def __init__(self, shard: Shard, layer: LayerConfig, group: ParallelGroup) -> None:
         super().__init__()
         config = shard.config
         self.input_layernorm = make_norm(config)
@@ -147,9 +151,9 @@ class SandwichLayer(nn.Module):
 
 
 class ParallelLayer(nn.Module):
-    """Both halves see the same norm, neither sees the other."""
+    """Layer whose attention and MLP both read the same normalized input (Phi)."""
 
-    def __init__(self, shard: Shard, layer: LayerConfig, group: Group) -> None:
+    def __init__(self, shard: Shard, layer: LayerConfig, group: ParallelGroup) -> None:
         super().__init__()
         config = shard.config
         self.input_layernorm = make_norm(config)
@@ -171,9 +175,9 @@ LAYERS: Mapping[Order, type[PreNormLayer | SandwichLayer | ParallelLayer]] = {
 
 
 class Decoder(nn.Module):
-    """layers: all of the model, those of other stages without a parameter."""
+    """Embedding, layers and final norm. Layers of other pipeline stages are empty modules."""
 
-    def __init__(self, shard: Shard, group: Group) -> None:
+    def __init__(self, shard: Shard, group: ParallelGroup) -> None:
         super().__init__()
         config = shard.config
         make_layer = LAYERS[config.family.order]
@@ -181,13 +185,18 @@ class Decoder(nn.Module):
             make_layer(shard, layer, group) if index in shard.layers else nn.Identity()
             for index, layer in enumerate(config.layers)
         )
-        if shard.has_ends:
-            self.embed_tokens = SplitEmbedding(shard.vocabulary.kept, config.hidden_size, group)
+        if shard.is_first_stage:
+            self.embed_tokens = VocabParallelEmbedding(
+                shard.vocabulary.local, config.hidden_size, group
+            )
             self.norm = make_norm(config)
 
 
 class DecoderForCausalLM(nn.Module):
-    """Built on the meta device, then given its weights; the rotations are real from the start."""
+    """Decoder with a language-model head.
+
+    Its parameters are created on the meta device, and loaded later; cos and sin tables are real.
+    """
 
     def __init__(
         self,
@@ -197,20 +206,21 @@ class DecoderForCausalLM(nn.Module):
         dtype: torch.dtype,
         device: str,
         shard: Shard | None = None,
-        group: Group = ALONE,
+        group: ParallelGroup = SINGLE_RANK,
     ) -> None:
-        """shard: what of the model is here; None: all of it."""
+        """max_positions: size of the cos and sin tables. shard: the rank's part of the model; None:
+        all of it."""
         super().__init__()
-        self.shard = shard = shard or whole(config)
+        self.shard = shard = shard or unsharded(config)
         with torch.device("meta"):
             self.model = Decoder(shard, group)
-            if shard.has_ends and not config.tie_word_embeddings:
+            if shard.is_first_stage and not config.tie_word_embeddings:
                 self.lm_head = Linear(
                     config.hidden_size, len(shard.vocabulary), bias="lm_head" in config.biases
                 )
         self._group = group
         self._vocabulary_widths = [
-            len(portion(config.vocab_size, rank, group.size)) for rank in range(group.size)
+            len(split_evenly(config.vocab_size, rank, group.size)) for rank in range(group.size)
         ]
         self._rotaries = {
             kind: Rotary(
@@ -224,7 +234,7 @@ class DecoderForCausalLM(nn.Module):
             )
             for kind, rope in config.ropes.items()
         }
-        # Rounded as its tensor would be: Gemma 3 was trained with 55.5 instead of 55.4256.
+        # Rounded to dtype, because Gemma 3 was trained with 55.5 instead of 55.4256.
         scale = torch.tensor(config.hidden_size**0.5, dtype=dtype, device="cpu").item()
         self._embedding_scale = scale if config.family.scales_embedding else None
 
@@ -236,10 +246,10 @@ class DecoderForCausalLM(nn.Module):
         caches: Sequence[KVCache],
         received: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """token_ids, positions: int64 [tokens]. caches: one for each layer that is here.
+        """Compute the rank's layers. Returns hidden states [tokens, hidden_size].
 
-        received: what the stage before returned; None in the first one.
-        Returns hidden states [tokens, hidden_size].
+        token_ids, positions: int64 [tokens]. caches: one for each layer of the rank. received: hidden
+        states of the previous pipeline stage; None in the first stage.
         """
         x = self.embed(token_ids) if received is None else received
         added: torch.Tensor | None = None
@@ -251,33 +261,33 @@ class DecoderForCausalLM(nn.Module):
 
     @property
     def has_fixed_launches(self) -> bool:
-        """Whether as many tokens launch the same kernels again, without waiting for the device."""
+        """Whether steps of equal size launch the same kernels, as a CUDA graph needs."""
         experts = (module for module in self.modules() if isinstance(module, Experts))
         return self._group.size == 1 and all(one.has_fixed_launches for one in experts)
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """token_ids: int64 [tokens]. Returns [tokens, hidden_size]."""
+        """Token embeddings. token_ids: int64 [tokens]. Returns [tokens, hidden_size]."""
         x: torch.Tensor = self.model.embed_tokens(token_ids)
         return x if self._embedding_scale is None else x * self._embedding_scale
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns float32 of the same shape, after the final norm."""
+        """Hidden states after the final norm, in float32. hidden: [rows, hidden_size]."""
         return self.normed(hidden).float()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size], of the last stage; only of those rows that are needed.
+        """Logits [rows, vocab_size], complete on rank 0 of the group. For the first pipeline stage.
 
-        Returns [rows, vocab_size] in the first rank of the group. In the first stage only.
+        hidden: [rows, hidden_size], output of the last stage for the rows whose logits are needed.
         """
         return self.project(self.normed(hidden))
 
     def normed(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size], of the last layer. Returns the same shape."""
+        """Apply the final norm. hidden: [rows, hidden_size], output of the last layer."""
         normed: torch.Tensor = self.model.norm(hidden)
         return normed
 
     def project(self, normed: torch.Tensor) -> torch.Tensor:
-        """As logits, of hidden states that are normed."""
+        """Logits [rows, vocab_size] of hidden states after the final norm, complete on rank 0."""
         config = self.shard.config
         logits: torch.Tensor = (
             F.linear(normed, self.model.embed_tokens.weight)

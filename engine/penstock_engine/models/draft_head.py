@@ -1,11 +1,11 @@
-"""The head that drafts from a model's own hidden states, in the form of EAGLE.
+"""EAGLE draft head: drafts tokens from the target model's hidden states.
 
-    embedded token, hidden state before it -> fc -> one decoder layer -> hidden state -> model's head
+    embedded token, hidden state before it -> fc -> one decoder layer -> hidden state -> target's head
 
-After EAGLE (Li et al., 2024, arXiv 2401.15077): the layer is one of Llama's without its first norm,
-embedding and head are the large model's, and what comes out is a guess at the large model's next
-normed hidden state, from which the next guess is made. Parameters carry the names of the authors'
-checkpoints: fc.weight, fc.bias where there is one, layers.0.*.
+After EAGLE (Li et al., 2024, arXiv 2401.15077): the layer is a Llama layer without its first norm, and
+embedding and head are the target model's. The output predicts the target's next hidden state (after
+the final norm), and is the input for the next draft. Parameters have the names of the authors'
+checkpoints: fc.weight, optionally fc.bias, layers.0.*.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ import torch
 from torch import nn
 
 from penstock_engine.layers.attention import StepAttention
-from penstock_engine.layers.group import ALONE
 from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.linear import Linear
+from penstock_engine.layers.parallel_group import SINGLE_RANK
 from penstock_engine.layers.rotary import Rotary
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM, PreNormLayer
-from penstock_engine.models.shard import whole
+from penstock_engine.models.shard import unsharded
 
 
-class NoNorm(nn.Module):
-    """In the place of the first norm, to which nothing is added yet."""
+class IdentityNorm(nn.Module):
+    """Returns its input: replaces the first norm of the layer, which EAGLE omits."""
 
     def forward(self, x: torch.Tensor, added: torch.Tensor | None) -> torch.Tensor:
         assert added is None
@@ -32,7 +32,10 @@ class NoNorm(nn.Module):
 
 
 class DraftHeadDecoder(nn.Module):
-    """Built on the meta device, then given its weights; the rotation is real from the start."""
+    """Decoder of an EAGLE head.
+
+    Its parameters are created on the meta device, and loaded later; cos and sin tables are real.
+    """
 
     has_fixed_launches = False
 
@@ -40,16 +43,17 @@ class DraftHeadDecoder(nn.Module):
         self, config: ModelConfig, target: DecoderForCausalLM, *, has_bias: bool,
         max_positions: int, dtype: torch.dtype, device: str,
     ) -> None:  # fmt: skip
-        """config: of the head, whose layers are its own. has_bias: of fc."""
+        """config: of the head, with only the head's layers. target: the model that verifies the
+        drafts. has_bias: whether fc has a bias."""
         super().__init__()
-        self.shard = whole(config)
+        self.shard = unsharded(config)
         with torch.device("meta"):
             self.fc = Linear(2 * config.hidden_size, config.hidden_size, bias=has_bias)
             self.layers = nn.ModuleList(
-                PreNormLayer(self.shard, layer, ALONE) for layer in config.layers
+                PreNormLayer(self.shard, layer, SINGLE_RANK) for layer in config.layers
             )
-        self.layers[0].input_layernorm = NoNorm()
-        self._target = (target,)  # not a part of this module: it has its weights already
+        self.layers[0].input_layernorm = IdentityNorm()
+        self._target = (target,)  # in a tuple, so that it does not become a submodule
         [rope] = {layer.kind: config.ropes[layer.kind] for layer in config.layers}.values()
         self._rotary = Rotary(
             rope.rope_type, rope.parameters, rotary_dim=rope.rotary_dim, theta=rope.theta,
@@ -64,8 +68,11 @@ class DraftHeadDecoder(nn.Module):
         caches: Sequence[KVCache],
         received: torch.Tensor,
     ) -> torch.Tensor:
-        """token_ids: int64 [tokens], of each position the token behind it. received: [tokens,
-        hidden_size], its hidden state. Returns guesses at the next ones, [tokens, hidden_size]."""
+        """Predict the next hidden states, [tokens, hidden_size].
+
+        token_ids: int64 [tokens], the token after each position. received: [tokens, hidden_size], the
+        hidden state of each position.
+        """
         x = self.fc(torch.cat((self._target[0].embed(token_ids), received), -1))
         added: torch.Tensor | None = None
         cos_sin = self._rotary(positions)
@@ -75,13 +82,13 @@ class DraftHeadDecoder(nn.Module):
         return hidden
 
     def normed(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. It guesses normed states, so they are what they are."""
+        """Return hidden: [rows, hidden_size] unchanged, because the head predicts normalized states."""
         return hidden
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns float32 of the same shape."""
+        """Hidden states in float32. hidden: [rows, hidden_size]."""
         return hidden.float()
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [rows, hidden_size]. Returns [rows, vocabulary]."""
+        """Logits [rows, vocab_size] from the target's head. hidden: [rows, hidden_size]."""
         return self._target[0].project(hidden)

@@ -1,17 +1,17 @@
-"""The model families the engine knows, one row for each.
+"""Registry of the supported model families.
 
-All are decoders: embedding, layers of attention and MLP, a last norm, a head. decoder.py builds
-them from the row of the family and the numbers of config.json. To add a family:
+All are decoders: embedding, layers of attention and MLP, a final norm, a head. decoder.py builds
+them from a family's entry and config.json. To add a family:
 
-1. Add its row below: the name that `architectures` in config.json carries, and what is not as in
-   Llama. `defaults` are the values of its configuration class in transformers for those keys of
-   config.json that a checkpoint may leave out.
+1. Add its entry below: its name in `architectures` of config.json, and its differences from Llama.
+   `defaults` are the values of its configuration class in transformers for keys of config.json that a
+   checkpoint may leave out.
 2. Add a small random model of it to benchmarks/greedy_equality.py, which compares the engine with
    transformers token for token.
 
-A family with a part that no row has (another norm, another order of a layer) gets that part in
-layers/ or decoder.py, and a word for it here. One that is built differently altogether gets a
-sibling of decoder.py.
+If a family needs a part that no other has (another norm, another order within a layer), add that
+part to layers/ or decoder.py, and a name for it here. If it is built altogether differently, add a
+module beside decoder.py.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Order = Literal["pre_norm", "sandwich", "parallel"]
 Mlp = Literal["gated", "plain", "experts"]
 Biased = Literal["qkv_proj", "o_proj", "mlp", "lm_head"]
 
-# Which layers have a window, in configs without layer_types.
+# Keys that say which layers have a sliding window, in configs without layer_types.
 WINDOW_KEYS = (
     "sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern",
 )  # fmt: skip
@@ -31,34 +31,34 @@ WINDOW_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What config.json does not say about its own architecture."""
+    """Architecture of a model family, as far as config.json does not describe it."""
 
     norm: Norm = "rms"
-    """rms_plus_one: the weights are stored as their difference from 1."""
+    """Kind of normalization. rms_plus_one: weights are stored as their difference from 1."""
 
     order: Order = "pre_norm"
-    """pre_norm: each half of a layer adds half(norm(x)) to x. sandwich: norm(half(norm(x))).
-    parallel: both halves see the same norm(x)."""
+    """Order within a layer. pre_norm: attention and MLP each add f(norm(x)) to x. sandwich: each adds
+    norm(f(norm(x))). parallel: both read the same norm(x)."""
 
     mlp: Mlp = "gated"
-    """gated: down(activation(gate(x)) * up(x)). plain: down(activation(up(x))). experts: gated,
-    and a router chooses a few of many for each token."""
+    """Kind of MLP. gated: down(activation(gate(x)) * up(x)). plain: down(activation(up(x))).
+    experts: gated, with a router that selects a few of many for each token."""
 
     qk_norm: bool = False
-    """Queries and keys are normalised by head before the rotation."""
+    """Whether the queries and keys of each head are normalized before the rotary embedding."""
 
     scales_embedding: bool = False
-    """Embedded tokens are multiplied by the root of the hidden size."""
+    """Whether token embeddings are multiplied by the square root of the hidden size."""
 
     biases: tuple[Biased, ...] = ()
-    """Products that add a bias, beside those for which attention_bias and mlp_bias ask."""
+    """Products that add a bias, in addition to those that attention_bias and mlp_bias request."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    """Parts of parameter names that checkpoints spell otherwise than Llama's do."""
+    """Parts of parameter names that differ from Llama's: Llama's part -> the family's part."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of absent keys. Of WINDOW_KEYS and partial_rotary_factor, a family heeds only those
-    that have a default here, as in transformers."""
+    """Values of keys that are absent in config.json. As in transformers, a family ignores keys of
+    WINDOW_KEYS, and partial_rotary_factor, that have no default here."""
 
 
 QWEN_WINDOW = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}

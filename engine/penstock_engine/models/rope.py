@@ -1,14 +1,20 @@
-"""How positions rotate queries and keys, as config.json says it."""
+"""Parses the rotary position embedding (RoPE) parameters of config.json."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock_engine.models.fields import bad, count, number, numbers, optional_number
+from penstock_engine.models.fields import (
+    config_error,
+    read_count,
+    read_number,
+    read_numbers,
+    read_optional_number,
+)
 from penstock_engine.models.layer import KINDS, LayerConfig, LayerKind
 from penstock_engine.models.registry import Family
 
-# What a type cannot do without; longrope's lists are checked by length as well.
+# Required parameters by rope type; the lists of longrope are checked separately, with their length.
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
@@ -22,9 +28,10 @@ OPTIONAL = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """parameters: the keys of this rope type, as config.json spells them.
+    """RoPE parameters of one kind of layer.
 
-    rotary_dim: the first numbers of each head that are rotated; the rest stay as they are.
+    rotary_dim: number of the first dimensions of each head that are rotated. parameters: those of
+    this rope type, with the keys of config.json.
     """
 
     rope_type: str
@@ -35,10 +42,10 @@ class RopeConfig:
 
     @property
     def max_model_len(self) -> int:
-        """Positions the model was made for.
+        """Number of positions that the model supports.
 
-        Dynamic scaling re-rotates past keys as a sequence outgrows max_position_embeddings, which
-        a KV cache cannot follow: up to there it is the default rotation, and there it ends.
+        Dynamic scaling rotates earlier keys again when a sequence outgrows max_position_embeddings,
+        which is impossible with a KV cache. So it ends there, and is the default rotation before.
         """
         match self.rope_type:
             case "yarn":
@@ -54,9 +61,11 @@ class RopeConfig:
 def parse_ropes(
     raw: Mapping[str, Any], family: Family, head_dim: int, layers: Sequence[LayerConfig]
 ) -> Mapping[LayerKind, RopeConfig]:
-    """`rope_parameters`, or the older `rope_scaling`: of all layers, or by their kind.
+    """Parse RoPE parameters for each kind of layer.
 
-    The older spelling of a rotation of its own for sliding layers is rope_local_base_freq.
+    They are in `rope_parameters`, or in older configs in `rope_scaling`, either for all layers or by
+    kind. In older configs, rope_local_base_freq is the rope_theta of sliding-window layers.
+
     raw: config.json with the family's defaults. Raises ModelError.
     """
     given = _object(raw.get("rope_parameters") or raw.get("rope_scaling"))
@@ -76,7 +85,10 @@ def parse_ropes(
 
 
 def max_model_len(ropes: Mapping[LayerKind, RopeConfig]) -> int:
-    """Where kinds of layers rotate differently, the config counts the stretching in already."""
+    """Number of positions that the model supports.
+
+    If kinds of layers have different parameters, max_position_embeddings already includes scaling.
+    """
     first, *others = ropes.values()
     if any(other != first for other in others):
         return first.max_position_embeddings
@@ -85,35 +97,37 @@ def max_model_len(ropes: Mapping[LayerKind, RopeConfig]) -> int:
 
 def _object(value: Any) -> Mapping[str, Any]:
     if not isinstance(value or {}, dict):
-        raise bad("rope_parameters must be a JSON object, or one for each kind of layer")
+        raise config_error("rope_parameters must be a JSON object, or one for each kind of layer")
     return value or {}
 
 
 def _parse(
     raw: Mapping[str, Any], parameters: Mapping[str, Any], head_dim: int, *, is_partial: bool
 ) -> RopeConfig:
-    """parameters: of one kind of layer. is_partial: a part of each head may rotate."""
+    """Parse the parameters of one kind of layer. is_partial: whether rotary_dim may be below head_dim."""
     rope_type = parameters.get("rope_type", parameters.get("type", "default"))
     if "long_factor" in parameters:  # older Phi-3 configs call it "su" or "yarn"
         rope_type = "longrope"
     if not isinstance(rope_type, str) or rope_type not in NEEDED:
-        raise bad(f"rope type {rope_type!r} is not supported; supported: {', '.join(NEEDED)}")
+        raise config_error(
+            f"rope type {rope_type!r} is not supported; supported: {', '.join(NEEDED)}"
+        )
     for key in NEEDED[rope_type]:
-        number(parameters, key)
+        read_number(parameters, key)
     for key in OPTIONAL:
-        optional_number(parameters, key)
-    max_position_embeddings = count(raw, "max_position_embeddings")
-    original = count(parameters, "original_max_position_embeddings", max_position_embeddings)
-    original = count(raw, "original_max_position_embeddings", original)
+        read_optional_number(parameters, key)
+    max_position_embeddings = read_count(raw, "max_position_embeddings")
+    original = read_count(parameters, "original_max_position_embeddings", max_position_embeddings)
+    original = read_count(raw, "original_max_position_embeddings", original)
     rotary_dim = _rotary_dim({**raw, **parameters}, head_dim, is_partial)
     completed = {**parameters, "original_max_position_embeddings": original}
     if rope_type == "longrope":
-        numbers(parameters, "short_factor", rotary_dim // 2)
-        numbers(parameters, "long_factor", rotary_dim // 2)
-        completed["factor"] = number(parameters, "factor", max_position_embeddings / original)
+        read_numbers(parameters, "short_factor", rotary_dim // 2)
+        read_numbers(parameters, "long_factor", rotary_dim // 2)
+        completed["factor"] = read_number(parameters, "factor", max_position_embeddings / original)
     return RopeConfig(
         rope_type=rope_type,
-        theta=number({**raw, **parameters}, "rope_theta", 10000.0),
+        theta=read_number({**raw, **parameters}, "rope_theta", 10000.0),
         rotary_dim=rotary_dim,
         max_position_embeddings=max_position_embeddings,
         parameters=completed,
@@ -121,10 +135,14 @@ def _parse(
 
 
 def _rotary_dim(raw: Mapping[str, Any], head_dim: int, is_partial: bool) -> int:
-    factor = number(raw, "partial_rotary_factor", 1.0)
+    factor = read_number(raw, "partial_rotary_factor", 1.0)
     if factor > 1 or (factor != 1 and not is_partial):
-        raise bad(f"partial_rotary_factor {factor} is not supported for this architecture, only 1")
+        raise config_error(
+            f"partial_rotary_factor {factor} is not supported for this architecture, only 1"
+        )
     rotary_dim = int(head_dim * factor)
     if rotary_dim % 2 or not rotary_dim:
-        raise bad("head_dim must be even for rotary positions, and so must the part that rotates")
+        raise config_error(
+            "head_dim must be even for rotary positions, and so must the part that rotates"
+        )
     return rotary_dim

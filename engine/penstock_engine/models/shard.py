@@ -1,9 +1,9 @@
-"""What each rank holds of a model: the one place where models are cut. Imports no torch.
+"""Assigns the parts of a model to ranks. Imports no torch.
 
-pipeline    stages of whole layers; the first one has the embedding and the head as well
-tensor      in a stage, each rank has some heads, some of each MLP's width and some of the
-            vocabulary; where experts are split, it has some experts, and those whole
-ranks       stage by stage: 0 1 | 2 3 is a pipeline of two, each stage cut in two
+pipeline    stages of whole layers; the first one also has the embedding and the head
+tensor      in a stage, each rank has some heads, a part of each MLP's intermediate size and a part of
+            the vocabulary; with expert parallelism it has some whole experts
+ranks       stage by stage: 0 1 | 2 3 are two stages of two tensor-parallel ranks
 """
 
 import itertools
@@ -11,20 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.cut import Cut, Portion
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.layer import LayerConfig
+from penstock_engine.tensor_shard import ShardRange, TensorShard
 from penstock_engine.weights import PACKED
 
-# Products of which a rank has some inputs and all outputs: theirs are sums over the ranks.
-SUMMED = ("o_proj", "down_proj")
+# Row-parallel products: a rank has some inputs and all outputs, and the ranks' outputs are summed.
+ROW_PARALLEL = ("o_proj", "down_proj")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Over how many ranks a model is spread.
+    """Degrees of parallelism.
 
-    splits_experts: among the tensor parallel ranks, instead of the width of each.
+    tensor: ranks per pipeline stage. pipeline: number of stages. splits_experts: whether the ranks of
+    a stage have whole experts each, instead of a part of each expert.
     """
 
     tensor: int = 1
@@ -41,77 +42,81 @@ ONE_RANK = Layout()
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One rank's part. widths: of MLPs. vocabulary: rows of embedding and head, where it has them."""
+    """The part of a model on one rank.
+
+    mlp_widths, expert_widths: range of the intermediate size of dense MLPs and of experts.
+    vocabulary: rows of embedding and head, if the rank has them.
+    """
 
     config: ModelConfig
     layers: range
-    heads: Portion
-    kv_heads: Portion
-    widths: Portion
-    experts: Portion
-    expert_widths: Portion
-    vocabulary: Portion
+    heads: ShardRange
+    kv_heads: ShardRange
+    mlp_widths: ShardRange
+    experts: ShardRange
+    expert_widths: ShardRange
+    vocabulary: ShardRange
 
     @property
-    def has_ends(self) -> bool:
-        """Embedding, last norm and head."""
+    def is_first_stage(self) -> bool:
+        """Whether the rank is in the first stage, which has embedding, final norm and head."""
         return self.layers.start == 0
 
     def kv_bytes_per_token(self, number_bytes: int, scale_bytes: int = 0) -> int:
-        """As ModelConfig's, in the layers and heads that are here."""
+        """Bytes of one position's keys and values on this rank. scale_bytes: of one head's scale."""
         head_bytes = self.config.head_dim * number_bytes + scale_bytes
         return 2 * len(self.layers) * len(self.kv_heads) * head_bytes
 
-    def cut(self, name: str) -> Cut | None:
-        """What is here of the tensor of a parameter, by its name. None: all of it."""
+    def tensor_shard(self, name: str) -> TensorShard | None:
+        """The rank's part of a parameter, by its name in the model. None: all of it."""
         path = name.split(".")
         for product in path:
             parts = PACKED.get(product, (product,))
-            found = (self._portion(part, is_expert="experts" in path) for part in parts)
-            portions = tuple(portion for portion in found if portion is not None)
-            if portions and product not in SUMMED:
-                return Cut(0, portions)
-            if portions:
-                return None if path[-1] == "bias" else Cut(1, portions)
+            found = (self._range(part, is_expert="experts" in path) for part in parts)
+            ranges = tuple(shard_range for shard_range in found if shard_range is not None)
+            if ranges and product not in ROW_PARALLEL:
+                return TensorShard(0, ranges)
+            if ranges:
+                return None if path[-1] == "bias" else TensorShard(1, ranges)
         return None
 
-    def held(self, sizes: Mapping[str, int]) -> int:
-        """How much of a checkpoint is here. sizes: of its tensors, by name, in any unit."""
-        held = 0
+    def local_size(self, sizes: Mapping[str, int]) -> int:
+        """Size of a checkpoint's tensors on this rank. sizes: of the full tensors, in any unit."""
+        total = 0
         for name, size in sizes.items():
-            if (own := self.own_name(name)) is not None:
-                cut = self.cut(own)
-                held += size if cut is None else cut.num_kept * size // cut.num_whole
-        return held
+            if (own := self.local_name(name)) is not None:
+                shard = self.tensor_shard(own)
+                total += size if shard is None else shard.num_local * size // shard.num_total
+        return total
 
-    def own_name(self, name: str) -> str | None:
-        """Of a tensor of the checkpoint, as the model spells it. None: it belongs to others."""
+    def local_name(self, name: str) -> str | None:
+        """The model's name of a checkpoint's tensor. None: the tensor belongs to other ranks."""
         ours = {theirs: name for name, theirs in self.config.family.names.items()}
         path = [ours.get(part, part) for part in name.split(".")]
         return ".".join(path) if self._has_module(path) else None
 
-    def _portion(self, product: str, *, is_expert: bool) -> Portion | None:
+    def _range(self, product: str, *, is_expert: bool) -> ShardRange | None:
         match product:
             case "q_proj" | "o_proj":
                 return self.heads.times(self.config.head_dim)
             case "k_proj" | "v_proj":
                 return self.kv_heads.times(self.config.head_dim)
             case "gate_proj" | "up_proj" | "down_proj":
-                return self.expert_widths if is_expert else self.widths
+                return self.expert_widths if is_expert else self.mlp_widths
             case "embed_tokens" | "lm_head":
                 return self.vocabulary
             case _:
                 return None
 
     def _has_module(self, path: Sequence[str]) -> bool:
-        for kind, held in (("layers", self.layers), ("experts", self.experts.kept)):
+        for kind, held in (("layers", self.layers), ("experts", self.experts.local)):
             if kind in path and int(path[path.index(kind) + 1]) not in held:
                 return False
-        return "layers" in path or self.has_ends
+        return "layers" in path or self.is_first_stage
 
 
-def shards(config: ModelConfig, layout: Layout) -> list[Shard]:
-    """One for each rank. Raises ModelError (CannotSplit)."""
+def make_shards(config: ModelConfig, layout: Layout) -> list[Shard]:
+    """The shards of all ranks, in order. Raises ModelError (CannotSplit)."""
     _check(config, layout)
     return [
         _shard(config, layout, layers, index)
@@ -120,17 +125,20 @@ def shards(config: ModelConfig, layout: Layout) -> list[Shard]:
     ]
 
 
-def whole(config: ModelConfig) -> Shard:
-    return shards(config, ONE_RANK)[0]
+def unsharded(config: ModelConfig) -> Shard:
+    return make_shards(config, ONE_RANK)[0]
 
 
-def portion(total: int, index: int, count: int) -> Portion:
-    """The index-th of `count` portions, as equal as they can be."""
-    return Portion(range(total * index // count, total * (index + 1) // count), total)
+def split_evenly(total: int, index: int, count: int) -> ShardRange:
+    """The index-th of `count` consecutive ranges of nearly equal length that cover [0, total)."""
+    return ShardRange(range(total * index // count, total * (index + 1) // count), total)
 
 
 def stages(layer_sizes: Sequence[int], ends_size: int, num_stages: int) -> list[range]:
-    """Layers of each stage, at least one, so that all hold about the same; the first has the ends."""
+    """Assign layers to stages, at least one each, so that stages have about the same size.
+
+    ends_size: size of embedding and head, which are in the first stage.
+    """
     num_layers = len(layer_sizes)
     before = list(itertools.accumulate(layer_sizes, initial=ends_size))
     bounds = [0]
@@ -151,21 +159,21 @@ def _shard(config: ModelConfig, layout: Layout, layers: range, index: int) -> Sh
     return Shard(
         config,
         layers=layers,
-        heads=portion(config.num_heads, index, num_ranks),
+        heads=split_evenly(config.num_heads, index, num_ranks),
         kv_heads=_kv_heads(config.num_kv_heads, index, num_ranks),
-        widths=portion(config.intermediate_size, index, num_ranks),
-        experts=portion(num_experts, *among_experts),
-        expert_widths=portion(expert_width, *in_experts),
-        vocabulary=portion(config.vocab_size, index, num_ranks),
+        mlp_widths=split_evenly(config.intermediate_size, index, num_ranks),
+        experts=split_evenly(num_experts, *among_experts),
+        expert_widths=split_evenly(expert_width, *in_experts),
+        vocabulary=split_evenly(config.vocab_size, index, num_ranks),
     )
 
 
-def _kv_heads(num_kv_heads: int, index: int, num_ranks: int) -> Portion:
-    """Where there are more ranks than heads, several have the same one."""
+def _kv_heads(num_kv_heads: int, index: int, num_ranks: int) -> ShardRange:
+    """KV heads of a rank. If there are more ranks than KV heads, several ranks have the same one."""
     if num_ranks <= num_kv_heads:
-        return portion(num_kv_heads, index, num_ranks)
+        return split_evenly(num_kv_heads, index, num_ranks)
     head = num_kv_heads * index // num_ranks
-    return Portion(range(head, head + 1), num_kv_heads)
+    return ShardRange(range(head, head + 1), num_kv_heads)
 
 
 def _check(config: ModelConfig, layout: Layout) -> None:
@@ -196,7 +204,7 @@ def _cannot(message: str) -> ModelError:
 
 
 def _layer_parameters(config: ModelConfig) -> list[int]:
-    """Of each layer's products; the rest does not weigh."""
+    """Approximate number of parameters of each layer: those of its matrix products."""
     attention = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
     num_products = 2 if config.family.mlp == "plain" else 3
 

@@ -14,11 +14,11 @@ import torch
 
 from penstock_engine.core.errors import RunnerDiedError
 from penstock_engine.core.step import NO_BLOCK_COPIES, BlockCopies, ScheduledSequence
-from penstock_engine.layers.group import ALONE
+from penstock_engine.layers.parallel_group import SINGLE_RANK
 from penstock_engine.lora.adapted import Adapters
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.config import ModelConfig
-from penstock_engine.models.shard import shards
+from penstock_engine.models.shard import make_shards
 from penstock_engine.paged_model import PagedModel
 from penstock_engine.parallel.messages import (
     AddAdapter,
@@ -36,9 +36,9 @@ from penstock_engine.parallel.workers import Workers
 
 def load_part(part: Part, ranks: Ranks) -> PagedModel:
     """Raises ModelError."""
-    shard = shards(ModelConfig.load(part.config.model_dir), part.config.layout)[part.rank]
+    shard = make_shards(ModelConfig.load(part.config.model_dir), part.config.layout)[part.rank]
     return PagedModel.load(
-        part.config, shard=shard, group=ranks.group or ALONE, stages=ranks.stages
+        part.config, shard=shard, group=ranks.group or SINGLE_RANK, stages=ranks.stages
     )
 
 

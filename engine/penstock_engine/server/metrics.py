@@ -19,7 +19,7 @@ from penstock_engine.config import EngineConfig
 from penstock_engine.core.events import TokenEvent
 from penstock_engine.core.stats import SchedulerStats
 from penstock_engine.loop import StepReport
-from penstock_engine.models.work import StepWork
+from penstock_engine.models.step_cost import StepCostModel
 from penstock_engine.server.deadlines import Phase, phase_of
 from penstock_engine.sizing import Sizing
 from penstock_engine.wire import MetricSpec
@@ -110,7 +110,7 @@ class EngineMetrics:
         }
         # On a CPU, sizes are summed over all ranks; on GPUs, `sizing` has those of the largest rank.
         num_parts = 1 if sizing.device == "cpu" else config.layout.num_ranks
-        self._work = StepWork(
+        self._step_costs = StepCostModel(
             sizing.model,
             sizing.weights_bytes * num_parts,
             sizing.kv_bytes_per_token * num_parts,
@@ -165,7 +165,7 @@ class EngineMetrics:
         self._child(wire.PREFILL_TOKENS_PENDING).set(stats.prefill_tokens_pending)
         if report.num_scheduled_tokens:
             self._child(wire.ITERATION_TOKENS).observe(_iteration_tokens(stats, before))
-            work = self._work.of(report.sequences)
+            work = self._step_costs.estimate(report.sequences)
             self._child(wire.FLOPS).inc(work.flops)
             self._child(wire.READ_BYTES).inc(work.read_bytes)
             self._child(wire.WRITTEN_BYTES).inc(work.written_bytes)

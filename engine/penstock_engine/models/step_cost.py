@@ -1,15 +1,16 @@
-"""What a step computes and moves, estimated from the model's shape. Imports no torch.
+"""Estimates FLOPs and memory traffic of a step from the model's shape. Imports no torch.
 
-    computed   2 for each parameter that a token meets, and in each layer 4 for each number of each
-               head and each position that it sees: the forward part of 6 N + 12 L H Q T in
-               Chowdhery et al., PaLM, 2022, appendix B, with the positions before a token (not a
-               whole context) and those of its window counted
-    read       the weights, once a step, and each sequence's keys and values, once a step. Of E
-               experts, T tokens that choose k each meet E (1 - (1 - k / E)^T), if they choose evenly
+    flops      2 for each parameter used by a token, and in each layer 4 for each element of each
+               head and each position that it attends to. This is the forward part of
+               6 N + 12 L H Q T in Chowdhery et al., PaLM, 2022, appendix B, but counts only the
+               positions before a token and within its window instead of a whole context
+    read       the weights, once per step, and each sequence's keys and values, once per step. T
+               tokens with k of E experts each use E (1 - (1 - k / E)^T) experts on average, if the
+               router selects evenly
     written    keys and values of the new tokens
 
-What one product hands to the next is not counted, nor what a draft model computes: it is small where
-it matters, or stays in a cache.
+Activations between products are not counted, nor is the work of a draft model: they are small, or
+stay in a cache.
 """
 
 from collections import Counter
@@ -21,14 +22,16 @@ from penstock_engine.models.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class StepCost:
+    """Estimated floating-point operations and memory traffic of one step, per rank."""
+
     flops: float = 0.0
     read_bytes: float = 0.0
     written_bytes: float = 0.0
 
 
-class StepWork:
-    """The work of one of `num_ranks` equal parts of a model."""
+class StepCostModel:
+    """Estimates the cost of steps for one of num_ranks equal parts of a model."""
 
     def __init__(
         self, config: ModelConfig, weights_bytes: int, kv_bytes_per_token: int, num_ranks: int = 1
@@ -36,7 +39,7 @@ class StepWork:
         """weights_bytes, kv_bytes_per_token: of the whole model."""
         self._num_ranks = num_ranks
         self._windows = Counter(layer.window_tokens for layer in config.layers)
-        self._flops_per_seen = 4 * config.num_heads * config.head_dim
+        self._flops_per_attended = 4 * config.num_heads * config.head_dim
         self._kv_bytes_per_layer = kv_bytes_per_token / config.num_layers
         attention = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
         mlp = (2 if config.family.mlp == "plain" else 3) * config.intermediate_size
@@ -56,33 +59,36 @@ class StepWork:
         held = self._common + self._num_experts * self._per_expert + tables
         self._weight_bytes = weights_bytes / held
 
-    def of(self, sequences: Iterable[ScheduledSequence]) -> Work:
+    def estimate(self, sequences: Iterable[ScheduledSequence]) -> StepCost:
+        """Estimate the cost of a step that computes these parts of sequences."""
         num_tokens = num_rows = num_products = num_read = 0
         for s in sequences:
             num_tokens += s.num_tokens
             num_rows += s.num_rows
             for window_tokens, num_layers in self._windows.items():
-                num_products += num_layers * num_seen(s.start, s.end, window_tokens)
+                num_products += num_layers * num_attended(s.start, s.end, window_tokens)
                 first = 0 if window_tokens is None else max(0, s.start - window_tokens + 1)
                 num_read += num_layers * (s.end - first)
         if not num_tokens:
-            return Work()
+            return StepCost()
         met = self._common + self._chosen * self._per_expert
-        flops = 2 * (num_tokens * met + num_rows * self._head) + self._flops_per_seen * num_products
+        flops = (
+            2 * (num_tokens * met + num_rows * self._head) + self._flops_per_attended * num_products
+        )
         num_met = self._num_experts * (1 - (1 - self._chosen / self._num_experts) ** num_tokens)
         weights = self._common + num_met * self._per_expert + (self._head if num_rows else 0)
         kv_bytes = self._kv_bytes_per_layer
-        return Work(
+        return StepCost(
             flops / self._num_ranks,
             (weights * self._weight_bytes + num_read * kv_bytes) / self._num_ranks,
             num_tokens * sum(self._windows.values()) * kv_bytes / self._num_ranks,
         )
 
 
-def num_seen(start: int, end: int, window_tokens: int | None) -> int:
-    """Positions that the tokens at [start, end) see, summed: each itself and those before it."""
+def num_attended(start: int, end: int, window_tokens: int | None) -> int:
+    """Sum over the tokens at [start, end) of the positions that each attends to, itself included."""
     whole = (end * (end + 1) - start * (start + 1)) // 2
     if window_tokens is None or end <= window_tokens:
         return whole
-    cut = max(start, window_tokens)  # from here on, each sees window_tokens
-    return num_seen(start, cut, None) + (end - cut) * window_tokens
+    cut = max(start, window_tokens)  # from here on, each attends to window_tokens
+    return num_attended(start, cut, None) + (end - cut) * window_tokens

@@ -6,37 +6,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.cut import Cut, Portion
 from penstock_engine.quantization.matrix import QuantizedMatrix
+from penstock_engine.tensor_shard import ShardRange, TensorShard
 
 
 @st.composite
-def portions(draw: st.DrawFn) -> Portion:
+def portions(draw: st.DrawFn) -> ShardRange:
     whole = draw(st.integers(1, 40))
     first = draw(st.integers(0, whole - 1))
-    return Portion(range(first, draw(st.integers(first + 1, whole))), whole)
+    return ShardRange(range(first, draw(st.integers(first + 1, whole))), whole)
 
 
 @given(st.lists(portions(), min_size=1, max_size=4), st.sampled_from([0, 1]))
-def test_a_cut_takes_each_portion_from_its_part(parts: list[Portion], dim: int) -> None:
-    cut = Cut(dim, tuple(parts))
+def test_a_cut_takes_each_portion_from_its_part(parts: list[ShardRange], dim: int) -> None:
+    cut = TensorShard(dim, tuple(parts))
     shape = [3, 3]
-    shape[dim] = cut.num_kept
-    whole_shape = cut.whole_shape(shape)
-    whole = torch.arange(whole_shape[0] * whole_shape[1]).view(whole_shape)
-    firsts = accumulate((part.whole for part in parts[:-1]), initial=0)
+    shape[dim] = cut.num_local
+    full_shape = cut.full_shape(shape)
+    whole = torch.arange(full_shape[0] * full_shape[1]).view(full_shape)
+    firsts = accumulate((part.total for part in parts[:-1]), initial=0)
     wanted = [
-        first + thing for first, part in zip(firsts, parts, strict=True) for thing in part.kept
+        first + thing for first, part in zip(firsts, parts, strict=True) for thing in part.local
     ]
-    assert torch.equal(torch.cat(cut.of(whole), dim), whole.index_select(dim, torch.tensor(wanted)))
+    assert torch.equal(
+        torch.cat(cut.split(whole), dim), whole.index_select(dim, torch.tensor(wanted))
+    )
 
 
 def test_the_same_cut_fits_vectors_of_outputs_and_stacks() -> None:
-    cut = Cut(0, (Portion(range(1, 3), 4),))
-    assert cut.of(torch.arange(4))[0].tolist() == [1, 2]
-    assert cut.of(torch.arange(24).view(2, 4, 3))[0].shape == (2, 2, 3)
-    assert cut.whole_shape([2]) == [4]
-    assert cut.whole_shape([5, 2, 3]) == [5, 4, 3]
+    cut = TensorShard(0, (ShardRange(range(1, 3), 4),))
+    assert cut.split(torch.arange(4))[0].tolist() == [1, 2]
+    assert cut.split(torch.arange(24).view(2, 4, 3))[0].shape == (2, 2, 3)
+    assert cut.full_shape([2]) == [4]
+    assert cut.full_shape([5, 2, 3]) == [5, 4, 3]
 
 
 @st.composite
