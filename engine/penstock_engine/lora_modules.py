@@ -20,7 +20,7 @@ class LoraModule:
 
 
 def read_lora_modules(text: str) -> list[LoraModule]:
-    """NAME=FOLDER, a JSON object, or a JSON list of objects. Raises ValueError."""
+    """Parse NAME=FOLDER, a JSON object, or a JSON list of objects. Raises ValueError."""
     if text[:1] not in ("{", "["):
         name, _, path = text.partition("=")
         return [_checked({"name": name, "path": path})]

@@ -20,7 +20,7 @@ from penstock_engine.layers.paged_attention import PagedAttention
 from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
 from penstock_engine.layers.pending_tokens import fill_pending
 from penstock_engine.loading import load_weights
-from penstock_engine.lora.adapted import Adapters
+from penstock_engine.lora.adapters import Adapters
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
 from penstock_engine.models.draft_head import DraftHeadDecoder
@@ -123,24 +123,24 @@ class PagedModel:
         forward = partial(self.decoder, caches=self._caches)
         return DecodeGraphs(forward, buffers, max_rows, recorder())
 
-    def move(self, moves: BlockCopies) -> None:
+    def copy_blocks(self, copies: BlockCopies) -> None:
         """Copy whole blocks, in the order of `moves`; to be called before a step's `forward`."""
         if self._host_blocks is not None:
-            for block, slot in moves.saves:
+            for block, slot in copies.saves:
                 self._host_blocks.save(block, slot)
-            for slot, block in moves.restores:
+            for slot, block in copies.restores:
                 self._host_blocks.restore(slot, block)
-        for source, target in moves.forks:
+        for source, target in copies.forks:
             for part in self._parts:
                 part[:, target].copy_(part[:, source])
 
     def forward(
         self,
         sequences: Sequence[ScheduledSequence],
-        drawn: torch.Tensor | None = None,
+        sampled: torch.Tensor | None = None,
         received: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """sequences: in `row_order`. Writes their keys and values. drawn: int64 [rows], what
+        """sequences: in `row_order`. Writes their keys and values. sampled: int64 [rows], what
         awaited ones among their tokens are. received: of a head that drafts, what it reads beside
         tokens.
 
@@ -150,12 +150,12 @@ class PagedModel:
         if self.adapters is not None:
             self.adapters.select(sequences)
         if self._graphs is not None:
-            replayed = self._graphs.run(sequences, drawn)
+            replayed = self._graphs.run(sequences, sampled)
             if replayed is not None:
                 return replayed
         token_ids, positions, slots = self._stage(sequences)
-        if drawn is not None:
-            fill_pending(token_ids, drawn)
+        if sampled is not None:
+            fill_pending(token_ids, sampled)
         attend = self._attention(sequences, slots)
         stages, hidden = self._stages, received
         if stages is not None and not stages.is_first:

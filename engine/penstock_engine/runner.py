@@ -23,10 +23,10 @@ from penstock_engine.draft_head import DraftHead
 from penstock_engine.draft_model import DraftModel
 from penstock_engine.kernels.transfer import fetch, send
 from penstock_engine.layers.pending_tokens import pending_token_id
-from penstock_engine.lora.adapted import Adapters
+from penstock_engine.lora.adapters import Adapters
 from penstock_engine.paged_model import PagedModel, row_order
-from penstock_engine.parallel.messages import Part
-from penstock_engine.parallel.model import ParallelModel, SpreadAdapters
+from penstock_engine.parallel.messages import RankConfig
+from penstock_engine.parallel.model import ParallelAdapters, ParallelModel
 from penstock_engine.pending import ExtraOutputs, Pending
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.sampling.logprobs import LogprobBuffer
@@ -92,7 +92,7 @@ class Runner:
                 threads = CpuThreads(num_threads_each, on_count=on_threads)
             model: PagedModel | ParallelModel
             if num_ranks > 1:
-                part = Part(rank=0, config=config, num_threads=num_threads_each)
+                part = RankConfig(rank=0, config=config, num_threads=num_threads_each)
                 model = ParallelModel.load(part, on_lost)
             else:
                 model = PagedModel.load(config)
@@ -120,7 +120,7 @@ class Runner:
             return self._launch(step)
 
     def _launch(self, step: Step) -> Pending:
-        self._move(step.block_copies)
+        self._copy_blocks(step.block_copies)
         drawn, sequences = self._fill_in(step.sequences)
         sequences.sort(key=row_order)
         if self._draft is not None:
@@ -130,12 +130,15 @@ class Runner:
         self._last = self._pending(sequences, hidden)
         return self._last
 
-    def _move(self, moves: BlockCopies) -> None:
-        """Others may hold these blocks already, so that no step can be right after a failure."""
+    def _copy_blocks(self, copies: BlockCopies) -> None:
+        """Copy blocks for the next step. Raises RunnerDiedError if that fails.
+
+        The copied blocks may already belong to other sequences, so no later step could be correct.
+        """
         try:
-            self._model.move(moves)
+            self._model.copy_blocks(copies)
             if self._draft is not None:
-                self._draft.model.move(moves)
+                self._draft.model.copy_blocks(copies)
         except Exception as error:
             raise RunnerDiedError("blocks of keys and values could not be copied") from error
 
@@ -152,7 +155,7 @@ class Runner:
             self._model.close()
 
     @property
-    def adapters(self) -> Adapters | SpreadAdapters:
+    def adapters(self) -> Adapters | ParallelAdapters:
         """Only where the runner was loaded with max_adapters."""
         adapters = self._model.adapters
         assert adapters is not None, "the runner was loaded without adapters"

@@ -232,7 +232,7 @@ def test_blocks_that_are_not_copied_end_the_loop(
     def out_of_memory(model: PagedModel, moves: BlockCopies) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(PagedModel, "move", out_of_memory)
+    monkeypatch.setattr(PagedModel, "copy_blocks", out_of_memory)
     engine.submit("a")
     assert engine.until_finished("a")["a"].failure == "engine_stopped"
     engine.loop.stop()

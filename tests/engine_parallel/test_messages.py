@@ -16,11 +16,11 @@ from penstock_engine.parallel.messages import (
     AddAdapter,
     AddFactors,
     Channel,
+    CopyBlocks,
     Forward,
     Logits,
     Message,
-    Move,
-    Part,
+    RankConfig,
     RemoveAdapter,
     Report,
     decode,
@@ -28,7 +28,7 @@ from penstock_engine.parallel.messages import (
 )  # fmt: skip
 from penstock_engine.runner_config import RunnerConfig
 
-PART = Part(
+PART = RankConfig(
     rank=1,
     config=RunnerConfig(
         model_dir=Path("/models/ä"), device="cpu", dtype="float32", num_blocks=7, block_size=16,
@@ -71,7 +71,7 @@ def test_a_pass_arrives_with_what_a_model_reads_and_no_more(given: list[Schedule
 @given(pairs, pairs, pairs)
 def test_moves_arrive_as_they_were(saves: object, restores: object, forks: object) -> None:
     moves = BlockCopies(saves, restores, forks)  # type: ignore[arg-type]
-    assert carried(Move(moves)) == Move(moves)
+    assert carried(CopyBlocks(moves)) == CopyBlocks(moves)
 
 
 def test_factors_arrive_as_they_were() -> None:

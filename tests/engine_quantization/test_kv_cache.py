@@ -11,7 +11,7 @@ from penstock_engine.core.scheduler import Scheduler
 from penstock_engine.core.scheduler_config import SchedulerConfig
 from penstock_engine.core.sequence import Sequence
 from penstock_engine.core.stats import SchedulerStats
-from penstock_engine.core.step import Moves, TokenLogprobs
+from penstock_engine.core.step import BlockCopies, TokenLogprobs
 from penstock_engine.kernels.kv_quant import dequantize_kv, quantize_kv
 from penstock_engine.kernels.kv_write import kv_write_reference
 from penstock_engine.layers.attention import QKV, AttentionShape, Span
@@ -148,7 +148,7 @@ def test_blocks_move_with_their_scales(qwen3_dir: Path, kv_dtype: str) -> None:
         assert cache.scales is not None
         cache.scales.copy_(scales)
         before.append((numbers.float(), scales))
-    model.move(Moves(saves=((5, 1),), restores=((1, 0),), forks=((4, 2),)))
+    model.copy_blocks(BlockCopies(saves=((5, 1),), restores=((1, 0),), forks=((4, 2),)))
     for cache, parts in zip(model._caches, before, strict=True):
         for now, then in zip(cache.parts, parts, strict=True):
             assert torch.equal(now.float()[:, [0, 2]], then[:, [5, 4]])

@@ -1,6 +1,7 @@
-"""LoRA adapters as PEFT writes them: adapter_config.json and adapter_model.safetensors.
+"""Reads LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors.
 
-Checked against the model before a tensor is read, so that a wrong adapter costs no memory.
+An adapter is checked against the model before its tensors are read, so that a wrong one costs no
+memory.
 """
 
 import json
@@ -23,8 +24,8 @@ MAX_CONFIG_BYTES = 1 << 20
 # base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight
 TENSOR = re.compile(r"\Abase_model\.model\.(?P<target>[\w.]+)\.lora_(?P<side>[AB])\.weight\Z")
 
-# Settings of PEFT that change the mathematics and have no counterpart here, by their "off" values.
-PLAIN: Mapping[str, tuple[Any, ...]] = {
+# PEFT settings that change the computation and are not implemented, with their supported values.
+SUPPORTED: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
     "use_dora": (False, None),
@@ -45,7 +46,10 @@ CHANGED_BASES = ("corda", "loftq", "lora_ga", "olora", "pissa")
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What is added to one product: (x @ a.T) @ b.T. a: [rank, inputs], b: [outputs, rank]."""
+    """LoRA factors of one projection, to which they add (x @ a.T) @ b.T.
+
+    a: [rank, inputs]; b: [outputs, rank].
+    """
 
     a: torch.Tensor
     b: torch.Tensor
@@ -53,7 +57,10 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """factors: by the name of the product in the checkpoint of the model. b is scaled already."""
+    """A LoRA adapter.
+
+    factors: by the projection's name in the model's checkpoint; b is already scaled.
+    """
 
     rank: int
     factors: Mapping[str, Factors]
@@ -71,11 +78,11 @@ def read_adapter(
     max_rank: int,
     dtype: torch.dtype,
 ) -> Adapter:
-    """Into the host's memory.
+    """Read an adapter from a directory into host memory.
 
-    targets: (outputs, inputs) of each product of the model that can be adapted, by name.
-
-    Raises ModelError (AdapterNotFound, BadAdapter, AdapterMismatch), which says what to change.
+    targets: (outputs, inputs) of each projection of the model that can be adapted, by name. dtype: of
+    the factors in memory. Raises ModelError (AdapterNotFound, BadAdapter, AdapterMismatch), whose
+    message says what to change.
     """
     config = _read_config(folder)
     rank = _rank(config, max_rank)
@@ -92,7 +99,7 @@ def read_adapter(
                 _check_shape(target, "B", file.get_slice(b_name).get_shape(), [outputs, rank])
             for target, (a_name, b_name) in names.items():
                 b = file.get_tensor(b_name).to(torch.float32) * scale
-                a = file.get_tensor(a_name).to(dtype, copy=True)  # else a view of the file
+                a = file.get_tensor(a_name).to(dtype, copy=True)  # a copy, not a view of the file
                 factors[target] = Factors(a, b.to(dtype))
     except FileNotFoundError as error:
         raise ModelError("AdapterNotFound", f"the folder has no {WEIGHTS_NAME}") from error
@@ -115,20 +122,20 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise ModelError("BadAdapter", f"{CONFIG_NAME} cannot be read") from error
     if not isinstance(config, dict):
         raise ModelError("BadAdapter", f"{CONFIG_NAME} must be a JSON object")
-    for name, plain in PLAIN.items():
-        if name in config and config[name] not in plain:
+    for name, supported in SUPPORTED.items():
+        if name in config and config[name] not in supported:
             raise ModelError("BadAdapter", _refusal(name, config[name]))
     return config
 
 
 def _refusal(name: str, value: Any) -> str:
-    told = f"{name} {str(value)[:64]!r}"
+    setting = f"{name} {str(value)[:64]!r}"
     if name == "init_lora_weights" and str(value).startswith(CHANGED_BASES):
         return (
-            f"{told} has changed the model's own weights, and the served model is unchanged: save the "
+            f"{setting} has changed the model's own weights, and the served model is unchanged: save the "
             "adapter with PEFT's path_initial_model_for_weight_conversion, or serve the changed model"
         )
-    return f"{told} is not supported"
+    return f"{setting} is not supported"
 
 
 def _rank(config: Mapping[str, Any], max_rank: int) -> int:
@@ -152,7 +159,7 @@ def _number(config: Mapping[str, Any], name: str) -> float:
 
 
 def _pairs(names: list[str]) -> dict[str, tuple[str, str]]:
-    """(name of A, name of B) by target."""
+    """Tensor names (of A, of B) by target. Raises ModelError if a tensor has no counterpart."""
     sides: dict[str, dict[str, str]] = {}
     for name in names:
         match = TENSOR.match(name)

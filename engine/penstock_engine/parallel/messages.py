@@ -1,13 +1,13 @@
 """Messages between rank 0 and its workers, and their encoding.
 
-    rank 0 -> worker    Part, once; then AddAdapter, RemoveAdapter, Move, Forward and Logits, in the
-                        order in which rank 0 does the same itself. An adapter's AddFactors precede
-                        its AddAdapter, one message for each product
+    rank 0 -> worker    RankConfig, once; then AddAdapter, RemoveAdapter, CopyBlocks, Forward and
+                        Logits, in the order in which rank 0 does the same itself. An adapter's
+                        AddFactors precede its AddAdapter, one message for each projection
     worker -> rank 0    Report: joining, then ready or failed; nothing afterwards
 
-On the wire: one byte for the type, four for the length, then JSON; for what is sent in every step,
-32-bit numbers in the machine's order; for tensors, safetensors. A closed socket is the end, for both
-sides.
+Encoding: one byte for the type, four for the length, then the payload. It is JSON; for messages of
+every step, 32-bit integers in the machine's byte order; for tensors, safetensors. Either side ends
+the connection by closing the socket.
 """
 
 import itertools
@@ -30,18 +30,21 @@ from penstock_engine.models.shard import Layout
 from penstock_engine.runner_config import RunnerConfig
 
 HEADER = struct.Struct("=cI")
-# Bound on what a receiver reads: a hundred times the message of a step with a million tokens, and
-# thirty times the factors of the largest product of a 70B model at rank 512 (28672 + 8192 inputs and
-# outputs of 16 bits).
+# Bound on a message's size: a hundred times the message of a step with a million tokens, and thirty
+# times the factors of the largest projection of a 70B model at rank 512 (28672 + 8192 inputs and outputs
+# of 16 bits).
 MAX_MESSAGE_BYTES = 1 << 30
-# Only rank 0 samples.
+# Sampling parameters in decoded messages, where they are unused: only rank 0 samples.
 UNSAMPLED = SamplingParams(max_tokens=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """What a rank is to compute. store_port: on the loopback address, where the ranks meet; 0: is
-    not known yet."""
+class RankConfig:
+    """Configuration of one rank.
+
+    num_threads: for computation on the CPU. store_port: port of the rendezvous store on the loopback
+    address; 0: not known yet.
+    """
 
     rank: int
     config: RunnerConfig
@@ -51,7 +54,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """reason, message: of a failure, as ModelError has them."""
+    """A worker's state during start-up. reason, message: those of the ModelError if it failed."""
 
     state: Literal["joining", "ready", "failed"]
     reason: str = ""
@@ -60,7 +63,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class AddFactors:
-    """The factors of one product of the adapter that the next AddAdapter names."""
+    """LoRA factors of one projection, for the adapter that the next AddAdapter names."""
 
     target: str
     factors: Factors
@@ -76,43 +79,53 @@ class AddAdapter:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAdapter:
+    """Remove the adapter of this name."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    moves: BlockCopies
+class CopyBlocks:
+    """Copy whole KV blocks before the next forward pass."""
+
+    copies: BlockCopies
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Arrives with what a model needs of its sequences: start, tokens, blocks, adapter."""
+    """Run the forward pass of a step.
+
+    Only the fields that a model needs are sent: start, token ids, block table and adapter.
+    """
 
     sequences: Sequence[ScheduledSequence]
 
 
 @dataclass(frozen=True, slots=True)
 class Logits:
-    """Of num_rows hidden states, which rank 0 broadcasts next."""
+    """Compute logits of num_rows hidden states, which rank 0 broadcasts next."""
 
     num_rows: int
 
 
-Message = Part | Report | AddFactors | AddAdapter | RemoveAdapter | Move | Forward | Logits
+Message = (
+    RankConfig | Report | AddFactors | AddAdapter | RemoveAdapter | CopyBlocks | Forward | Logits
+)
 
 
 class Channel:
-    """One end of a socket between rank 0 and a worker."""
+    """Sends and receives messages on one end of a socket between rank 0 and a worker."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
 
     def send(self, message: Message) -> None:
-        """Raises OSError when the other side has gone."""
+        """Send a message. Raises OSError if the other side has closed the socket."""
         self.socket.sendall(encode(message))
 
     def receive(self) -> Message:
-        """Raises EOFError when the other side has gone, ValueError for anything but a message."""
+        """Wait for a message. Raises EOFError if the other side has closed the socket, and ValueError
+        if the data is not a message."""
         kind, num_bytes = HEADER.unpack(self._read(HEADER.size))
         if num_bytes > MAX_MESSAGE_BYTES:
             raise ValueError(f"a message of {num_bytes} bytes")
@@ -130,9 +143,9 @@ class Channel:
 
 
 def encode(message: Message) -> bytes:
-    """The message in the wire format. Raises ValueError if it exceeds MAX_MESSAGE_BYTES."""
+    """Encode a message with its header. Raises ValueError if it exceeds MAX_MESSAGE_BYTES."""
     match message:
-        case Part():
+        case RankConfig():
             kind, payload = b"P", json.dumps(asdict(message), default=str).encode()
         case Report():
             kind, payload = b"R", json.dumps(asdict(message)).encode()
@@ -142,8 +155,8 @@ def encode(message: Message) -> bytes:
             kind, payload = b"A", _pack_json([name, rank])
         case RemoveAdapter(name):
             kind, payload = b"D", name.encode()
-        case Move(moves):
-            kind, payload = b"M", _pack_block_copies(moves)
+        case CopyBlocks(copies):
+            kind, payload = b"M", _pack_block_copies(copies)
         case Forward(sequences):
             kind, payload = b"F", _pack_chunks(sequences)
         case Logits(num_rows):
@@ -154,7 +167,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: bytes, payload: bytes) -> Message:
-    """Raises ValueError."""
+    """Decode a message from its type byte and payload. Raises ValueError."""
     try:
         match kind:
             case b"P":
@@ -170,7 +183,7 @@ def decode(kind: bytes, payload: bytes) -> Message:
             case b"D":
                 return RemoveAdapter(payload.decode())
             case b"M":
-                return Move(_unpack_block_copies(payload))
+                return CopyBlocks(_unpack_block_copies(payload))
             case b"L":
                 return Logits(*struct.unpack("=I", payload))
             case _:
@@ -179,13 +192,13 @@ def decode(kind: bytes, payload: bytes) -> Message:
         raise ValueError(f"a message of type {kind!r} cannot be read") from error
 
 
-def _unpack_part(payload: bytes) -> Part:
+def _unpack_part(payload: bytes) -> RankConfig:
     fields = json.loads(payload)
     config = fields["config"]
     config["layout"] = Layout(**config["layout"])
     for name in ("model_dir", "draft_model_dir"):
         config[name] = None if config[name] is None else Path(config[name])
-    return Part(**{**fields, "config": RunnerConfig(**config)})
+    return RankConfig(**{**fields, "config": RunnerConfig(**config)})
 
 
 def _pack_factors(target: str, factors: Factors) -> bytes:
@@ -199,13 +212,14 @@ def _unpack_factors(payload: bytes) -> AddFactors:
 
 
 def _pack_chunks(sequences: Sequence[ScheduledSequence]) -> bytes:
-    """The adapters' names; of each chunk: start, numbers of adapter, tokens and blocks; these."""
+    """Encode the adapters' names, then for each chunk its start, the index of its adapter, its numbers
+    of tokens and blocks, the token ids and the block table."""
     adapters = list(dict.fromkeys(sequence.adapter for sequence in sequences))
     numbers = array("i")
     for sequence in sequences:
-        place = adapters.index(sequence.adapter)
+        adapter = adapters.index(sequence.adapter)
         lengths = (len(sequence.token_ids), len(sequence.block_table))
-        numbers.extend((sequence.start, place, *lengths))
+        numbers.extend((sequence.start, adapter, *lengths))
         numbers.extend(sequence.token_ids)
         numbers.extend(sequence.block_table)
     return _pack_json(adapters) + numbers.tobytes()
@@ -228,21 +242,21 @@ def _unpack_chunks(payload: bytes) -> Iterator[ScheduledSequence]:
         )  # fmt: skip
 
 
-def _pack_block_copies(moves: BlockCopies) -> bytes:
-    """Numbers of saves and restores; then all pairs."""
-    pairs = (*moves.saves, *moves.restores, *moves.forks)
-    head = (len(moves.saves), len(moves.restores))
+def _pack_block_copies(copies: BlockCopies) -> bytes:
+    """Encode the numbers of saves and restores, then all pairs of blocks."""
+    pairs = (*copies.saves, *copies.restores, *copies.forks)
+    head = (len(copies.saves), len(copies.restores))
     return array("i", (*head, *itertools.chain.from_iterable(pairs))).tobytes()
 
 
 def _unpack_block_copies(payload: bytes) -> BlockCopies:
     num_saves, num_restores, *numbers = _numbers(payload)
     pairs = tuple(zip(numbers[::2], numbers[1::2], strict=True))
-    num_kept = num_saves + num_restores
-    return BlockCopies(pairs[:num_saves], pairs[num_saves:num_kept], pairs[num_kept:])
+    first_fork = num_saves + num_restores
+    return BlockCopies(pairs[:num_saves], pairs[num_saves:first_fork], pairs[first_fork:])
 
 
-def _numbers(payload: bytes) -> "array[int]":  # not at run time: Python 3.11
+def _numbers(payload: bytes) -> "array[int]":  # quoted, because array is not generic in Python 3.11
     numbers = array("i")
     numbers.frombytes(payload)
     return numbers
@@ -254,7 +268,7 @@ def _pack_json(value: list[Any]) -> bytes:
 
 
 def _unpack_json(payload: bytes) -> tuple[list[Any], bytes]:
-    """The value, and what follows it."""
+    """Decode a JSON value. Returns it and the rest of the payload."""
     (length,) = struct.unpack_from("=I", payload)
     value = json.loads(payload[4 : 4 + length])
     return value, payload[4 + length :]

@@ -1,8 +1,8 @@
-"""A model spread over processes, which to its caller is a PagedModel.
+"""A model distributed over several processes, with the interface of PagedModel.
 
-rank 0 tells the workers what it is about to compute
-every rank computes its part, and they sum, gather and hand over among themselves
-rank 0 has hidden states and logits
+rank 0 sends the workers a message for each computation
+every rank computes its part; the ranks exchange tensors by collective operations
+rank 0 has the hidden states and logits
 """
 
 import weakref
@@ -15,7 +15,7 @@ import torch
 from penstock_engine.core.errors import RunnerDiedError
 from penstock_engine.core.step import NO_BLOCK_COPIES, BlockCopies, ScheduledSequence
 from penstock_engine.layers.parallel_group import SINGLE_RANK
-from penstock_engine.lora.adapted import Adapters
+from penstock_engine.lora.adapters import Adapters
 from penstock_engine.lora.checkpoint import Adapter
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import make_shards
@@ -23,19 +23,19 @@ from penstock_engine.paged_model import PagedModel
 from penstock_engine.parallel.messages import (
     AddAdapter,
     AddFactors,
+    CopyBlocks,
     Forward,
     Logits,
     Message,
-    Move,
-    Part,
+    RankConfig,
     RemoveAdapter,
 )
 from penstock_engine.parallel.ranks import Ranks, join, leave, open_store
 from penstock_engine.parallel.workers import Workers
 
 
-def load_part(part: Part, ranks: Ranks) -> PagedModel:
-    """Raises ModelError."""
+def load_part(part: RankConfig, ranks: Ranks) -> PagedModel:
+    """Load the part of the model of one rank. Raises ModelError."""
     shard = make_shards(ModelConfig.load(part.config.model_dir), part.config.layout)[part.rank]
     return PagedModel.load(
         part.config, shard=shard, group=ranks.group or SINGLE_RANK, stages=ranks.stages
@@ -43,26 +43,27 @@ def load_part(part: Part, ranks: Ranks) -> PagedModel:
 
 
 class ParallelModel:
-    """Rank 0's part, and the workers that have the rest. One thread at a time.
+    """Rank 0's part of a model, and the workers with the other parts. Not thread-safe.
 
-    Ranks keep in step or not at all: what fails on one of them ends the workers, and from then on
-    every call raises RunnerDiedError. The workers end with close(), or with the last reference.
+    A failure on any rank ends all workers, and from then on every call raises RunnerDiedError. The
+    workers also end with close(), or when the last reference to this object is dropped.
     """
 
-    def __init__(self, model: PagedModel, part: Part, ranks: Ranks, workers: Workers) -> None:
+    def __init__(self, model: PagedModel, part: RankConfig, ranks: Ranks, workers: Workers) -> None:
         self.device = model.device
         self._model = model
         self._layout = part.config.layout
         self._group = ranks.group
         self._workers = workers
-        self._is_lost = False
+        self._has_failed = False
         self.close = weakref.finalize(self, _end, workers)
 
     @classmethod
-    def load(cls, part: Part, on_lost: Callable[[], None]) -> "ParallelModel":
-        """part: rank 0's; those of the others differ by the rank alone. Raises ModelError.
+    def load(cls, part: RankConfig, on_lost: Callable[[], None]) -> "ParallelModel":
+        """Start the workers and load all parts of the model. Raises ModelError.
 
-        on_lost: called at most once, on a thread of its own, when a worker ends by itself.
+        part: rank 0's configuration; the others' differ only by the rank. on_lost: called at most
+        once, on another thread, when a worker exits unexpectedly.
         """
         workers = Workers()
         store = open_store()
@@ -80,29 +81,35 @@ class ParallelModel:
         workers.watch(on_lost)
         return cls(model, part, ranks, workers)
 
-    def move(self, moves: BlockCopies) -> None:
-        """As PagedModel.move. Raises RunnerDiedError."""
-        if moves != NO_BLOCK_COPIES:
-            with self.on_all_ranks([Move(moves)]):
-                self._model.move(moves)
+    def copy_blocks(self, copies: BlockCopies) -> None:
+        """Copy blocks on all ranks; see PagedModel.copy_blocks. Raises RunnerDiedError."""
+        if copies != NO_BLOCK_COPIES:
+            with self.on_all_ranks([CopyBlocks(copies)]):
+                self._model.copy_blocks(copies)
 
     def forward(
-        self, sequences: Sequence[ScheduledSequence], drawn: torch.Tensor | None = None
+        self, sequences: Sequence[ScheduledSequence], sampled: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """As PagedModel.forward, without awaited tokens. Raises RunnerDiedError."""
-        assert drawn is None, "the other ranks have no drawn tokens"
+        """Run the forward pass on all ranks; see PagedModel.forward. Raises RunnerDiedError.
+
+        sampled: must be None, because only rank 0 has sampled tokens on its device.
+        """
+        assert sampled is None, "the other ranks have no sampled tokens"
         with self.on_all_ranks([Forward(sequences)]):
             return self._model.forward(sequences)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """As PagedModel.logits. Raises RunnerDiedError."""
+        """Compute logits on the ranks of the first stage; see PagedModel.logits.
+
+        Raises RunnerDiedError.
+        """
         with self.on_all_ranks([Logits(len(hidden))], self._layout.tensor):
             if self._group is not None:
                 hidden = self._group.broadcast(hidden)
             return self._model.logits(hidden)
 
     def embeddings(self, hidden: torch.Tensor) -> torch.Tensor:
-        """As PagedModel.embeddings: rank 0 has all that it takes."""
+        """Embeddings of hidden states, computed on rank 0 alone; see PagedModel.embeddings."""
         return self._model.embeddings(hidden)
 
     @property
@@ -110,18 +117,20 @@ class ParallelModel:
         return self._model.vocab_size
 
     @property
-    def adapters(self) -> "SpreadAdapters | None":
-        return None if self._model.adapters is None else SpreadAdapters(self, self._model.adapters)
+    def adapters(self) -> "ParallelAdapters | None":
+        return (
+            None if self._model.adapters is None else ParallelAdapters(self, self._model.adapters)
+        )
 
     @contextmanager
     def on_all_ranks(
         self, messages: Iterable[Message], num_ranks: int | None = None
     ) -> Iterator[None]:
-        """Send messages to the other ranks, or those below num_ranks; the block is rank 0's part.
+        """Context manager: send messages to the other ranks, or to those below num_ranks.
 
-        Every failure ends the model for good: raises RunnerDiedError.
+        The body computes rank 0's part. Any failure ends all workers, and raises RunnerDiedError.
         """
-        if self._is_lost:
+        if self._has_failed:
             raise RunnerDiedError("the ranks of the model have ended")
         try:
             with self._workers.step():
@@ -129,7 +138,7 @@ class ParallelModel:
                     self._workers.send(message, num_ranks or self._layout.num_ranks)
                 yield
         except Exception as error:
-            self._is_lost = True
+            self._has_failed = True
             statuses = self._workers.close()
             raise RunnerDiedError(
                 f"the ranks of the model are out of step; by rank, those that have ended by "
@@ -137,11 +146,11 @@ class ParallelModel:
             ) from error
 
 
-class SpreadAdapters:
-    """The adapters of all ranks: each takes of them what belongs to its part."""
+class ParallelAdapters:
+    """Adds and removes adapters on all ranks. Each rank keeps its part of them."""
 
     def __init__(self, model: ParallelModel, own: Adapters) -> None:
-        """own: rank 0's."""
+        """own: the adapters on rank 0."""
         self._model = model
         self._own = own
         self.targets = own.targets
@@ -151,13 +160,13 @@ class SpreadAdapters:
         return self._own.active
 
     def add(self, name: str, adapter: Adapter) -> None:
-        """As Adapters.add. Raises RunnerDiedError."""
+        """Add an adapter on all ranks; see Adapters.add. Raises RunnerDiedError."""
         factors = (AddFactors(target, pair) for target, pair in adapter.factors.items())
         with self._model.on_all_ranks([*factors, AddAdapter(name, adapter.rank)]):
             self._own.add(name, adapter)
 
     def remove(self, name: str) -> None:
-        """As Adapters.remove. Raises RunnerDiedError."""
+        """Remove an adapter on all ranks; see Adapters.remove. Raises RunnerDiedError."""
         with self._model.on_all_ranks([RemoveAdapter(name)]):
             self._own.remove(name)
 

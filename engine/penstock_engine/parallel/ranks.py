@@ -1,6 +1,6 @@
-"""Where ranks meet, and how their tensors add up: torch.distributed, on the loopback address only.
+"""Communication between ranks with torch.distributed, on the loopback address only.
 
-NCCL on CUDA, one device for each rank; gloo on the CPU.
+The backend is NCCL on CUDA, with one device for each rank, and gloo on the CPU.
 """
 
 import os
@@ -13,20 +13,20 @@ import torch
 import torch.distributed as dist
 
 from penstock_engine.models.shard import Layout
-from penstock_engine.parallel.messages import Part
+from penstock_engine.parallel.messages import RankConfig
 
 LOOPBACK = "127.0.0.1"
-# Both backends listen for each other on the address of this interface.
+# Network interface on which both backends listen.
 INTERFACE = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 
 JOIN_TIMEOUT = timedelta(seconds=120)
-# Longer than any part of a step takes, so that such a wait means a rank hangs. Workers logs it long
-# before that.
+# Timeout of a collective operation. It exceeds any part of a step, so a rank that exceeds it hangs. The
+# class Workers logs slow steps much earlier.
 STEP_TIMEOUT = timedelta(minutes=5)
 
 
 class ProcessGroup:
-    """The ranks of one stage."""
+    """Tensor-parallel group: collective operations of the ranks of one pipeline stage."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
@@ -51,14 +51,17 @@ class ProcessGroup:
         )
 
     def broadcast(self, x: torch.Tensor) -> torch.Tensor:
-        """Rank 0's x. The others: x is lost."""
+        """Return rank 0's x on all ranks. The x of other ranks may be overwritten."""
         x = x.contiguous()
         dist.broadcast(x, group=self._group, group_src=0)
         return x
 
 
 class Ring:
-    """One rank of each stage: those with the same place in it."""
+    """Sends hidden states to the next pipeline stage and receives them from the previous one.
+
+    The last stage sends to the first, which computes the logits.
+    """
 
     def __init__(self, rank: int, layout: Layout) -> None:
         self.is_first = rank < layout.tensor
@@ -75,15 +78,20 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """What connects a rank. group: None where it has its layers for itself. stages: None where it
-    has all layers."""
+    """Communication of one rank.
+
+    group: of its stage; None without tensor parallelism. stages: None without pipeline parallelism.
+    """
 
     group: ProcessGroup | None
     stages: Ring | None
 
 
 def open_store() -> dist.TCPStore:
-    """Where ranks find each other. Left to itself, it would listen on every address there is."""
+    """Open the store for the rendezvous of the ranks, on a free port of the loopback address.
+
+    torch's own server would listen on all addresses.
+    """
     listener = socket.create_server((LOOPBACK, 0))
     port = listener.getsockname()[1]
     return dist.TCPStore(
@@ -100,8 +108,8 @@ def reach_store(port: int) -> dist.TCPStore:
     return dist.TCPStore(LOOPBACK, port, is_master=False, timeout=JOIN_TIMEOUT)
 
 
-def join(store: dist.Store, part: Part) -> Ranks:
-    """Waits for all the others. A process is of one layout at a time, until it leaves."""
+def join(store: dist.Store, part: RankConfig) -> Ranks:
+    """Join the process group, waiting for all other ranks. A process is in one group at a time."""
     os.environ.update(INTERFACE)
     rank, layout = part.rank, part.config.layout
     dist.init_process_group(
@@ -113,7 +121,7 @@ def join(store: dist.Store, part: Part) -> Ranks:
     )
     group = None
     for first in range(0, layout.num_ranks, layout.tensor) if layout.tensor > 1 else ():
-        # Every rank takes part in making every group.
+        # torch requires that every rank creates every group.
         stage = range(first, first + layout.tensor)
         made = dist.new_group(list(stage), timeout=STEP_TIMEOUT)
         if rank in stage:
@@ -122,6 +130,6 @@ def join(store: dist.Store, part: Part) -> Ranks:
 
 
 def leave() -> None:
-    """Afterwards, another layout may be joined."""
+    """Leave the process group, if the process is in one. It may join another one afterwards."""
     if dist.is_initialized():
         dist.destroy_process_group()

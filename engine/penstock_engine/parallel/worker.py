@@ -1,9 +1,9 @@
-"""One rank beside the first, as a process of its own:
+"""Worker process that computes a rank other than 0:
 
     python -m penstock_engine.parallel.worker FD
 
-FD is a socket whose other end only rank 0 has. Where that end is closed, the process is over,
-whatever it is waiting for: so it outlives neither an orderly end of rank 0 nor a SIGKILL.
+FD is a socket whose other end only rank 0 has. When that end is closed, the process exits at once,
+whatever it is waiting for. So it does not outlive rank 0, even if that is killed.
 """
 
 import logging
@@ -25,10 +25,10 @@ from penstock_engine.parallel.messages import (
     AddAdapter,
     AddFactors,
     Channel,
+    CopyBlocks,
     Forward,
     Logits,
-    Move,
-    Part,
+    RankConfig,
     RemoveAdapter,
     Report,
 )
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 
 
 def main(fd: int) -> None:
-    # They are meant for rank 0, which drains first: a terminal sends them to the whole group.
+    # Rank 0 handles these signals by draining; a terminal sends them to all processes of the group.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=fd))
     threading.Thread(target=leave_with, args=(channel,), daemon=True).start()
     part = channel.receive()
-    assert isinstance(part, Part)
+    assert isinstance(part, RankConfig)
     logging.basicConfig(
         level=logging.INFO, format=f"%(asctime)s %(levelname)s rank {part.rank}: %(message)s"
     )
@@ -57,19 +57,19 @@ def main(fd: int) -> None:
         channel.send(Report("failed", error.reason, str(error)))
     except Exception:
         logger.exception("this rank ends, and the engine with it")
-        os._exit(1)  # without a farewell to ranks that may be waiting for it
+        os._exit(1)  # skips torch.distributed's clean-up, which would wait for other ranks
     leave_with(channel)
 
 
 def leave_with(channel: Channel) -> None:
-    """Ends this process when the other end is closed."""
+    """Wait until rank 0 closes its end of the socket, then end this process."""
     hang_up = select.poll()
     hang_up.register(channel.socket, 0)
     hang_up.poll()
     os._exit(0)
 
 
-def work(channel: Channel, part: Part) -> None:
+def work(channel: Channel, part: RankConfig) -> None:
     torch.set_num_threads(part.num_threads)
     threads = CpuThreads(part.num_threads) if part.config.device == "cpu" else None
     if part.config.device == "cuda":
@@ -85,7 +85,10 @@ def work(channel: Channel, part: Part) -> None:
 def serve(
     channel: Channel, model: PagedModel, group: ProcessGroup | None, threads: CpuThreads | None
 ) -> None:
-    """threads: adapts the number of threads to the CPU's load; None on other devices."""
+    """Execute messages of rank 0 until the socket is closed.
+
+    threads: adapts the number of threads to the CPU's load; None on other devices.
+    """
     factors: dict[str, Factors] = {}
     while True:
         match channel.receive():
@@ -96,8 +99,8 @@ def serve(
                 factors = {}
             case RemoveAdapter(name) if model.adapters is not None:
                 model.adapters.remove(name)
-            case Move(moves):
-                model.move(moves)
+            case CopyBlocks(copies):
+                model.copy_blocks(copies)
             case Forward(sequences):
                 with nullcontext() if threads is None else threads.step():
                     model.forward(sequences)

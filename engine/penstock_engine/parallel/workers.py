@@ -1,8 +1,8 @@
-"""Starts, supervises and ends the processes of all ranks but the first.
+"""Starts, supervises and ends the worker processes of all ranks but the first.
 
-A worker lives as long as its socket: when rank 0 closes it, or dies in whatever way, the worker
-ends; and when a worker dies, rank 0 sees it at once. A worker that is stopped (SIGSTOP, a debugger)
-and a step that takes long are logged while rank 0 waits for them.
+Worker and rank 0 notice each other's end by their socket: when rank 0 closes it or dies, the worker
+exits; when a worker dies, rank 0 is informed at once. A worker that is stopped (SIGSTOP, a debugger)
+and a slow step are logged while rank 0 waits for them.
 """
 
 import logging
@@ -18,12 +18,12 @@ from contextlib import contextmanager, suppress
 from typing import Literal
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.parallel.messages import Channel, Message, Part, Report, encode
+from penstock_engine.parallel.messages import Channel, Message, RankConfig, Report, encode
 from penstock_engine.parallel.ranks import STEP_TIMEOUT
 
 logger = logging.getLogger(__name__)
 
-# How long a worker may take to end after its socket was closed.
+# Time for a worker to exit after its socket was closed. It is killed afterwards.
 END_TIMEOUT_S = 5
 # Interval of the checks for stopped workers and slow steps.
 WATCH_INTERVAL_S = 1.0
@@ -32,8 +32,10 @@ SLOW_STEP_S = 30.0
 
 
 class Worker:
-    def __init__(self, part: Part) -> None:
-        """Starts its process, with the interpreter of this one."""
+    """The process of one rank, with the socket to it."""
+
+    def __init__(self, part: RankConfig) -> None:
+        """Start the process, with the Python interpreter of this process."""
         ours, theirs = socket.socketpair()
         self.rank = part.rank
         self.channel = Channel(ours)
@@ -46,7 +48,8 @@ class Worker:
         self.channel.send(part)
 
     def wait_until(self, state: Literal["joining", "ready"]) -> None:
-        """Raises ModelError: the worker's own, or WorkerLost when it ends without one."""
+        """Wait for the worker to report a state. Raises ModelError: the worker's own error, or
+        WorkerLost if it exits without reporting one."""
         try:
             report = self.channel.receive()
         except (EOFError, OSError):
@@ -67,6 +70,7 @@ class Worker:
             return False
 
     def describe_end(self) -> str:
+        """A log message with the exit status of the process, waiting for it briefly."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_TIMEOUT_S)
         return (
@@ -74,7 +78,10 @@ class Worker:
         )
 
     def end(self) -> int:
-        """Its exit status: 0, unless it has ended by itself before."""
+        """Wait for the process to exit, or kill it. Returns the exit status.
+
+        The status is 0, unless the process had exited by itself before.
+        """
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_TIMEOUT_S)
         self.process.kill()
@@ -83,7 +90,7 @@ class Worker:
 
 
 class Workers:
-    """All of them, ranks 1 and up. Once closed, they are gone for good."""
+    """The worker processes of ranks 1 and up. They cannot be started again after `close`."""
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
@@ -91,7 +98,8 @@ class Workers:
         self._is_closed = False
         self._step_started_s: float | None = None
 
-    def start(self, part: Part) -> None:
+    def start(self, part: RankConfig) -> None:
+        """Start the process of one rank."""
         self._workers.append(Worker(part))
 
     def wait_until(self, state: Literal["joining", "ready"]) -> None:
@@ -105,14 +113,14 @@ class Workers:
             worker.wait_until(state)
 
     def send(self, message: Message, num_ranks: int) -> None:
-        """Send to the ranks below num_ranks. Raises OSError if one is gone."""
+        """Send a message to the ranks below num_ranks. Raises OSError if one has exited."""
         data = encode(message)
         for worker in self._workers[: num_ranks - 1]:
             worker.channel.socket.sendall(data)
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Time the block, a step of all ranks; `watch` logs it if it takes long."""
+        """Context manager around a step of all ranks; `watch` logs the step if it is slow."""
         self._step_started_s = time.monotonic()
         try:
             yield
@@ -120,10 +128,10 @@ class Workers:
             self._step_started_s = None
 
     def watch(self, on_death: Callable[[], None]) -> None:
-        """Start a thread that watches the workers. on_death: called on it, at most once, when a
-        worker ends by itself.
+        """Start a thread that watches the workers.
 
-        From now on a send fails if the worker reads nothing for STEP_TIMEOUT.
+        on_death: called on that thread, at most once, when a worker exits by itself. From now on a
+        send fails if the worker reads nothing for STEP_TIMEOUT.
         """
         for worker in self._workers:
             worker.channel.socket.settimeout(STEP_TIMEOUT.total_seconds())
@@ -133,7 +141,7 @@ class Workers:
         self._watching.start()
 
     def close(self) -> dict[int, int]:
-        """Returns the exit statuses, by rank, of those that have ended by themselves."""
+        """End all workers. Returns the exit statuses, by rank, of those that had exited by themselves."""
         self._is_closed = True
         for worker in self._workers:
             with suppress(OSError):  # it is gone already
@@ -166,6 +174,7 @@ class WaitLog:
         self._logged_step_s: float | None = None
 
     def log(self, workers: Sequence[Worker], step_started_s: float | None) -> None:
+        """Log newly stopped and continued workers, and the current step if it is slow."""
         stopped = {worker.rank for worker in workers if worker.is_stopped()}
         for rank in stopped - self._stopped:
             logger.error(

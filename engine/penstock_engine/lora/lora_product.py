@@ -1,4 +1,4 @@
-"""What the adapters on the device add to one product.
+"""LoRA products of the adapters on the device, in torch and with Triton kernels.
 
 y[rows] += B (A x[rows])      for the rows of each adapter in the step
 """
@@ -22,41 +22,47 @@ Rows = slice | torch.Tensor
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One product of the checkpoint, as columns [first, last) of a packed one."""
+    """Projection of the checkpoint: columns [first, last) of a packed projection's output."""
 
     name: str
     first: int
     last: int
 
 
-class Selection(Protocol):
-    """Which rows of the step at hand belong to which adapter. Shared by all products of a model."""
+class RowSelection(Protocol):
+    """Assigns the rows of the current step to adapters. Shared by all linear layers of a model."""
 
     def select(self, sequences: Sequence[ScheduledSequence], slots: Mapping[str, int]) -> None:
-        """sequences: in the order of their rows. slots: by adapter, of all that they name."""
+        """Set the rows of the current step.
+
+        sequences: in the order of their rows. slots: the device slot of each adapter they name.
+        """
         ...
 
-    def product(self, sections: Sequence[Section]) -> "Added":
-        """For one product, without adapters yet."""
+    def product(self, sections: Sequence[Section]) -> "LoraProduct":
+        """Create the LoRA product of one linear layer, without adapters yet."""
         ...
 
 
-class Added(Protocol):
-    """Of one product."""
+class LoraProduct(Protocol):
+    """The LoRA factors of one linear layer, for all adapters on the device."""
 
     def put(self, slot: int, factors: Mapping[str, Factors]) -> None:
-        """factors: of one adapter, by the names of sections; others are passed over."""
+        """Store an adapter in a slot. factors: by the names of sections; other names are ignored."""
         ...
 
     def clear(self, slot: int) -> None: ...
 
     def add(self, y: torch.Tensor, x: torch.Tensor) -> None:
-        """x: [tokens, inputs]; y: [tokens, outputs] grows, by the selection at hand."""
+        """Add the products of the current step's adapters to y in place.
+
+        x: [tokens, inputs]. y: [tokens, outputs].
+        """
         ...
 
 
-class RowsOfSlots:
-    """In torch: adapter by adapter."""
+class TorchRowSelection:
+    """Row selection in torch: the rows of each adapter, as a slice or an index tensor."""
 
     def __init__(self, device: str) -> None:
         self.parts: list[tuple[int, Rows]] = []
@@ -71,12 +77,14 @@ class RowsOfSlots:
                 rows.setdefault(slots[sequence.adapter], []).append(range(first, end))
         self.parts = [(slot, _as_index(ranges, self._device)) for slot, ranges in rows.items()]
 
-    def product(self, sections: Sequence[Section]) -> Added:
-        return AddedOneByOne(sections, self)
+    def product(self, sections: Sequence[Section]) -> LoraProduct:
+        return TorchLoraProduct(sections, self)
 
 
-class AddedOneByOne:
-    def __init__(self, sections: Sequence[Section], selection: RowsOfSlots) -> None:
+class TorchLoraProduct:
+    """LoRA product in torch, one adapter after another."""
+
+    def __init__(self, sections: Sequence[Section], selection: TorchRowSelection) -> None:
         self._sections = sections
         self._selection = selection
         self._pairs: dict[int, list[tuple[Section, Factors]]] = {}
@@ -93,10 +101,10 @@ class AddedOneByOne:
                 y[rows, section.first : section.last] += (x[rows] @ factors.a.T) @ factors.b.T
 
 
-class GroupedTokens:
-    """By kernels: the tokens are grouped once a step, and all adapters are added at once.
+class KernelRowSelection:
+    """Row selection for Triton kernels: the tokens are grouped by adapter, once per step.
 
-    groups: None where no sequence has an adapter.
+    groups: None if no sequence has an adapter.
     """
 
     def __init__(self, device: str, num_slots: int) -> None:
@@ -112,18 +120,19 @@ class GroupedTokens:
             own_slots = send(torch.from_numpy(tokens), self._device)
             self.groups = group_by_adapter(own_slots, self.num_slots)
 
-    def product(self, sections: Sequence[Section]) -> Added:
-        return AddedAtOnce(sections, self)
+    def product(self, sections: Sequence[Section]) -> LoraProduct:
+        return KernelLoraProduct(sections, self)
 
 
-class AddedAtOnce:
-    """The sections read the same x, so their first factors are one product.
+class KernelLoraProduct:
+    """LoRA product with Triton kernels, of all adapters at once.
 
-    a: [slots, sections * rank, inputs]; b: of each section, [slots, outputs, rank]. The rank is the
-    largest that was put; what an adapter lacks is 0.
+    The sections have the same input, so their A factors are stacked into one product. Shapes: A
+    [slots, sections * rank, inputs]; B of each section [slots, outputs, rank]. rank is the largest of
+    the stored adapters; the factors of others are padded with zeros.
     """
 
-    def __init__(self, sections: Sequence[Section], selection: GroupedTokens) -> None:
+    def __init__(self, sections: Sequence[Section], selection: KernelRowSelection) -> None:
         self._sections = sections
         self._selection = selection
         self._rank = 0
@@ -167,7 +176,7 @@ class AddedAtOnce:
 
 
 def _as_index(ranges: list[range], device: str) -> Rows:
-    """A slice where the ranges touch, which costs no copy."""
+    """A slice if the ranges are contiguous, which costs no copy, otherwise an index tensor."""
     if all(one.stop == other.start for one, other in pairwise(ranges)):
         return slice(ranges[0].start, ranges[-1].stop)
     return torch.tensor([row for one in ranges for row in one], device=device)

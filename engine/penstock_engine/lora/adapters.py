@@ -1,10 +1,10 @@
-"""Products to which the adapter of each row's sequence adds its own.
+"""LoRA adapters of a served model: linear layers that add the product of each row's adapter.
 
     y = W x                       for every row
     y[rows] += B (A x[rows])      for the rows of each adapter in the step
 
-The plain product stays one product over the whole batch, so sequences of many adapters, and of
-none, share a step. A rank that has a part of W takes the same part of B A.
+W x stays one product over the whole batch, so that sequences with different adapters, or without
+one, share a step. A rank that has a part of W has the same part of B A.
 """
 
 from collections import OrderedDict
@@ -18,49 +18,55 @@ from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import send
 from penstock_engine.layers.linear import Linear
 from penstock_engine.layers.parallel_linear import RowParallelLinear
-from penstock_engine.lora.added import Added, GroupedTokens, RowsOfSlots, Section, Selection
 from penstock_engine.lora.checkpoint import Adapter, Factors
+from penstock_engine.lora.lora_product import (
+    KernelRowSelection,
+    LoraProduct,
+    RowSelection,
+    Section,
+    TorchRowSelection,
+)
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import Shard
 from penstock_engine.tensor_shard import TensorShard
 from penstock_engine.weights import PACKED, renamed
 
-# What an adapter can change: the products of attention and of a dense MLP.
+# Projections that an adapter can change: those of attention and of dense MLPs.
 ADAPTABLE = ("qkv_proj", "o_proj", "gate_up_proj", "up_proj", "down_proj")
 
 
-class AdaptedLinear(nn.Module):
-    """A product, and what the adapters add to it."""
+class LoraLinear(nn.Module):
+    """A linear layer plus the LoRA products of the adapters of its rows."""
 
-    def __init__(self, inner: nn.Module, added: Added) -> None:
+    def __init__(self, inner: nn.Module, lora: LoraProduct) -> None:
         super().__init__()
         self.inner = inner
-        self.added = added
+        self.lora = lora
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [tokens, inputs]. Returns [tokens, outputs]."""
+        """Compute the layer with adapters. x: [tokens, inputs]. Returns [tokens, outputs]."""
         inner = self.inner
         y: torch.Tensor = inner.partial_sum(x) if isinstance(inner, RowParallelLinear) else inner(x)
-        self.added.add(y, x)
+        self.lora.add(y, x)
         return inner.all_reduce(y) if isinstance(inner, RowParallelLinear) else y
 
 
 class Adapters:
-    """The adapters of one model: its products wrapped once, adapters added and removed by name.
+    """Manages the adapters of one model: wraps its linear layers, adds and removes adapters by name.
 
-    All that were added are in the host's memory. Those of the step at hand are on the device, and
-    as many others as have been there last. On the CPU both are the same memory.
+    All added adapters are in host memory. At most max_active of them are on the device: those of the
+    current step, and the most recently used others. On the CPU both are the same memory.
     """
 
     def __init__(self, model: nn.Module, shard: Shard, device: str, max_active: int) -> None:
-        """shard: what the model is of a whole. max_active: on the device at once, and so in one
-        step."""
+        """shard: the model's part on this rank. max_active: maximum number of adapters on the device,
+        and so in one step."""
         self._shard = shard
         self._device = device
-        self._selection: Selection = RowsOfSlots(device)
+        self._selection: RowSelection = TorchRowSelection(device)
         if operations(device).has_kernels:
-            self._selection = GroupedTokens(device, max_active)
-        self._products: list[AdaptedLinear] = []
+            self._selection = KernelRowSelection(device, max_active)
+        self._products: list[LoraLinear] = []
         self._added: dict[str, Adapter] = {}
         self._active: OrderedDict[str, int] = OrderedDict()  # slots on the device
         self._free = list(range(max_active))
@@ -69,17 +75,20 @@ class Adapters:
             for leaf, child in list(module.named_children()):
                 if leaf in ADAPTABLE and isinstance(child, Linear):
                     sections = self._sections(path, leaf, child)
-                    product = AdaptedLinear(child, self._selection.product(sections))
+                    product = LoraLinear(child, self._selection.product(sections))
                     setattr(module, leaf, product)
                     self._products.append(product)
 
     @property
     def active(self) -> list[str]:
-        """On the device, the least recently used first."""
+        """Names of the adapters on the device, least recently used first."""
         return list(self._active)
 
     def select(self, sequences: Sequence[ScheduledSequence]) -> None:
-        """Before a step: at most max_active adapters, all of them added."""
+        """Activate the adapters of a step, before its forward pass.
+
+        sequences: with at most max_active different adapters, all of which have been added.
+        """
         names = dict.fromkeys(s.adapter for s in sequences if s.adapter)
         for name in names:
             if name not in self._active:
@@ -88,15 +97,19 @@ class Adapters:
         self._selection.select(sequences, self._active)
 
     def add(self, name: str, adapter: Adapter) -> None:
-        """adapter: of the whole model, in the host's memory."""
+        """Add an adapter in host memory, of which the rank's part is kept.
+
+        adapter: for the whole model.
+        """
         factors = {
-            target: _cut(pair, self._shard.tensor_shard(f"{own}.weight"))
+            target: _split(pair, self._shard.tensor_shard(f"{own}.weight"))
             for target, pair in adapter.factors.items()
             if (own := self._shard.local_name(target)) is not None
         }
         self._added[name] = Adapter(adapter.rank, factors)
 
     def remove(self, name: str) -> None:
+        """Remove an adapter from the host and from the device, if it is there."""
         self._added.pop(name, None)
         self._deactivate(name)
 
@@ -109,13 +122,13 @@ class Adapters:
         }
         slot = self._active[name] = self._free.pop()
         for product in self._products:
-            product.added.put(slot, factors)
+            product.lora.put(slot, factors)
 
     def _deactivate(self, name: str) -> None:
         slot = self._active.pop(name, None)
         if slot is not None:
             for product in self._products:
-                product.added.clear(slot)
+                product.lora.clear(slot)
             self._free.append(slot)
 
     def _sections(self, path: str, leaf: str, product: Linear) -> list[Section]:
@@ -135,7 +148,7 @@ class Adapters:
 
 
 def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """(outputs, inputs) of each product of a model that can be adapted, by the checkpoint's name."""
+    """Shapes (outputs, inputs) of all projections that can be adapted, by the checkpoint's name."""
     hidden, width = config.hidden_size, config.intermediate_size
     heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     attention = {
@@ -157,12 +170,12 @@ def targets_of(config: ModelConfig) -> dict[str, tuple[int, int]]:
     return targets
 
 
-def _cut(factors: Factors, cut: TensorShard | None) -> Factors:
-    """Views of what belongs to some outputs, or some inputs, of a product."""
-    if cut is None:
+def _split(factors: Factors, shard: TensorShard | None) -> Factors:
+    """Views of a rank's part of the factors: some rows of b, or some columns of a."""
+    if shard is None:
         return factors
-    if cut.dim == 0:
-        [b] = cut.split(factors.b)
+    if shard.dim == 0:
+        [b] = shard.split(factors.b)
         return Factors(factors.a, b)
-    [a] = cut.split(factors.a)
+    [a] = shard.split(factors.a)
     return Factors(a, factors.b)
