@@ -27,8 +27,8 @@ from penstock_engine.layers.kv_cache import KVCache
 from penstock_engine.layers.moe import Experts
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.decoder import DecoderForCausalLM
-from penstock_engine.quantization.hold import hold
-from penstock_engine.quantization.rounding import Rounding
+from penstock_engine.quantization.linear_weight import make_linear_weight
+from penstock_engine.quantization.rounding import RoundToNearest
 from penstock_engine.quantization.weight import QuantizedWeight
 from penstock_engine.weights import PRODUCTS
 
@@ -66,7 +66,9 @@ def config(num_layers: int, hidden_size: int) -> ModelConfig:
 def make_model(shape: ModelConfig, form: Format) -> DecoderForCausalLM:
     dtype = getattr(torch, form.dtype)
     model = DecoderForCausalLM(shape, max_positions=4096, dtype=dtype, device="cpu")
-    rounding = Rounding(form.quantization, form.dtype, PRODUCTS) if form.quantization else None
+    rounding = (
+        RoundToNearest(form.quantization, form.dtype, PRODUCTS) if form.quantization else None
+    )
     for name, module in list(model.named_modules()):
         assert not isinstance(module, Experts)
         for leaf, parameter in list(module.named_parameters(recurse=False)):
@@ -74,7 +76,7 @@ def make_model(shape: ModelConfig, form: Format) -> DecoderForCausalLM:
             is_product = leaf == "weight" and name.rpartition(".")[2] in PRODUCTS
             delattr(module, leaf)
             if rounding is not None and is_product:
-                setattr(module, leaf, hold([rounding.rounded(values)], dtype, "cpu"))
+                setattr(module, leaf, make_linear_weight([rounding.quantize(values)], dtype, "cpu"))
             else:
                 parameter = torch.nn.Parameter(values.to(dtype), requires_grad=False)
                 setattr(module, leaf, parameter)
@@ -82,7 +84,7 @@ def make_model(shape: ModelConfig, form: Format) -> DecoderForCausalLM:
 
 
 def weight_bytes(model: DecoderForCausalLM) -> int:
-    held = sum(m.held_bytes() for m in model.modules() if isinstance(m, QuantizedWeight))
+    held = sum(m.memory_bytes() for m in model.modules() if isinstance(m, QuantizedWeight))
     return held + sum(parameter.nbytes for parameter in model.parameters())
 
 
@@ -176,7 +178,10 @@ def product_ways(
     dtype = str(x.dtype).removeprefix("torch.")
     plain = [w.to(x.dtype) for w in matrices]
     int8, int4 = (
-        [hold([Rounding(kind, dtype, ()).rounded(w)], x.dtype, "cpu") for w in matrices]
+        [
+            make_linear_weight([RoundToNearest(kind, dtype, ()).quantize(w)], x.dtype, "cpu")
+            for w in matrices
+        ]
         for kind in ("int8", "int4")
     )
     dynamic = [

@@ -11,7 +11,7 @@ from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.gguf_file.names import headers as gguf_headers
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.quantization.rounding import Quantization
-from penstock_engine.quantization.stored import Header
+from penstock_engine.quantization.scheme import Header
 from penstock_engine.weights import (
     checkpoint_files,
     parts_of,

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.hold import Matrix, hold
+from penstock_engine.quantization.linear_weight import Matrix, make_linear_weight
 from penstock_engine.quantization.matrix import QuantizedMatrix
-from penstock_engine.quantization.stored import Scheme, Tensors
+from penstock_engine.quantization.scheme import Scheme, Tensors
 from penstock_engine.tensor_shard import ShardRange, TensorShard
 from penstock_engine.weights import open_checkpoints, parts_of, renamed
 
@@ -46,7 +46,7 @@ def load_weights(
     """Gives every parameter of a model built on the meta device its values. Raises ModelError.
 
     names: parts of parameter names that the checkpoint spells otherwise than the model does.
-    What scheme reads takes the place of its parameter: a HeldWeight, or a list of one for each
+    What scheme reads takes the place of its parameter: a LinearWeight, or a list of one for each
     expert. It is read whole and then cut; of other tensors, nothing is read that the model's shard
     leaves to other ranks.
     A tensor that is a parameter as it stands, or some rows of it, remains a view of its mapped
@@ -92,7 +92,7 @@ class _Loader:
             return self._stack(name, shape)
         matrices = self._kept(self._passing, name, shape)
         if _is_quantized(matrices):
-            return hold(matrices, self._dtype, self._device)
+            return make_linear_weight(matrices, self._dtype, self._device)
         if is_here and (view := self._view(name, shape, matrices)) is not None:
             return view.to(self._device, self._dtype)
         return self._join(matrices, torch.empty(shape, dtype=self._dtype, device=self._device))
@@ -120,7 +120,9 @@ class _Loader:
             for expert in self._shard.experts.local
         ]
         if any(map(_is_quantized, experts)):
-            return nn.ModuleList(hold(parts, self._dtype, self._device) for parts in experts)
+            return nn.ModuleList(
+                make_linear_weight(parts, self._dtype, self._device) for parts in experts
+            )
         stack = torch.empty(shape, dtype=self._dtype, device=self._device)
         for parts, target in zip(experts, stack, strict=True):
             self._join(parts, target)

@@ -11,7 +11,7 @@ from penstock_engine.flag_values import FIT
 from penstock_engine.graph_sizes import graph_bytes, most_rows
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.models.shard import make_shards
-from penstock_engine.quantization.stored import Header
+from penstock_engine.quantization.scheme import Header
 from penstock_engine.weights import read_headers, shapes_and_bytes
 
 MIB = 2**20

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
 from penstock_engine.gguf_file.file import find_gguf
-from penstock_engine.quantization.stored import Header, Headers, Scheme, Tensors
+from penstock_engine.quantization.scheme import Header, Headers, Scheme, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -172,10 +172,10 @@ def shapes_and_bytes(
 
     item_bytes: of the model's number type. Raises ModelError for what cannot be a weight.
     """
-    stored = {} if scheme is None else scheme.stored(headers)
+    stored = {} if scheme is None else scheme.describe(headers)
     shapes: dict[str, tuple[int, ...]]
     shapes = {f"{m}.weight": (s.num_outputs, s.num_inputs) for m, s in stored.items()}
-    num_bytes = {f"{m}.weight": s.held_bytes(item_bytes) for m, s in stored.items()}
+    num_bytes = {f"{m}.weight": s.memory_bytes(item_bytes) for m, s in stored.items()}
     for name, header in headers.items():
         module, _, leaf = name.rpartition(".")
         if module in stored and leaf != "bias":

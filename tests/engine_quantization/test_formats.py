@@ -9,8 +9,8 @@ from quantised_equality import FORMATS
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.parse import parse_format
-from penstock_engine.quantization.hold import hold
-from penstock_engine.quantization.stored import Header, Scheme
+from penstock_engine.quantization.linear_weight import make_linear_weight
+from penstock_engine.quantization.scheme import Header, Scheme
 from penstock_engine.quantization.weight import QuantizedWeight
 
 DTYPES = {
@@ -52,12 +52,12 @@ def test_a_matrix_means_what_was_packed(form: str, shape: tuple[int, int]) -> No
     matrix = scheme.read(tensors, "layers.0.o_proj")
     assert matrix is not None
     assert torch.equal(matrix.dequantized(), meaning)
-    weight = hold([matrix], torch.float32, "cpu")
+    weight = make_linear_weight([matrix], torch.float32, "cpu")
     assert isinstance(weight, QuantizedWeight)
     torch.testing.assert_close(weight(torch.eye(shape[1])).T, meaning, rtol=1e-6, atol=1e-6)
-    stored = scheme.stored(tensors.headers)["layers.0.o_proj"]
+    stored = scheme.describe(tensors.headers)["layers.0.o_proj"]
     assert (stored.num_outputs, stored.num_inputs) == shape
-    assert stored.held_bytes(4) == weight.held_bytes()
+    assert stored.memory_bytes(4) == weight.memory_bytes()
 
 
 @pytest.mark.parametrize("form", list(FORMATS))
@@ -65,7 +65,7 @@ def test_a_module_that_is_not_quantised_is_left_alone(form: str) -> None:
     scheme = scheme_of(FORMATS[form].config)
     tensors = Tensors({"lm_head.weight": torch.ones(4, 4)})
     assert scheme.read(tensors, "lm_head") is None
-    assert scheme.stored(tensors.headers) == {}
+    assert scheme.describe(tensors.headers) == {}
 
 
 def test_inputs_in_the_order_of_their_importance() -> None:
@@ -95,14 +95,14 @@ def test_headers_that_do_not_fit_are_refused(form: str) -> None:
         for name, header in tensors.headers.items()
     }
     with pytest.raises(ModelError, match="which is not what config"):
-        scheme.stored(headers)
+        scheme.describe(headers)
 
 
 def test_a_missing_part_is_named() -> None:
     tensors, _ = packed("awq", (16, 64))
     del tensors["layers.0.o_proj.scales"]
     with pytest.raises(ModelError, match=r"no tensor layers\.0\.o_proj\.scales"):
-        scheme_of(FORMATS["awq"].config).stored(tensors.headers)
+        scheme_of(FORMATS["awq"].config).describe(tensors.headers)
 
 
 def compressed(layout: str = "pack-quantized", **weights: Any) -> dict[str, Any]:

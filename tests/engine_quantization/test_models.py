@@ -13,7 +13,7 @@ from penstock_engine.checkpoint import check_model
 from penstock_engine.core.errors import ModelError
 from penstock_engine.models.config import ModelConfig
 from penstock_engine.paged_model import PagedModel
-from penstock_engine.quantization.rounding import Quantization, Rounding
+from penstock_engine.quantization.rounding import Quantization, RoundToNearest
 from penstock_engine.quantization.weight import QuantizedWeight
 from penstock_engine.runner_config import RunnerConfig
 from penstock_engine.weights import checkpoint_files, read_headers, shapes_and_bytes
@@ -44,12 +44,12 @@ def test_other_families_spell_their_products_otherwise(family: str, form: str) -
 def written_out(directory: Path, quantization: Quantization, target: Path) -> None:
     """The model with the weights that rounding makes of its own, in float32."""
     rounding = ModelConfig.load(directory).scheme(quantization, "float32")
-    assert isinstance(rounding, Rounding)
+    assert isinstance(rounding, RoundToNearest)
     shutil.copytree(directory, target)
     tensors = load_file(target / "model.safetensors")
     for name, tensor in tensors.items():
         if name.endswith(".weight") and name.split(".")[-2] in PRODUCTS:
-            tensors[name] = rounding.rounded(tensor).dequantized()
+            tensors[name] = rounding.quantize(tensor).dequantized()
     save_file(tensors, target / "model.safetensors", {"format": "pt"})
 
 
@@ -80,7 +80,7 @@ def load(directory: Path, quantization: Quantization | None, dtype: str) -> Page
 
 def weight_bytes(model: PagedModel) -> int:
     modules = list(model.decoder.modules())
-    held = sum(m.held_bytes() for m in modules if isinstance(m, QuantizedWeight))
+    held = sum(m.memory_bytes() for m in modules if isinstance(m, QuantizedWeight))
     return held + sum(parameter.nbytes for parameter in model.decoder.parameters())
 
 

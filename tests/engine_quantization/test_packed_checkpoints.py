@@ -12,12 +12,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.formats.fields import even_groups
+from penstock_engine.quantization.formats.fields import check_group_size
 from penstock_engine.quantization.formats.float8 import dense_matrix
 from penstock_engine.quantization.formats.parse import parse_format
-from penstock_engine.quantization.hold import hold
+from penstock_engine.quantization.linear_weight import make_linear_weight
 from penstock_engine.quantization.matrix import QuantizedMatrix
-from penstock_engine.quantization.stored import Scheme
+from penstock_engine.quantization.scheme import Scheme
 from penstock_engine.quantization.weight import QuantizedWeight
 from penstock_engine.weights import SINGLE_NAME, Checkpoint, checkpoint_files, read_headers
 
@@ -35,7 +35,7 @@ def scheme_of(name: str, **changes: Any) -> Scheme:
 def read(scheme: Scheme, model_dir: Path) -> QuantizedMatrix:
     """Read a matrix as an engine does, after checking the headers."""
     [file] = checkpoint_files(model_dir)
-    scheme.stored(read_headers(file))
+    scheme.describe(read_headers(file))
     with Checkpoint(model_dir) as checkpoint:
         matrix = scheme.read(checkpoint, "layer")
     assert matrix is not None
@@ -60,17 +60,17 @@ def test_weights_are_those_that_the_library_unpacks(name: str, tmp_path: Path) -
     expected = load_file(CHECKPOINTS[name])["expected"]
     assert torch.equal(matrix.dequantized().to(expected.dtype), expected)
 
-    weight = hold([matrix], torch.float32, "cpu")
+    weight = make_linear_weight([matrix], torch.float32, "cpu")
     assert isinstance(weight, QuantizedWeight)
     product = weight(torch.eye(expected.shape[1])).T
     torch.testing.assert_close(product, matrix.dequantized(), rtol=1e-6, atol=1e-6)
-    stored = scheme.stored(read_headers(tmp_path / SINGLE_NAME))["layer"]
+    stored = scheme.describe(read_headers(tmp_path / SINGLE_NAME))["layer"]
     assert stored.num_outputs == expected.shape[0]
     if expected.shape[1] == 36:  # headers do not say how full the last word of each row is
         assert stored.num_inputs == 40
         return
     assert stored.num_inputs == expected.shape[1]
-    assert stored.held_bytes(4) == weight.held_bytes()
+    assert stored.memory_bytes(4) == weight.memory_bytes()
 
 
 @pytest.mark.parametrize("has_g_idx", [True, False])
@@ -99,11 +99,11 @@ def test_scales_must_be_as_many_as_group_size_says(
 
 
 def test_one_scale_for_all_inputs_needs_no_group_size() -> None:
-    assert even_groups(96, 1, None) == 96
-    assert even_groups(96, 1, 128) == 96
+    assert check_group_size(96, 1, None) == 96
+    assert check_group_size(96, 1, 128) == 96
     for num_groups, configured in ((0, None), (5, None), (2, 64), (3, 128)):
         with pytest.raises(ModelError, match="96 inputs"):
-            even_groups(96, num_groups, configured)
+            check_group_size(96, num_groups, configured)
 
 
 @pytest.mark.parametrize(

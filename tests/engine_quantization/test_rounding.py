@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.rounding import (
-    Rounding,
+    RoundToNearest,
     group_size,
     round_to_int4,
     round_to_int8,
 )
-from penstock_engine.quantization.stored import Header
+from penstock_engine.quantization.scheme import Header
 
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.float16])
 # A scale is rounded to the model's type, and what lies at the end of the range with it.
@@ -89,5 +89,5 @@ def test_only_products_are_rounded() -> None:
             "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.bias",
         )
     }  # fmt: skip
-    stored = Rounding("int8", "float32", {"up_proj"}).stored(headers)
+    stored = RoundToNearest("int8", "float32", {"up_proj"}).describe(headers)
     assert list(stored) == ["model.layers.0.mlp.up_proj"]

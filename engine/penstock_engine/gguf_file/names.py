@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.file import GgufFile, GgufTensor
-from penstock_engine.quantization.stored import Header
+from penstock_engine.quantization.scheme import Header
 
 TOP = {
     "token_embd": "model.embed_tokens",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from penstock_engine.kernels.transfer import host_zeros
-from penstock_engine.quantization.float8 import FACTOR, small_float16
+from penstock_engine.quantization.float8 import FLOAT16_FACTOR, float8_to_float16
 
 # Numbers that are dequantized at once, so that intermediate results stay in the CPU's cache.
 DECODE_NUMBERS = 1 << 18
@@ -60,7 +60,9 @@ class KVCache:
                 codes = pool.view(torch.int8).index_select(0, piece)
                 scales = self.scales[index].index_select(0, piece)
                 if pool.dtype == torch.float8_e4m3fn:
-                    numbers = small_float16(codes).float().mul_((scales * FACTOR)[..., None])
+                    numbers = (
+                        float8_to_float16(codes).float().mul_((scales * FLOAT16_FACTOR)[..., None])
+                    )
                 else:
                     numbers = codes.float().mul_(scales[..., None])
                 values.copy_(numbers.view(values.shape))

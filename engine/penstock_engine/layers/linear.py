@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from penstock_engine.quantization.hold import HeldWeight
+from penstock_engine.quantization.linear_weight import LinearWeight
 
 
 def multiply(
-    x: torch.Tensor, weight: torch.Tensor | HeldWeight, bias: torch.Tensor | None = None
+    x: torch.Tensor, weight: torch.Tensor | LinearWeight, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
     """Compute x @ weight.T + bias. weight: [outputs, inputs], a tensor or a quantized weight."""
     if isinstance(weight, torch.Tensor):
@@ -28,7 +28,9 @@ class Linear(nn.Module):
         super().__init__()
         self.num_inputs = num_inputs
         self.num_outputs = num_outputs
-        self.weight: nn.Parameter | HeldWeight = nn.Parameter(torch.empty(num_outputs, num_inputs))
+        self.weight: nn.Parameter | LinearWeight = nn.Parameter(
+            torch.empty(num_outputs, num_inputs)
+        )
         self.bias = nn.Parameter(torch.empty(num_outputs)) if bias else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.torch_ops import Activate
 from penstock_engine.layers.linear import Linear, multiply
 from penstock_engine.layers.parallel_group import SINGLE_RANK, ParallelGroup
-from penstock_engine.quantization.hold import HeldWeight
+from penstock_engine.quantization.linear_weight import LinearWeight
 
 
 class Experts(nn.Module):
@@ -41,10 +41,10 @@ class Experts(nn.Module):
     ) -> None:
         """first: id of the first expert on this rank."""
         super().__init__()
-        self.gate_up_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
+        self.gate_up_proj: nn.Parameter | Sequence[LinearWeight] = nn.Parameter(
             torch.empty(num_experts, 2 * intermediate_size, hidden_size)
         )
-        self.down_proj: nn.Parameter | Sequence[HeldWeight] = nn.Parameter(
+        self.down_proj: nn.Parameter | Sequence[LinearWeight] = nn.Parameter(
             torch.empty(num_experts, hidden_size, intermediate_size)
         )
         self._activation = activation

@@ -19,8 +19,8 @@ from penstock_engine.models.layer import LayerConfig, LayerKind, parse_layers
 from penstock_engine.models.registry import FAMILIES, Biased, Family
 from penstock_engine.models.rope import RopeConfig, max_model_len, parse_ropes
 from penstock_engine.quantization.formats.parse import parse_format
-from penstock_engine.quantization.rounding import Quantization, Rounding
-from penstock_engine.quantization.stored import Scheme
+from penstock_engine.quantization.rounding import Quantization, RoundToNearest
+from penstock_engine.quantization.scheme import Scheme
 from penstock_engine.weights import PRODUCTS
 
 Activation = Literal["silu", "gelu", "gelu_new", "gelu_pytorch_tanh"]
@@ -123,7 +123,7 @@ class ModelConfig:
                 )
             return self.quantization
         products = frozenset(self.family.names.get(name, name) for name in PRODUCTS)
-        return Rounding(quantization, dtype, products)
+        return RoundToNearest(quantization, dtype, products)
 
     @classmethod
     def load(cls, model_dir: Path) -> "ModelConfig":

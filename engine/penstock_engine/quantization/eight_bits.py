@@ -1,22 +1,21 @@
-"""Weights of one byte: int8 and float8."""
+"""8-bit quantized weights: int8 and float8."""
 
 import torch
 
 from penstock_engine.kernels.int8_linear import GROUP_MULTIPLE, int8_linear
-from penstock_engine.quantization.float8 import FACTOR, small_float16
+from penstock_engine.quantization.float8 import FLOAT16_FACTOR, float8_to_float16
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.weight import QuantizedWeight, on_cpu_in_bfloat16
 
-# torch's kernel reads so many inputs at a time.
+# torch's int8 kernel needs a multiple of this number of inputs.
 KERNEL_INPUTS = 32
 
 
 class EightBitWeight(QuantizedWeight):
-    """factor: of all that is made of codes and scales.
+    """Base of int8 and float8 weights: weight = (codes - zeros) * scales * factor.
 
-    codes: int8 [outputs, inputs]; scales: [outputs, groups], of the model's number type.
-
-    zeros: int16 [outputs, groups], None: 0.
+    codes: int8 [outputs, inputs], for float8 its bits. scales: [outputs, groups] of the model's dtype.
+    zeros: int16 [outputs, groups]; None: 0.
     """
 
     codes: torch.Tensor
@@ -50,7 +49,7 @@ class EightBitWeight(QuantizedWeight):
         self._fill(numbers, rows)
         if self.zeros is not None:
             numbers.sub_(self._widened(self.zeros[rows]).to(x.dtype))
-        # Unscaled codes could overflow float16 at inputs of 80, so the weights are scaled first there.
+        # In float16, unscaled codes could overflow at inputs of 80, so the weights are scaled first.
         if self.scales.shape[1] == 1 and x.dtype != torch.float16:
             return (x @ numbers.t()).mul_(self.scales[rows, 0])
         if self.num_inputs % self._group_size:
@@ -65,7 +64,7 @@ class EightBitWeight(QuantizedWeight):
 
 
 class Int8Weight(EightBitWeight):
-    """Any groups; one scale for each row, and no zero points, is the fast case."""
+    """int8 weight with any groups. It is fastest with one scale for each row and no zero points."""
 
     def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype) -> None:
         super().__init__(matrix, matrix.codes, matrix.scales.to(dtype))
@@ -82,14 +81,14 @@ class Int8Weight(EightBitWeight):
 
 
 class Float8Weight(EightBitWeight):
-    """float8_e4m3fn, kept as its bytes. Scales are FACTOR times too large, as float16 needs it."""
+    """float8_e4m3fn weight, stored as its bits. Scales are multiplied by FLOAT16_FACTOR."""
 
     dtype = torch.float8_e4m3fn
-    factor = 1 / FACTOR
+    factor = 1 / FLOAT16_FACTOR
 
     def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype) -> None:
-        scales = matrix.scales.float() * FACTOR
+        scales = matrix.scales.float() * FLOAT16_FACTOR
         super().__init__(matrix, matrix.codes.view(torch.int8), scales.to(dtype))
 
     def _fill(self, buffer: torch.Tensor, rows: slice) -> None:
-        buffer.copy_(small_float16(self.codes[rows]))
+        buffer.copy_(float8_to_float16(self.codes[rows]))

@@ -1,11 +1,11 @@
-"""Weights of four bits, with a scale and an offset for each group of inputs.
+"""4-bit quantized weights, with a scale and an offset for each group of inputs.
 
     weight[o, i] = (code[o, i] - 8) * scale[o, g] + offset[o, g]        code: 0 to 15
 
-is how torch's kernel for CPUs computes. Its layout is kept where it is known, so that one copy of
-the weights serves the kernel and the unpacking alike: rows in blocks, and in each block, input by
-input, the codes of the first half of its rows in the lower halves of bytes, those of the second
-half in the upper ones.
+This is the formula of torch's CPU kernel, and its packed layout is used if it is known, so that one
+copy of the weights serves the kernel and dequantization: rows are packed in blocks. For each input, a
+byte holds the code of a row of the block's first half in its low 4 bits, and that of the row in the
+same place of the second half in its high 4 bits.
 """
 
 from functools import cache
@@ -16,23 +16,23 @@ import torch.nn.functional as F
 from penstock_engine.kernels.int4_linear import int4_linear
 from penstock_engine.kernels.int8_linear import GROUP_MULTIPLE
 from penstock_engine.quantization.matrix import QuantizedMatrix
-from penstock_engine.quantization.stored import INT4_ROWS
+from penstock_engine.quantization.scheme import INT4_ROWS
 from penstock_engine.quantization.weight import QuantizedWeight, on_cpu_in_bfloat16
 
 KERNEL_GROUP_SIZES = (32, 64, 128, 256)
-# Vectors of 512 bits and of 256.
+# Block sizes of torch's kernel for CPUs with vectors of 512 and of 256 bits.
 BLOCK_ROWS = (64, 32)
 
 
 def pack(codes: torch.Tensor, block_rows: int) -> torch.Tensor:
-    """codes: uint8 [outputs, inputs], 0 to 15 -> uint8 [blocks, inputs, block_rows / 2]."""
+    """Pack codes, uint8 [outputs, inputs] from 0 to 15, into uint8 [blocks, inputs, block_rows / 2]."""
     blocks = codes.view(-1, 2, block_rows // 2, codes.shape[1])
     return (blocks[:, 0] | blocks[:, 1] << 4).transpose(1, 2).contiguous()
 
 
 @cache
 def kernel_block_rows() -> int | None:
-    """Rows in a block of the kernel's own layout, which depends on the CPU. None: unknown."""
+    """Rows in a block of the layout of torch's kernel, which depends on the CPU. None: unknown."""
     codes = torch.randint(
         0, 16, (2 * BLOCK_ROWS[0], 32), generator=torch.Generator("cpu").manual_seed(0)
     )
@@ -47,16 +47,17 @@ def kernel_block_rows() -> int | None:
 
 
 class Int4Weight(QuantizedWeight):
-    """packed: uint8 [blocks, inputs, block_rows / 2]; rows are padded to whole blocks.
+    """4-bit weight.
 
-    scales_and_offsets: [groups, padded rows, 2], of the model's number type.
+    packed: uint8 [blocks, inputs, block_rows / 2]; rows are padded to whole blocks.
+    scales_and_offsets: [groups, padded rows, 2] of the model's dtype.
     """
 
     packed: torch.Tensor
     scales_and_offsets: torch.Tensor
 
     def __init__(self, matrix: QuantizedMatrix, dtype: torch.dtype) -> None:
-        """All groups must be of one size."""
+        """matrix: its groups must have equal sizes. dtype: of the model."""
         self._num_padded = -(-matrix.shape[0] // INT4_ROWS) * INT4_ROWS
         super().__init__(matrix.shape, matrix.order, INT4_ROWS)
         known = kernel_block_rows() if matrix.codes.device.type == "cpu" else None

@@ -1,4 +1,4 @@
-"""A quantised matrix in one plain form, whatever format it came in."""
+"""Format-independent representation of a quantized matrix."""
 
 import math
 from collections.abc import Sequence
@@ -11,11 +11,12 @@ from penstock_engine.core.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class QuantizedMatrix:
-    """weight[o, order[i]] = (codes[o, i] - zeros[o, g]) * scales[o, g], g = i // group_size.
+    """A quantized matrix of a checkpoint.
 
-    codes: int8 or float8_e4m3fn [outputs, inputs]; of 4 bits: -8 to 7.
-    scales: floating [outputs, groups]; zeros: int16 of the same shape, None: 0.
-    order: int64 [inputs], None: 0, 1, 2, ... The last group may be shorter than the others.
+    weight[o, order[i]] = (codes[o, i] - zeros[o, g]) * scales[o, g] with g = i // group_size.
+    codes: int8 or float8_e4m3fn [outputs, inputs]; with 4 bits from -8 to 7. scales: floating
+    [outputs, groups]. zeros: int16 [outputs, groups]; None: 0. order: int64 [inputs]; None: 0, 1, 2, ...
+    The last group may be smaller than the others. Raises ModelError if shapes do not match.
     """
 
     codes: torch.Tensor
@@ -38,8 +39,8 @@ class QuantizedMatrix:
     def shape(self) -> torch.Size:
         return self.codes.shape
 
-    def without_idle_zeros(self) -> "QuantizedMatrix":
-        """The same, without zero points where all of them are 0."""
+    def without_trivial_zeros(self) -> "QuantizedMatrix":
+        """The same matrix, without zero points if all of them are 0."""
         if self.zeros is None or self.zeros.any():
             return self
         return replace(self, zeros=None)
@@ -54,7 +55,8 @@ class QuantizedMatrix:
         )
 
     def narrow(self, dim: int, start: int, length: int) -> "QuantizedMatrix":
-        """Some outputs (dim 0) or inputs (dim 1) of it, as Tensor.narrow has them."""
+        """Slice of outputs (dim 0) or inputs (dim 1), as torch.Tensor.narrow. Raises ModelError if
+        inputs are reordered."""
         if dim == 0:
             rows = slice(start, start + length)
             zeros = None if self.zeros is None else self.zeros[rows]
@@ -65,7 +67,7 @@ class QuantizedMatrix:
                 "weights in the order of their activations cannot be split by inputs: set "
                 "tensor_parallel_size to 1, or take a checkpoint without desc_act",
             )
-        # Groups so small that the cut runs between them; one group remains one.
+        # Choose a group size that divides both bounds of the slice; a single group remains one.
         size = length
         if self.scales.shape[1] > 1:
             size = math.gcd(self.group_size, start, length)
@@ -79,7 +81,7 @@ class QuantizedMatrix:
         )
 
     def dequantized(self) -> torch.Tensor:
-        """float32 [outputs, inputs]."""
+        """The matrix in float32, [outputs, inputs]."""
         numbers = self.codes.float()
         if self.zeros is not None:
             numbers -= self._widened(self.zeros)
@@ -94,12 +96,13 @@ class QuantizedMatrix:
 
 
 def can_join(matrices: Sequence[QuantizedMatrix]) -> bool:
+    """Whether matrices have the same quantization and input order, so that they can be joined."""
     first, *others = matrices
     return all(_is_alike(first, other) for other in others)
 
 
 def join(matrices: Sequence[QuantizedMatrix]) -> QuantizedMatrix:
-    """Their rows one after another; they must be alike."""
+    """Concatenate the rows of matrices for which `can_join` is true."""
     if len(matrices) == 1:
         return matrices[0]
     zeros = None

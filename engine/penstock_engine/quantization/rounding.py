@@ -1,8 +1,8 @@
-"""int8 and int4 made at load, of weights that a checkpoint has in 16 or 32 bits.
+"""Round-to-nearest quantization of 16-bit or 32-bit weights to int8 or int4 while they are loaded.
 
 Each number is rounded to the nearest multiple of its scale, half to even. int8 has one scale for
-each row, so that its largest magnitude becomes 127; int4 has one for each group of inputs, which
-lays 16 steps from the group's least number to its largest, one of them at 0.
+each row, so that its largest magnitude becomes 127. int4 has a scale and a zero point for each group
+of inputs, with 16 steps from the group's minimum to its maximum, one of them at 0.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.stored import Headers, Stored, Tensors
+from penstock_engine.quantization.scheme import Headers, MatrixInfo, Tensors
 
 if TYPE_CHECKING:
     import torch
@@ -22,24 +22,25 @@ Quantization = Literal["int8", "int4"]
 
 GROUP_SIZE = 128
 SMALLEST_GROUP = 16
-# Of a row or group of zeros, which stays one; float16 can hold it.
+# Lower bound on scales, which avoids division by zero for zeros, and which float16 can represent.
 SMALLEST_SCALE = 1e-7
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
-    """products: the last parts of the names of the modules that are rounded.
+class RoundToNearest:
+    """Round-to-nearest quantization scheme.
 
-    dtype: of the scales, by torch's name; it is the model's.
+    dtype: of the scales, by torch's name; it is the model's. products: last parts of the names of the
+    modules to quantize.
     """
 
     kind: Quantization
     dtype: str
     products: Container[str]
 
-    def stored(self, headers: Headers) -> dict[str, Stored]:
+    def describe(self, headers: Headers) -> dict[str, MatrixInfo]:
         return {
-            module: Stored(
+            module: MatrixInfo(
                 self.kind, *found.shape, self._num_groups(found.shape[1]), self.has_zeros
             )
             for name, found in headers.items()
@@ -50,10 +51,10 @@ class Rounding:
         name = f"{module}.weight"
         if not self._module(name) or name not in tensors:
             return None
-        return self.rounded(tensors.get(name))
+        return self.quantize(tensors.get(name))
 
-    def rounded(self, weight: "torch.Tensor") -> "QuantizedMatrix":
-        """weight: [outputs, inputs]."""
+    def quantize(self, weight: "torch.Tensor") -> "QuantizedMatrix":
+        """Quantize a weight: [outputs, inputs]."""
         import torch
 
         dtype = getattr(torch, self.dtype)
@@ -69,13 +70,16 @@ class Rounding:
         return 1 if self.kind == "int8" else num_inputs // group_size(num_inputs)
 
     def _module(self, name: str) -> str:
-        """Of the tensor of a product, else empty."""
+        """Module of a tensor if it is to be quantized, otherwise empty."""
         module, _, leaf = name.rpartition(".")
         return module if leaf == "weight" and module.rpartition(".")[2] in self.products else ""
 
 
 def group_size(num_inputs: int) -> int:
-    """128, or the largest power of two below it that divides num_inputs. Raises ModelError."""
+    """Group size for int4: the largest power of two up to 128 that divides num_inputs.
+
+    Raises ModelError if it is below SMALLEST_GROUP.
+    """
     size = math.gcd(num_inputs, GROUP_SIZE)
     if size < SMALLEST_GROUP:
         raise ModelError(
@@ -87,7 +91,7 @@ def group_size(num_inputs: int) -> int:
 
 
 def round_to_int8(weight: "torch.Tensor", dtype: "torch.dtype") -> "QuantizedMatrix":
-    """weight: [outputs, inputs]. dtype: of the scales."""
+    """Quantize to int8 with one scale for each row. weight: [outputs, inputs]. dtype: of the scales."""
     import torch
 
     from penstock_engine.quantization.matrix import QuantizedMatrix
@@ -99,7 +103,10 @@ def round_to_int8(weight: "torch.Tensor", dtype: "torch.dtype") -> "QuantizedMat
 
 
 def round_to_int4(weight: "torch.Tensor", size: int, dtype: "torch.dtype") -> "QuantizedMatrix":
-    """weight: [outputs, inputs], inputs a multiple of size, the group's. dtype: of the scales."""
+    """Quantize to int4 with a scale and a zero point for each group.
+
+    weight: [outputs, inputs]; inputs must be a multiple of size, the group size. dtype: of the scales.
+    """
     import torch
 
     from penstock_engine.quantization.matrix import QuantizedMatrix

@@ -1,4 +1,4 @@
-"""Small numbers out of 32-bit words."""
+"""Unpacks 4-bit and 8-bit integers from 32-bit words."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from penstock_engine.core.errors import ModelError
 def unpack(
     words: torch.Tensor, bits: int, *, dim: int, length: int, places: Sequence[int] = ()
 ) -> torch.Tensor:
-    """Unpack numbers of few bits from int32 words, which hold 32 / bits consecutive ones of dim each.
+    """Unpack integers from int32 words, each of which holds 32 / bits consecutive elements of dim.
 
     length: numbers in dim; the last word may be filled only in part. places: position of each number
     in a word, from its lowest bits; default: 0, 1, 2, ... Returns int16 of 0 to 2**bits - 1. Raises

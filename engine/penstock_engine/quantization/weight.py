@@ -1,9 +1,9 @@
-"""A matrix that is held in fewer bits than it computes in.
+"""Base class of weights that are stored in fewer bits than they are computed in.
 
-Triton's kernels read them so wherever they run. Elsewhere, torch has a fast path for some on the
-CPU; where there is none, some rows at a time are brought back into the number type of the
-model, in a buffer that the caches of a CPU hold, and multiplied: a batch of one reads its weights
-once, in their few bits, and a long prompt pays little beside its own product.
+On devices with Triton, a kernel reads the quantized weights directly. On the CPU, torch has kernels
+for some cases. Otherwise, blocks of rows are dequantized into a buffer that fits the CPU's caches,
+and multiplied. So a batch of one reads its weights once, in their few bits, and for a long prompt
+dequantization costs little compared with the product.
 """
 
 from abc import ABC, abstractmethod
@@ -13,23 +13,24 @@ from torch import nn
 
 from penstock_engine.kernels.operations import operations
 
-# Of the buffer; measured on a CPU with 1 MiB of L2 cache. Smaller ones cost more calls than they
-# save misses.
+# Size of the buffer, measured on a CPU with 1 MiB of L2 cache. With a smaller one, additional calls cost
+# more than fewer cache misses save.
 BLOCK_NUMBERS = 1 << 20
 
-# The kernels that unpack as they multiply do so once for each row, so beyond some rows unpacking
-# first is faster; see benchmarks/weight_formats.py. A rule and not a timing at the start: the
-# clock of a busy machine must not decide what is computed.
+# Rows of x up to which torch's kernels are used. They dequantize once for each row, so with more rows it
+# is faster to dequantize first; see benchmarks/weight_formats.py. The limit is fixed rather than measured
+# at start-up, so that the load of the machine does not affect results.
 MAX_KERNEL_ROWS = 32
 
 
 class QuantizedWeight(nn.Module, ABC):
-    """x -> x @ weight.T for a weight [num_outputs, num_inputs]."""
+    """Quantized weight [num_outputs, num_inputs] of a linear layer; computes x @ weight.T."""
 
     def __init__(
         self, shape: torch.Size, order: torch.Tensor | None, row_multiple: int = 1
     ) -> None:
-        """order: as in QuantizedMatrix. row_multiple: rows that are unpacked together."""
+        """order: permutation of the inputs, as in QuantizedMatrix. row_multiple: number of rows that
+        are dequantized together."""
         super().__init__()
         self.num_outputs, self.num_inputs = shape
         self.order: torch.Tensor | None
@@ -39,18 +40,21 @@ class QuantizedWeight(nn.Module, ABC):
 
     @abstractmethod
     def _block(self, x: torch.Tensor, first: int, last: int, buffer: torch.Tensor) -> torch.Tensor:
-        """x @ weight[first:last].T; buffer: (last - first) * num_inputs numbers to work in."""
+        """Dequantize and multiply: x @ weight[first:last].T.
+
+        buffer: temporary memory of at least (last - first) * num_inputs elements.
+        """
 
     @abstractmethod
     def _triton(self, x: torch.Tensor) -> torch.Tensor | None:
-        """x @ weight.T by Triton's kernel; None where its groups are not for it."""
+        """Compute x @ weight.T with a Triton kernel; None if it does not support the group size."""
 
     def _kernel(self, x: torch.Tensor) -> torch.Tensor | None:
-        """x @ weight.T where torch has a fast path for x."""
+        """Compute x @ weight.T with torch's kernel; None if there is none for x."""
         return None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [..., num_inputs], of the model's number type. Returns [..., num_outputs]."""
+        """Compute x @ weight.T. x: [..., num_inputs] of the model's dtype. [..., num_outputs]."""
         rows = x.reshape(-1, self.num_inputs)
         if self.order is not None:
             rows = rows.index_select(1, self.order)
@@ -68,11 +72,13 @@ class QuantizedWeight(nn.Module, ABC):
             product[:, first:last] = self._block(x, first, last, buffer)
         return product
 
-    def held_bytes(self) -> int:
+    def memory_bytes(self) -> int:
         return sum(buffer.nbytes for buffer in self.buffers())
 
 
 def on_cpu_in_bfloat16(x: torch.Tensor) -> bool:
-    """Where torch's kernels that unpack as they multiply are fast; elsewhere they are not even
-    vectorised. x: [rows, inputs]."""
+    """Whether torch's quantized kernels are fast for x: [rows, inputs].
+
+    For other dtypes and devices they are not vectorized.
+    """
     return x.device.type == "cpu" and x.dtype == torch.bfloat16 and len(x) <= MAX_KERNEL_ROWS

@@ -11,8 +11,8 @@ from torch import nn
 from penstock_engine.kernels.int4_linear import int4_linear, int4_linear_reference
 from penstock_engine.kernels.int8_linear import int8_linear, int8_linear_reference
 from penstock_engine.layers.linear import Linear
-from penstock_engine.quantization.hold import hold
 from penstock_engine.quantization.int4 import Int4Weight
+from penstock_engine.quantization.linear_weight import make_linear_weight
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.rounding import round_to_int4, round_to_int8
 
@@ -136,7 +136,7 @@ def test_a_layer_multiplies_what_its_matrices_say(
     layer = Linear(192, 95, bias=True)
     layer.bias = nn.Parameter(torch.randn(95, device=device))
     del layer.weight
-    layer.weight = hold([*parts, wide], torch.float32, device)
+    layer.weight = make_linear_weight([*parts, wide], torch.float32, device)
     with computing("triton"):
         actual = layer(x.to(device)) - layer.bias
     torch.testing.assert_close(actual.cpu(), expected, atol=1e-4, rtol=1e-4)

@@ -1,12 +1,12 @@
-"""Checkpoints of AutoAWQ, in its `gemm` packing.
+"""Reads AWQ checkpoints of AutoAWQ in `gemm` packing.
 
     qweight  int32  [inputs, outputs / 8]   4-bit numbers of 8 outputs, in the order of PLACES
-    qzeros   int32  [groups, outputs / 8]   alike
+    qzeros   int32  [groups, outputs / 8]   packed in the same way
     scales   f16    [groups, outputs]
 
     weight[o, i] = (qweight[i, o] - qzeros[g, o]) * scales[g, o]        g = i // group_size
 
-Each becomes an Int4Weight, which can hold all of that.
+Each matrix becomes an Int4Weight.
 """
 
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
+    check_group_size,
     configured_group_size,
-    count,
-    even_groups,
-    header,
     modules_with,
+    read_count,
+    read_header,
 )
-from penstock_engine.quantization.stored import Headers, Stored, Tensors, unsupported
+from penstock_engine.quantization.scheme import Headers, MatrixInfo, Tensors, unsupported
 
 if TYPE_CHECKING:
     from penstock_engine.quantization.matrix import QuantizedMatrix
 
-# Where in its word each of 8 outputs is.
+# Position of each of 8 outputs within a 32-bit word.
 PLACES = (0, 4, 1, 5, 2, 6, 3, 7)
 
 
@@ -39,8 +39,8 @@ class Awq:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "Awq":
-        """Raises ModelError."""
-        bits = count(raw, "bits", count(raw, "w_bit", 4))
+        """Parse quantization_config of config.json. Raises ModelError."""
+        bits = read_count(raw, "bits", read_count(raw, "w_bit", 4))
         if bits != 4:
             raise unsupported(f"AWQ of {bits} bits is not supported: take a checkpoint of 4 bits")
         packing = str(raw.get("version") or raw.get("format") or "gemm").lower()
@@ -50,13 +50,15 @@ class Awq:
             )
         return cls(configured_group_size(raw))
 
-    def stored(self, headers: Headers) -> dict[str, Stored]:
+    def describe(self, headers: Headers) -> dict[str, MatrixInfo]:
         found = {}
         for module in modules_with(headers, "qweight"):
-            num_inputs, num_words = header(headers, f"{module}.qweight", ("I32",), 2).shape
-            num_groups, _ = header(headers, f"{module}.scales", FLOATS, 2).shape
-            header(headers, f"{module}.qzeros", ("I32",), 2)
-            found[module] = Stored("int4", 8 * num_words, num_inputs, num_groups, has_zeros=True)
+            num_inputs, num_words = read_header(headers, f"{module}.qweight", ("I32",), 2).shape
+            num_groups, _ = read_header(headers, f"{module}.scales", FLOATS, 2).shape
+            read_header(headers, f"{module}.qzeros", ("I32",), 2)
+            found[module] = MatrixInfo(
+                "int4", 8 * num_words, num_inputs, num_groups, has_zeros=True
+            )
         return found
 
     def read(self, tensors: Tensors, module: str) -> "QuantizedMatrix | None":
@@ -72,5 +74,5 @@ class Awq:
             ).sub_(8)
             for leaf in ("qweight", "qzeros")
         )
-        group_size = even_groups(len(codes), len(scales), self.group_size)
+        group_size = check_group_size(len(codes), len(scales), self.group_size)
         return QuantizedMatrix(codes.char().t(), scales.t(), 4, group_size, zeros.t())

@@ -1,13 +1,13 @@
-"""Checkpoints of compressed-tensors, as LLM Compressor writes them.
+"""Reads checkpoints in the compressed-tensors format of LLM Compressor.
 
 `pack-quantized`, integers of 4 or 8 bits:
 
     weight_packed      int32  [outputs, inputs * bits / 32]   number + 2**(bits - 1), lowest first
     weight_scale       float  [outputs, groups]               one group: a scale for each row
-    weight_zero_point  int32  [outputs * bits / 32, groups]   packed alike; absent: 0
+    weight_zero_point  int32  [outputs * bits / 32, groups]   packed in the same way; absent: 0
                        int8   [outputs, groups]               before version 0.9.4: not packed
     weight_shape       int64  [2]                             outputs, inputs
-    weight_g_idx       int32  [inputs]                        as g_idx in GPTQ; seldom there
+    weight_g_idx       int32  [inputs]                        as g_idx in GPTQ; rare
 
 `int-quantized`, `float-quantized` and `naive-quantized`, of 8 bits:
 
@@ -17,9 +17,9 @@
 
     weight[o, i] = (weight[o, i] - zero point) * scale
 
-Integers of 4 bits become an Int4Weight, of 8 an Int8Weight, float8 a Float8Weight. As in float8.py,
-activations are not quantised, whatever the checkpoint says of theirs; nor does it decide the type
-of the KV cache (kv_cache_scheme).
+4-bit integers become an Int4Weight, 8-bit integers an Int8Weight, float8 a Float8Weight. As in
+float8.py, the settings for quantization of activations and of the KV cache (kv_cache_scheme) are
+ignored.
 """
 
 from collections.abc import Mapping
@@ -30,19 +30,19 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     INDEX,
-    count,
-    even_groups,
-    header,
+    check_group_size,
     modules_with,
+    read_count,
+    read_header,
 )
 from penstock_engine.quantization.formats.float8 import (
     Block,
     dense_matrix,
+    describe_dense,
     parse_block,
-    stored_dense,
 )
 from penstock_engine.quantization.formats.gptq import input_order
-from penstock_engine.quantization.stored import Headers, Kind, Stored, Tensors, unsupported
+from penstock_engine.quantization.scheme import Headers, Kind, MatrixInfo, Tensors, unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -51,14 +51,18 @@ if TYPE_CHECKING:
 
 DENSE = ("int-quantized", "float-quantized", "naive-quantized")
 FORMATS = ("pack-quantized", *DENSE)
-# Values of `actorder` with which groups are not of neighbouring inputs.
+# Values of `actorder` with which the inputs of a group are not consecutive.
 OUT_OF_ORDER = ("group", "dynamic")
 
 
 @dataclass(frozen=True, slots=True)
 class CompressedTensors:
-    """group_size: inputs that share a scale; None: as many as the tensors' shapes say. has_zeros,
-    has_order: whether each packed weight has zero points, and an order of its inputs."""
+    """The compressed-tensors format of one checkpoint.
+
+    kind: of all weights. block: rows and columns that share a scale; None: not in blocks. group_size:
+    inputs that share a scale; None: it follows from the tensors' shapes. has_zeros, has_order: whether
+    each packed weight has zero points, and an order of its inputs.
+    """
 
     kind: Kind
     is_packed: bool
@@ -69,7 +73,7 @@ class CompressedTensors:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "CompressedTensors":
-        """Raises ModelError."""
+        """Parse quantization_config of config.json. Raises ModelError."""
         layout = str(raw.get("format"))
         if layout not in FORMATS:
             raise unsupported(
@@ -95,28 +99,28 @@ class CompressedTensors:
     def bits(self) -> int:
         return 4 if self.kind == "int4" else 8
 
-    def stored(self, headers: Headers) -> dict[str, Stored]:
+    def describe(self, headers: Headers) -> dict[str, MatrixInfo]:
         if self.is_packed:
             packed = modules_with(headers, "weight_packed")
             return {module: self._packed(headers, module) for module in packed}
         dense = list(modules_with(headers, "weight_scale"))
         for module in dense if self.has_zeros else ():
-            header(headers, f"{module}.weight_zero_point", ("I8",))
+            read_header(headers, f"{module}.weight_zero_point", ("I8",))
         return {
-            module: stored_dense(headers, module, self.kind, "weight_scale", self.block)
+            module: describe_dense(headers, module, self.kind, "weight_scale", self.block)
             for module in dense
         }
 
-    def _packed(self, headers: Headers, module: str) -> Stored:
-        num_outputs, num_words = header(headers, f"{module}.weight_packed", ("I32",), 2).shape
-        _, num_groups = header(headers, f"{module}.weight_scale", FLOATS, 2).shape
+    def _packed(self, headers: Headers, module: str) -> MatrixInfo:
+        num_outputs, num_words = read_header(headers, f"{module}.weight_packed", ("I32",), 2).shape
+        _, num_groups = read_header(headers, f"{module}.weight_scale", FLOATS, 2).shape
         zeros = f"{module}.weight_zero_point"
         has_zeros = self.has_zeros or zeros in headers
         if self.has_order and num_groups > 1:
-            header(headers, f"{module}.weight_g_idx", INDEX, 1)
+            read_header(headers, f"{module}.weight_g_idx", INDEX, 1)
         if has_zeros:
-            header(headers, zeros, ("I32", "I8"), 2)
-        return Stored(
+            read_header(headers, zeros, ("I32", "I8"), 2)
+        return MatrixInfo(
             self.kind,
             num_outputs,
             num_words * 32 // self.bits,
@@ -157,7 +161,7 @@ class CompressedTensors:
                 zeros = zeros.short()
             else:
                 zeros = unpack(zeros, self.bits, dim=0, length=num_outputs).sub_(middle)
-        group_size = even_groups(num_inputs, scales.shape[1], self.group_size)
+        group_size = check_group_size(num_inputs, scales.shape[1], self.group_size)
         if (name := f"{module}.weight_g_idx") in tensors:
             order = input_order(tensors.get(name), num_inputs, group_size)
             codes = codes if order is None else codes[:, order]
@@ -184,7 +188,10 @@ def _refuse_changed_weights(raw: Mapping[str, Any]) -> None:
 
 
 def _weights(groups: Any) -> tuple[Kind, Block | None]:
-    """What all weights are, whichever modules a group is for. Raises ModelError."""
+    """Kind and block size of the weights, which must be the same in all groups of modules.
+
+    Raises ModelError.
+    """
     if not isinstance(groups, dict) or not groups:
         raise unsupported("compressed-tensors need config_groups in quantization_config")
     found = {_group_weights(group) for group in groups.values()}
@@ -197,9 +204,11 @@ def _weights(groups: Any) -> tuple[Kind, Block | None]:
 
 
 def _group_size(weights: Mapping[str, Any]) -> int | None:
-    """None: not known, or all inputs. Raises ModelError."""
+    """Configured group size; None: unknown, or all inputs are one group. Raises ModelError."""
     is_grouped = weights.get("strategy") == "group" and weights.get("group_size") != -1
-    return count(weights, "group_size", 1) if is_grouped and weights.get("group_size") else None
+    return (
+        read_count(weights, "group_size", 1) if is_grouped and weights.get("group_size") else None
+    )
 
 
 def _group_weights(group: Any) -> tuple[Kind, Block | None]:

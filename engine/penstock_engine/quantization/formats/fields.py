@@ -1,17 +1,17 @@
-"""Checked reading of a checkpoint's settings and of its tensors' names and shapes."""
+"""Reads and checks settings of quantization_config, and tensor headers of a checkpoint."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.stored import Header, Headers, unsupported
+from penstock_engine.quantization.scheme import Header, Headers, unsupported
 
 FLOATS = ("F16", "BF16", "F32")
 INDEX = ("I32", "I64")
 
 
-def count(raw: Mapping[str, Any], key: str, default: int) -> int:
-    """default stands for an absent key and for null. Raises ModelError."""
+def read_count(raw: Mapping[str, Any], key: str, default: int) -> int:
+    """Read a positive integer. default: for an absent key or null. Raises ModelError."""
     value = raw.get(key)
     value = default if value is None else value
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -20,17 +20,20 @@ def count(raw: Mapping[str, Any], key: str, default: int) -> int:
 
 
 def modules_with(headers: Headers, leaf: str) -> Iterator[str]:
-    """The modules that have a tensor of this name."""
+    """Names of the modules that have a tensor named `leaf`."""
     for name in headers:
         module, _, last = name.rpartition(".")
         if last == leaf:
             yield module
 
 
-def header(
+def read_header(
     headers: Headers, name: str, dtypes: tuple[str, ...], num_dims: int | None = None
 ) -> Header:
-    """Raises ModelError unless there is such a tensor of one of these types. num_dims None: any."""
+    """The header of a tensor, which must have one of these dtypes. Raises ModelError.
+
+    num_dims: required number of dimensions; None: any.
+    """
     found = headers.get(name)
     if found is None:
         raise ModelError("BadWeights", f"the checkpoint has no tensor {name}")
@@ -44,12 +47,14 @@ def header(
 
 def configured_group_size(raw: Mapping[str, Any]) -> int | None:
     """group_size in quantization_config; None if absent or -1 (all inputs). Raises ModelError."""
-    return None if raw.get("group_size") in (None, -1) else count(raw, "group_size", 1)
+    return None if raw.get("group_size") in (None, -1) else read_count(raw, "group_size", 1)
 
 
-def even_groups(num_inputs: int, num_groups: int, configured: int | None = None) -> int:
-    """Inputs per group. configured: by quantization_config. Raises ModelError unless all groups have
-    one size."""
+def check_group_size(num_inputs: int, num_groups: int, configured: int | None = None) -> int:
+    """Inputs per group. Raises ModelError if groups would have different sizes.
+
+    configured: group size in quantization_config; None: not given.
+    """
     if not 0 < num_groups <= num_inputs or num_inputs % num_groups:
         raise ModelError(
             "BadWeights", f"{num_inputs} inputs cannot be {num_groups} groups of one size"

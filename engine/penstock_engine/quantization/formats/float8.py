@@ -1,4 +1,4 @@
-"""Checkpoints with `quant_method: fp8`: DeepSeek's, Qwen's, AutoFP8's.
+"""Reads checkpoints with `quant_method: fp8` (DeepSeek, Qwen, AutoFP8).
 
     weight            float8 (e4m3)  [outputs, inputs]
     weight_scale_inv  f32 or bf16    [outputs / rows, inputs / columns], rounded up; by blocks of
@@ -7,9 +7,9 @@
 
     weight[o, i] = weight[o, i] * scale of o and i
 
-Each becomes a Float8Weight. Activations are not quantised: what a checkpoint says of theirs
-(activation_scheme, input_scale) is about speed on GPUs, and leaving them exact only brings the
-result closer to that of the unquantised model.
+Each matrix becomes a Float8Weight. Activations are not quantized: a checkpoint's settings for them
+(activation_scheme, input_scale) only make GPUs faster, and without them the result is closer to that
+of the unquantized model.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.quantization.formats.fields import even_groups, header, modules_with
-from penstock_engine.quantization.stored import Headers, Kind, Stored, Tensors, unsupported
+from penstock_engine.quantization.formats.fields import check_group_size, modules_with, read_header
+from penstock_engine.quantization.scheme import Headers, Kind, MatrixInfo, Tensors, unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -32,13 +32,16 @@ Block = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Float8:
-    """block: rows and columns that share a scale; None: all columns do."""
+    """The fp8 format of one checkpoint.
+
+    block: rows and columns that share a scale; None: all columns of a row do.
+    """
 
     block: Block | None
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "Float8":
-        """Raises ModelError."""
+        """Parse quantization_config of config.json. Raises ModelError."""
         number_type = str(raw.get("fmt") or "e4m3").lower()
         if not number_type.startswith("e4m3"):
             raise unsupported(
@@ -49,9 +52,9 @@ class Float8:
             raise unsupported("experts of another type than fp8 are not supported")
         return cls(parse_block(raw.get("weight_block_size")))
 
-    def stored(self, headers: Headers) -> dict[str, Stored]:
+    def describe(self, headers: Headers) -> dict[str, MatrixInfo]:
         return {
-            module: stored_dense(headers, module, "fp8", leaf, self.block)
+            module: describe_dense(headers, module, "fp8", leaf, self.block)
             for leaf in SCALES
             for module in modules_with(headers, leaf)
         }
@@ -66,7 +69,7 @@ class Float8:
 
 
 def parse_block(given: Any) -> Block | None:
-    """Raises ModelError."""
+    """Parse a block size, as [128, 128]; None if there is none. Raises ModelError."""
     if given is None:
         return None
     match given:
@@ -75,20 +78,20 @@ def parse_block(given: Any) -> Block | None:
     raise unsupported("the size of a block must be two whole numbers, as in [128, 128]")
 
 
-def stored_dense(
+def describe_dense(
     headers: Headers, module: str, kind: Kind, leaf: str, block: Block | None
-) -> Stored:
-    """Of a weight that is stored number by number. leaf: of its scales. Raises ModelError."""
+) -> MatrixInfo:
+    """Describe an unpacked 8-bit weight. leaf: name of its scales. Raises ModelError."""
     dtype = "F8_E4M3" if kind == "fp8" else "I8"
-    num_outputs, num_inputs = header(headers, f"{module}.weight", (dtype,), 2).shape
+    num_outputs, num_inputs = read_header(headers, f"{module}.weight", (dtype,), 2).shape
     scale = headers[f"{module}.{leaf}"]
     num_groups = scale.shape[1] if len(scale.shape) == 2 else 1
     if block is None:
-        even_groups(num_inputs, num_groups)
+        check_group_size(num_inputs, num_groups)
     else:
         num_groups = -(-num_inputs // block[1])
     has_zeros = f"{module}.weight_zero_point" in headers
-    return Stored(kind, num_outputs, num_inputs, num_groups, has_zeros)
+    return MatrixInfo(kind, num_outputs, num_inputs, num_groups, has_zeros)
 
 
 def dense_matrix(
@@ -98,15 +101,17 @@ def dense_matrix(
     zeros: "torch.Tensor | None" = None,
     configured: int | None = None,
 ) -> "QuantizedMatrix":
-    """weight: int8 or float8 [outputs, inputs]. scale: of blocks; or one, [outputs], or
-    [outputs, groups]. zeros: int8 like scale. configured: inputs of a group, if that is known.
-    Raises ModelError."""
+    """Build a quantized matrix from unpacked 8-bit tensors. Raises ModelError.
+
+    weight: int8 or float8 [outputs, inputs]. scale: by blocks; otherwise one, [outputs], or [outputs,
+    groups]. zeros: int8, of scale's shape. configured: configured group size; None: not given.
+    """
     from penstock_engine.quantization.matrix import QuantizedMatrix
 
     num_outputs, num_inputs = weight.shape
     if block is None:
         num_groups = scale.shape[1] if scale.dim() == 2 else 1
-        group_size = even_groups(num_inputs, num_groups, configured)
+        group_size = check_group_size(num_inputs, num_groups, configured)
         by_row = [t.float().reshape(-1, num_groups) for t in (scale, zeros) if t is not None]
         widened = [t.expand(num_outputs, -1) if t.numel() == 1 else t for t in by_row]
     else:
@@ -121,4 +126,4 @@ def dense_matrix(
         widened = [t.repeat_interleave(block[0], 0)[:num_outputs] for t in by_block]
     scales, *rest = widened
     zero_points = rest[0].short() if rest else None
-    return QuantizedMatrix(weight, scales, 8, group_size, zero_points).without_idle_zeros()
+    return QuantizedMatrix(weight, scales, 8, group_size, zero_points).without_trivial_zeros()

@@ -1,7 +1,7 @@
-"""Checkpoints of AutoGPTQ and GPTQModel, of 4 and of 8 bits.
+"""Reads GPTQ checkpoints of AutoGPTQ and GPTQModel with 4 or 8 bits.
 
     qweight  int32  [inputs * bits / 32, outputs]   32 / bits inputs in a word, lowest bits first
-    qzeros   int32  [groups, outputs * bits / 32]   outputs in a word alike
+    qzeros   int32  [groups, outputs * bits / 32]   outputs packed in the same way
     scales   f16    [groups, outputs]
     g_idx    int32  [inputs]                        the group of each input; absent: i // group_size
 
@@ -11,11 +11,11 @@ zero is qzeros in the second version of the format (`gptq_v2`). The first versio
 each number of a word, as one 32-bit subtraction: a zero point 0 borrows from the number above it.
 GPTQModel packs it this way. AutoGPTQ lost the numbers above a 0; they cannot be restored.
 
-With desc_act a group holds inputs of similar importance, not neighbours. The inputs are then sorted
-by group: those of the weights at load, and those of x in each product.
+With desc_act, a group has inputs of similar importance instead of consecutive ones. The inputs are
+then sorted by group: those of the weights while loading, and those of x in each product.
 
-Of 4 bits each becomes an Int4Weight, of 8 an Int8Weight. In symmetric ones all zero points are in
-the middle, where none is needed.
+4-bit matrices become an Int4Weight, 8-bit ones an Int8Weight. If they are symmetric, all zero points
+are in the middle of the range, and are dropped.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.formats.fields import (
     FLOATS,
     INDEX,
+    check_group_size,
     configured_group_size,
-    count,
-    even_groups,
-    header,
     modules_with,
+    read_count,
+    read_header,
 )
-from penstock_engine.quantization.stored import Headers, Stored, Tensors, unsupported
+from penstock_engine.quantization.scheme import Headers, MatrixInfo, Tensors, unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -56,8 +56,8 @@ class Gptq:
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> "Gptq":
-        """Raises ModelError."""
-        bits = count(raw, "bits", 4)
+        """Parse quantization_config of config.json. Raises ModelError."""
+        bits = read_count(raw, "bits", 4)
         if bits not in (4, 8):
             raise unsupported(
                 f"GPTQ of {bits} bits is not supported: take a checkpoint of 4 or 8 bits"
@@ -81,15 +81,15 @@ class Gptq:
             group_size=configured_group_size(raw),
         )
 
-    def stored(self, headers: Headers) -> dict[str, Stored]:
+    def describe(self, headers: Headers) -> dict[str, MatrixInfo]:
         found = {}
         for module in modules_with(headers, "qweight"):
-            num_words, num_outputs = header(headers, f"{module}.qweight", ("I32",), 2).shape
-            num_groups, _ = header(headers, f"{module}.scales", FLOATS, 2).shape
-            header(headers, f"{module}.qzeros", ("I32",), 2)
+            num_words, num_outputs = read_header(headers, f"{module}.qweight", ("I32",), 2).shape
+            num_groups, _ = read_header(headers, f"{module}.scales", FLOATS, 2).shape
+            read_header(headers, f"{module}.qzeros", ("I32",), 2)
             if self.has_order and num_groups > 1:
-                header(headers, f"{module}.g_idx", INDEX, 1)
-            found[module] = Stored(
+                read_header(headers, f"{module}.g_idx", INDEX, 1)
+            found[module] = MatrixInfo(
                 "int4" if self.bits == 4 else "int8",
                 num_outputs,
                 num_words * 32 // self.bits,
@@ -114,7 +114,7 @@ class Gptq:
         if self.is_first_version:
             words = words + ONES[self.bits]  # modulo 2**32
         zeros = unpack(words, self.bits, dim=1, length=scales.shape[1]).sub_(middle)
-        group_size = even_groups(num_inputs, len(scales), self.group_size)
+        group_size = check_group_size(num_inputs, len(scales), self.group_size)
         order = None
         if f"{module}.g_idx" in tensors:
             order = input_order(tensors.get(f"{module}.g_idx"), num_inputs, group_size)
@@ -125,12 +125,14 @@ class Gptq:
             group_size,
             zeros.t(),
             order,
-        ).without_idle_zeros()
+        ).without_trivial_zeros()
 
 
 def input_order(g_idx: "torch.Tensor", num_inputs: int, group_size: int) -> "torch.Tensor | None":
-    """Permutation that sorts the inputs by group, int64 [inputs]; None if they are sorted. Raises
-    ModelError."""
+    """Permutation that sorts the inputs by group, int64 [inputs]; None if they are sorted.
+
+    Raises ModelError if groups have different sizes.
+    """
     import torch
 
     if len(g_idx) != num_inputs:

@@ -1,4 +1,4 @@
-"""`quantization_config` of config.json -> the format of a checkpoint. Imports no torch."""
+"""Selects the format of a quantized checkpoint from config.json. Imports no torch."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from penstock_engine.quantization.formats.awq import Awq
 from penstock_engine.quantization.formats.compressed_tensors import CompressedTensors
 from penstock_engine.quantization.formats.float8 import Float8
 from penstock_engine.quantization.formats.gptq import Gptq
-from penstock_engine.quantization.stored import Scheme, unsupported
+from penstock_engine.quantization.scheme import Scheme, unsupported
 
 FORMATS: Mapping[str, Callable[[Mapping[str, Any]], Scheme]] = {
     "awq": Awq.parse,
@@ -18,7 +18,10 @@ FORMATS: Mapping[str, Callable[[Mapping[str, Any]], Scheme]] = {
 
 
 def parse_format(config: Mapping[str, Any]) -> Scheme | None:
-    """config: config.json. None: the checkpoint is not quantised. Raises ModelError."""
+    """Parse quantization_config of config.json; None if the checkpoint is not quantized.
+
+    config: the whole config.json. Raises ModelError.
+    """
     raw = config.get("quantization_config") or config.get("compression_config")
     if not raw:
         return None

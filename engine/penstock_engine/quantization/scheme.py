@@ -1,4 +1,4 @@
-"""What a checkpoint says of its matrices without being read. Imports no torch."""
+"""Interface of quantization schemes, and tensor headers of checkpoints. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 Kind = Literal["int4", "int8", "fp8"]
 
-# Int4Weight holds its rows in groups of so many.
+# Int4Weight pads its rows to a multiple of this.
 INT4_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One tensor of a safetensors file; dtype by safetensors' name for it."""
+    """Header of a tensor in a safetensors file. dtype: by safetensors' name, such as BF16."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -29,32 +29,33 @@ Headers = Mapping[str, Header]
 
 
 class Tensors(Protocol):
-    """A checkpoint that can be read."""
+    """The tensors of a checkpoint, by name."""
 
     def __contains__(self, name: object) -> bool: ...
 
     def get(self, name: str) -> "torch.Tensor":
-        """Raises ModelError when there is none of this name."""
+        """Read a tensor. Raises ModelError if there is none of this name."""
         ...
 
 
 class Scheme(Protocol):
-    """How matrices come to be held in fewer bits: the format of a checkpoint, or rounding."""
+    """Quantization scheme: the format of a quantized checkpoint, or rounding while loading."""
 
-    def stored(self, headers: Headers) -> dict[str, "Stored"]:
-        """The matrices this scheme reads, by module. Raises ModelError."""
+    def describe(self, headers: Headers) -> dict[str, "MatrixInfo"]:
+        """Describe the matrices that this scheme reads, by module. Raises ModelError."""
         ...
 
     def read(self, tensors: Tensors, module: str) -> "QuantizedMatrix | None":
-        """None: the module's matrix is to be held as it is. Raises ModelError."""
+        """Read a module's matrix. Returns None if it is not quantized. Raises ModelError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A matrix [num_outputs, num_inputs] of which each row has num_groups scales.
+class MatrixInfo:
+    """Shape and quantization of a matrix, known without reading it.
 
-    has_zeros: each scale has a zero point. has_order: groups are not of neighbouring inputs.
+    num_groups: scales of each row. has_zeros: each scale has a zero point. has_order: the inputs of a
+    group are not consecutive.
     """
 
     kind: Kind
@@ -64,8 +65,8 @@ class Stored:
     has_zeros: bool = False
     has_order: bool = False
 
-    def held_bytes(self, item_bytes: int) -> int:
-        """Of the weight that load_weights makes of it. item_bytes: of the model's number type."""
+    def memory_bytes(self, item_bytes: int) -> int:
+        """Memory of the loaded weight, in bytes. item_bytes: size of the model's dtype."""
         order_bytes = 8 * self.num_inputs if self.has_order else 0
         if self.kind == "int4":
             num_rows = -(-self.num_outputs // INT4_ROWS) * INT4_ROWS

@@ -1,4 +1,4 @@
-"""From what was read to what multiplies."""
+"""Builds the quantized weight module of a linear layer from matrices of a checkpoint."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from penstock_engine.quantization.weight import QuantizedWeight
 Matrix = torch.Tensor | QuantizedMatrix
 
 
-class JoinedWeight(nn.Module):
-    """The rows of several weights one after another, which differ in how they are held."""
+class ConcatenatedWeight(nn.Module):
+    """Concatenation of the rows of several weights with different quantization."""
 
     def __init__(self, parts: Sequence[QuantizedWeight | torch.Tensor]) -> None:
         super().__init__()
@@ -27,27 +27,27 @@ class JoinedWeight(nn.Module):
                 self.add_module(name, part)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [..., inputs]. Returns [..., outputs]."""
+        """Multiply by all weights and concatenate. x: [..., inputs]. Returns [..., outputs]."""
         parts = (getattr(self, name) for name in self._names)
         return torch.cat(
             [F.linear(x, part) if isinstance(part, torch.Tensor) else part(x) for part in parts], -1
         )
 
 
-HeldWeight = QuantizedWeight | JoinedWeight
+LinearWeight = QuantizedWeight | ConcatenatedWeight
 
 
-def hold(matrices: Sequence[Matrix], dtype: torch.dtype, device: str) -> HeldWeight:
-    """One weight that has their rows one after another. dtype: the model's number type.
+def make_linear_weight(matrices: Sequence[Matrix], dtype: torch.dtype, device: str) -> LinearWeight:
+    """Build one weight from the rows of all matrices, in order.
 
-    Matrices of 4 bits become Int4Weight, of 8 bits Int8Weight, of float8 Float8Weight: each number
-    is what the checkpoint says, up to one rounding of scales to dtype. Where they are not alike, each
-    is held in its own way.
+    4-bit matrices become Int4Weight, 8-bit ones Int8Weight, float8 Float8Weight. Each element has the
+    checkpoint's value, up to one rounding of scales to dtype. If the matrices differ in quantization,
+    each becomes its own weight. dtype: of the model.
     """
     quantized = [matrix for matrix in matrices if isinstance(matrix, QuantizedMatrix)]
     if 0 < len(quantized) == len(matrices) and can_join(quantized):
         return _weight(join(quantized), dtype, device)
-    return JoinedWeight(
+    return ConcatenatedWeight(
         [
             _weight(m, dtype, device) if isinstance(m, QuantizedMatrix) else m.to(device, dtype)
             for m in matrices

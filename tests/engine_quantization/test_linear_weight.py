@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.quantization.eight_bits import Float8Weight, Int8Weight
-from penstock_engine.quantization.hold import JoinedWeight, hold
 from penstock_engine.quantization.int4 import Int4Weight, kernel_block_rows, pack
+from penstock_engine.quantization.linear_weight import ConcatenatedWeight, make_linear_weight
 from penstock_engine.quantization.matrix import QuantizedMatrix
 from penstock_engine.quantization.rounding import round_to_int8
 from penstock_engine.quantization.weight import BLOCK_NUMBERS, MAX_KERNEL_ROWS, QuantizedWeight
@@ -70,7 +70,7 @@ def test_products_equal_those_of_the_dequantised_matrix(
         kind, num_outputs, group_size * num_groups, group_size,
         has_zeros=has_zeros and kind != "fp8", has_order=has_order, seed=seed,
     )  # fmt: skip
-    weight = hold([matrix], dtype, "cpu")
+    weight = make_linear_weight([matrix], dtype, "cpu")
     assert isinstance(weight, KINDS[kind])
     check_products(weight, matrix, dtype)
 
@@ -84,14 +84,14 @@ def test_float16_holds_products_of_large_inputs(kind: str) -> None:
     matrix = replace(matrix, codes=codes, scales=matrix.scales / 1024)
     x = 200 * torch.rand(3, 4096, dtype=torch.float16)
     expected = x.float() @ matrix.dequantized().T
-    actual = hold([matrix], torch.float16, "cpu")(x).float()
+    actual = make_linear_weight([matrix], torch.float16, "cpu")(x).float()
     torch.testing.assert_close(actual, expected, rtol=2e-3, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_the_last_group_may_be_shorter(kind: str) -> None:
     matrix = random_matrix(kind, 20, 200, 128)
-    weight = hold([matrix], torch.float32, "cpu")
+    weight = make_linear_weight([matrix], torch.float32, "cpu")
     assert isinstance(weight, QuantizedWeight)
     check_products(weight, matrix, torch.float32)
 
@@ -100,7 +100,7 @@ def test_the_last_group_may_be_shorter(kind: str) -> None:
 def test_rows_beyond_one_block(kind: str) -> None:
     """More numbers than the buffer for unpacking holds."""
     matrix = random_matrix(kind, 2 * BLOCK_NUMBERS // 4096 + 37, 4096, 128)
-    weight = hold([matrix], torch.float32, "cpu")
+    weight = make_linear_weight([matrix], torch.float32, "cpu")
     assert isinstance(weight, QuantizedWeight)
     check_products(weight, matrix, torch.float32)
 
@@ -136,12 +136,12 @@ def test_the_kernel_and_the_unpacking_multiply_by_the_same_weights(
 
 def test_bytes_are_few() -> None:
     full = torch.randn(256, 1024)
-    int8 = hold([round_to_int8(full, torch.float32)], torch.float32, "cpu")
+    int8 = make_linear_weight([round_to_int8(full, torch.float32)], torch.float32, "cpu")
     assert isinstance(int8, QuantizedWeight)
-    assert int8.held_bytes() == 256 * 1024 + 4 * 256
-    int4 = hold([random_matrix("int4", 256, 1024, 128)], torch.bfloat16, "cpu")
+    assert int8.memory_bytes() == 256 * 1024 + 4 * 256
+    int4 = make_linear_weight([random_matrix("int4", 256, 1024, 128)], torch.bfloat16, "cpu")
     assert isinstance(int4, QuantizedWeight)
-    assert int4.held_bytes() == 256 * 1024 // 2 + 2 * 2 * 256 * 8
+    assert int4.memory_bytes() == 256 * 1024 // 2 + 2 * 2 * 256 * 8
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_matrices_that_are_not_alike_are_held_side_by_side(
     others: list[QuantizedMatrix | torch.Tensor],
 ) -> None:
     first = random_matrix("int4", 5, 64, 16)
-    weight = hold([first, *others], torch.float32, "cpu")
-    assert isinstance(weight, JoinedWeight)
+    weight = make_linear_weight([first, *others], torch.float32, "cpu")
+    assert isinstance(weight, ConcatenatedWeight)
     rows = [first.dequantized()]
     rows += [o if isinstance(o, torch.Tensor) else o.dequantized() for o in others]
     torch.testing.assert_close(weight(torch.eye(64)).T, torch.cat(rows), rtol=1e-6, atol=1e-6)
@@ -168,7 +168,7 @@ def test_matrices_that_are_not_alike_are_held_side_by_side(
 def test_matrices_that_are_alike_become_one() -> None:
     """With zero points or without."""
     parts = [random_matrix("int4", n, 64, 16, has_zeros=n == 5) for n in (5, 3)]
-    weight = hold(parts, torch.float32, "cpu")
+    weight = make_linear_weight(parts, torch.float32, "cpu")
     assert isinstance(weight, Int4Weight)
     rows = torch.cat([part.dequantized() for part in parts])
     torch.testing.assert_close(weight(torch.eye(64)).T, rows, rtol=1e-6, atol=1e-6)
