@@ -14,7 +14,7 @@ from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.kernels.transfer import CompletionEvent
 from penstock_engine.sampling.logprobs import LogprobBuffer
 from penstock_engine.sampling.request_state import RequestStates
-from penstock_engine.sampling.sampler import Draws, sample
+from penstock_engine.sampling.sampler import SampledTokens, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Pending:
         self._extra = extra
         self._states = states
         self._device = device
-        self._draws: Draws | None = None
+        self._draws: SampledTokens | None = None
         self._event: CompletionEvent | None = None
         self._failure: Exception | None = None
 

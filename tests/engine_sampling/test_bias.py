@@ -9,7 +9,7 @@ from hypothesis import given
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.sampling.bias import forbid_and_favour, penalise
+from penstock_engine.sampling.bias import apply_penalties, mask_and_bias
 from penstock_engine.sampling.request_state import RequestState
 from penstock_engine.sampling.row import Row, rows_of
 
@@ -26,8 +26,8 @@ def rows(sequence: ScheduledSequence) -> list[Row]:
 def changed(sequence: ScheduledSequence) -> list[list[float]]:
     own = rows(sequence)
     logits = torch.tensor([LOGITS] * len(own))
-    forbid_and_favour(logits, own)
-    penalise(logits, own)
+    mask_and_bias(logits, own)
+    apply_penalties(logits, own)
     values: list[list[float]] = logits.tolist()
     return values
 
@@ -128,8 +128,8 @@ def test_rows_of_others_are_left_alone(about: About) -> None:
     for one in wishing:
         every = [row for s in (one, about(), one, about()) for row in rows(s)]
         logits = torch.tensor([LOGITS] * 4)
-        forbid_and_favour(logits, every)
-        penalise(logits, every)
+        mask_and_bias(logits, every)
+        apply_penalties(logits, every)
         assert logits[1].tolist() == logits[3].tolist() == LOGITS
         assert logits[0].tolist() == logits[2].tolist() != LOGITS
 

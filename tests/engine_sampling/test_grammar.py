@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
+from penstock_engine.sampling.grammar import GrammarMasks, grammar_masks
 
 About = Callable[..., ScheduledSequence]
 
@@ -40,10 +40,10 @@ class Counting:
         self.next -= num_tokens
 
 
-def possible(allowed: Allowed, num_rows: int, vocab_size: int) -> list[list[int]]:
+def possible(allowed: GrammarMasks, num_rows: int, vocab_size: int) -> list[list[int]]:
     """Tokens that a mask leaves in each row."""
     logits = torch.zeros(num_rows, vocab_size)
-    allowed.mask(logits)
+    allowed.apply(logits)
     return [row.isfinite().nonzero()[:, 0].tolist() for row in logits]
 
 
@@ -58,13 +58,13 @@ def test_a_grammar_has_its_say_in_rows_of_its_own_sequence(
         about(drafts=[33, 40], constraint=grammar),
         about(constraint=other),
     ]
-    allowed = allowed_by_grammar(sequences, vocab_size)
+    allowed = grammar_masks(sequences, vocab_size)
     assert allowed is not None
     assert allowed.rows == [2, 3, 5]
     assert (grammar.next, grammar.sizes, other.sizes) == (33, [num_bytes] * 2, [num_bytes])
     every = list(range(vocab_size))
     assert possible(allowed, 6, vocab_size) == [every, every, [33], [34], every, [33]]
-    words = allowed.for_all(6)
+    words = allowed.dense(6)
     assert words.dtype == np.int32
     assert words.tolist() == [
         [-1] * (num_bytes // 4)
@@ -76,7 +76,7 @@ def test_a_grammar_has_its_say_in_rows_of_its_own_sequence(
 
 def test_all_drafts_that_are_right_have_a_row_and_the_token_after_them(about: About) -> None:
     grammar = Counting()
-    allowed = allowed_by_grammar([about(drafts=[33, 34], constraint=grammar)], 64)
+    allowed = grammar_masks([about(drafts=[33, 34], constraint=grammar)], 64)
     assert allowed is not None
     assert possible(allowed, 3, 64) == [[33], [34], [35]]
     assert grammar.next == 33
@@ -84,19 +84,19 @@ def test_all_drafts_that_are_right_have_a_row_and_the_token_after_them(about: Ab
 
 def test_behind_a_complete_text_nothing_can_be_drawn(about: About) -> None:
     grammar = Counting(last=33)
-    allowed = allowed_by_grammar([about(drafts=[33], constraint=grammar)], 64)
+    allowed = grammar_masks([about(drafts=[33], constraint=grammar)], 64)
     assert allowed is not None
     assert possible(allowed, 2, 64) == [[33], []]
 
 
 def test_without_a_grammar_there_is_no_mask(about: About) -> None:
-    assert allowed_by_grammar([about(), about(drafts=[1])], 64) is None
+    assert grammar_masks([about(), about(drafts=[1])], 64) is None
 
 
 def test_a_grammar_that_breaks_stays_where_it_was(about: About) -> None:
     grammar = Counting()
     with pytest.raises(RuntimeError, match="broken"):
-        allowed_by_grammar([about(drafts=[33, 34, -1], constraint=grammar)], 64)
+        grammar_masks([about(drafts=[33, 34, -1], constraint=grammar)], 64)
     assert grammar.next == 33
 
 
@@ -110,7 +110,7 @@ def test_a_grammar_that_breaks_stays_where_it_was(about: About) -> None:
 )  # fmt: skip
 def test_a_part_of_the_rows_has_its_own_grammars(part: slice, rows: list[int] | None) -> None:
     words = np.array([[1], [2], [5]], dtype=np.int32)
-    own = Allowed([1, 2, 5], words).of(part)
+    own = GrammarMasks([1, 2, 5], words).select(part)
     if rows is None:
         assert own is None
     else:

@@ -34,7 +34,7 @@ class Read(list[int]):
 
 
 class Iterated(frozenset[int]):
-    """Allowed tokens that count how often all of them are read."""
+    """GrammarMasks tokens that count how often all of them are read."""
 
     num_times = 0
 
@@ -74,14 +74,14 @@ def test_a_state_is_of_one_sequence_and_forgotten_with_it(about: About) -> None:
     """The same name may come again with another text or other settings."""
     states = RequestStates()
     one, other = about(prompt=[1, 2], **PENALTIES), about(prompt=[1, 2], **PENALTIES)
-    [state] = states.of([one], VOCAB_SIZE, "cpu")
-    assert states.of([one], VOCAB_SIZE, "cpu") == [state]
-    assert states.of([other], VOCAB_SIZE, "cpu") != [state]
-    [state] = states.of([one], VOCAB_SIZE, "cpu")
-    assert states.of([one._replace(sampling=other.sampling)], VOCAB_SIZE, "cpu") != [state]
-    [state] = states.of([one], VOCAB_SIZE, "cpu")
-    assert states.of([], VOCAB_SIZE, "cpu") == []
-    assert states.of([one], VOCAB_SIZE, "cpu") != [state]
+    [state] = states.get([one], VOCAB_SIZE, "cpu")
+    assert states.get([one], VOCAB_SIZE, "cpu") == [state]
+    assert states.get([other], VOCAB_SIZE, "cpu") != [state]
+    [state] = states.get([one], VOCAB_SIZE, "cpu")
+    assert states.get([one._replace(sampling=other.sampling)], VOCAB_SIZE, "cpu") != [state]
+    [state] = states.get([one], VOCAB_SIZE, "cpu")
+    assert states.get([], VOCAB_SIZE, "cpu") == []
+    assert states.get([one], VOCAB_SIZE, "cpu") != [state]
 
 
 Tokens = st.lists(st.integers(0, 9), max_size=6)
@@ -147,13 +147,13 @@ def test_states_come_in_the_order_of_their_sequences(about: About) -> None:
     """Each is kept as long as its sequence is in every step."""
     states = RequestStates()
     one, other = about(), about()._replace(request_id="b")
-    first = states.of([one, other], 8, "cpu")
+    first = states.get([one, other], 8, "cpu")
     assert [state.history for state in first] == [one.history, other.history]
     assert [state.history is s.history for state, s in zip(first, (one, other), strict=True)] == [
         True, True,
     ]  # fmt: skip
-    assert states.of([other, one], 8, "cpu") == first[::-1]
-    assert states.of([other], 8, "cpu") == first[1:]
-    [again, kept] = states.of([one, other], 8, "cpu")
+    assert states.get([other, one], 8, "cpu") == first[::-1]
+    assert states.get([other], 8, "cpu") == first[1:]
+    [again, kept] = states.get([one, other], 8, "cpu")
     assert kept is first[1]
     assert again is not first[0]

@@ -12,8 +12,8 @@ from penstock_engine.core.noise import uniform
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.sampling import sampler
-from penstock_engine.sampling.draw import keep_top, keep_top_in_order
 from penstock_engine.sampling.sampler import sample
+from penstock_engine.sampling.torch_sampling import keep_top, keep_top_in_order
 
 About = Callable[..., ScheduledSequence]
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -2.0])
@@ -87,14 +87,14 @@ def test_the_noise_lies_in_the_unit_interval(seed: int, position: int) -> None:
 )
 @settings(deadline=None)
 def test_drafts_change_no_token(
-    drafts: list[int], seed: int, temperature: float, penalised: bool
+    drafts: list[int], seed: int, temperature: float, penalized: bool
 ) -> None:
     """With drafts, a step gives the tokens that steps without them would have given."""
     make = _about_without_fixture
     torch.manual_seed(seed % 1000)
     logits = torch.randn(len(drafts) + 1, 5)
     wishes = {"seed": seed, "temperature": temperature}
-    wishes |= {"frequency_penalty": 1.5, "repetition_penalty": 1.3} if penalised else {}
+    wishes |= {"frequency_penalty": 1.5, "repetition_penalty": 1.3} if penalized else {}
     drafted = one(logits, make(drafts=drafts, **wishes)).token_ids
     output: list[int] = []
     for row in logits:

@@ -92,7 +92,7 @@ def test_on_a_slow_machine_it_takes_longer_and_learns_as_much(
 ) -> None:
     seconds = itertools.count(step=100)  # for each step
     monkeypatch.setattr(train.time, "process_time", lambda: next(seconds))
-    assert make(tmp_path, [docs], seconds=1).steps == train.LEAST_STEPS_PER_S
+    assert make(tmp_path, [docs], seconds=1).steps == train.MIN_STEPS_PER_S
 
 
 def test_transformers_can_load_it(model_dir: Path) -> None:

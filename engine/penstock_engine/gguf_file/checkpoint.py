@@ -1,4 +1,4 @@
-"""Reads the tensors of a GGUF file as a checkpoint and dequantises them one at a time."""
+"""Reads the tensors of a GGUF file as a checkpoint, and dequantizes them one at a time."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class GgufCheckpoint:
-    """A GGUF file's tensors by the names of safetensors checkpoints. Keeps no file open.
+    """A GGUF file's tensors by their names in safetensors checkpoints. Keeps no file open.
 
-    Each tensor is mapped by itself. Floating-point ones remain views of their mapping; of others,
-    the mapping ends when they are dequantised.
+    Each tensor has its own memory mapping. Floating-point tensors remain views of it; for quantized
+    ones it is released after dequantization.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises ModelError."""
+        """path: of a GGUF file. Raises ModelError."""
         self._file = read_gguf(path)
         self._tensors = tensors_by_name(self._file)
 
@@ -38,14 +38,14 @@ class GgufCheckpoint:
         own, stored = self._tensors[name]
         tensor = torch.from_numpy(self._read(own, stored))
         if self._file.architecture.startswith("gemma") and "norm" in own:
-            return tensor - 1  # llama.cpp stores the factor, the model its difference from 1
+            return tensor - 1  # llama.cpp stores the weight, the model its difference from 1
         return tensor
 
     def _read(self, own: str, stored: GgufTensor) -> np.ndarray:
         import numpy as np
         from gguf import GGMLQuantizationType, dequantize
 
-        # Copy on write: torch warns of arrays that cannot be written.
+        # Mapped copy-on-write, because torch warns about arrays that are not writable.
         mapped = np.memmap(
             self._file.path, stored.stored_dtype, "c", stored.offset, stored.stored_shape
         )
@@ -61,10 +61,10 @@ class GgufCheckpoint:
 
 
 def halves_of_heads(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """Undoes llama.cpp's reordering of Llama's query and key rows. rows: [heads * head_dim, inputs].
+    """Undo llama.cpp's reordering of Llama's query and key rows. rows: [heads * head_dim, inputs].
 
-    llama.cpp rotates neighbouring rows together. In the returned order of checkpoints, the first half
-    of a head is rotated with its second half.
+    llama.cpp's rotary embedding pairs consecutive rows. In the returned order, that of checkpoints,
+    it pairs a row of the first half of a head with one of the second half.
     """
     import numpy as np
 

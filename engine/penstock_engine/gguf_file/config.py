@@ -30,17 +30,17 @@ KEYS: Mapping[str, str] = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
 }
-# Keys of computations that no supported architecture has.
+# Keys of computations that are not implemented.
 REFUSED = ("expert_count", "attention.clamp_kqv", "attention.max_alibi_bias", "logit_scale")
-# Layers of the models that divide attention's scores by the root of hidden_size / heads instead of
-# head_dim: Gemma 2 27B and Gemma 3 27B. GGUF has no key for it.
+# Number of layers of Gemma 2 27B and Gemma 3 27B. These divide attention scores by the square root of
+# hidden_size / heads instead of head_dim, and GGUF has no key for that.
 NUM_LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
-# Tokens after which an answer ends: of the text, of a turn, of a message to a tool.
+# Keys of tokens that end an answer: end of text, end of turn, end of a message to a tool.
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
-def config_of(file: GgufFile) -> dict[str, Any]:
-    """The keys and values of config.json. Raises ModelError for a model that cannot be served."""
+def make_config(file: GgufFile) -> dict[str, Any]:
+    """Build the contents of config.json. Raises ModelError for a model that cannot be served."""
     if file.architecture not in ARCHITECTURES:
         raise ModelError(
             "UnsupportedArchitecture",
@@ -78,7 +78,7 @@ def _vocab_size(file: GgufFile) -> int:
 
 
 def check_token_count(file: GgufFile, vocab_size: int) -> None:
-    """Raises ModelError where the file has no tokens, or more of them than the model."""
+    """Raise ModelError if the file has no tokens, or more than vocab_size."""
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if not isinstance(tokens, list):
         raise ModelError("NoTokenizer", "the file has no tokenizer.ggml.tokens")
@@ -94,13 +94,14 @@ def _end_ids(file: GgufFile) -> list[int]:
 
 
 def _head_dim(raw: Mapping[str, Any]) -> int | None:
-    """hidden_size / heads. None if one of them is missing, which is refused later."""
+    """Default head dimension, hidden_size / heads. None if one of them is missing, which is an error
+    that is reported later."""
     hidden, heads = raw.get("hidden_size"), raw.get("num_attention_heads")
     return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads else None
 
 
 def _check_rotation(file: GgufFile, raw: Mapping[str, Any]) -> None:
-    """Raises ModelError if only a part of each head is rotated, or values have another length."""
+    """Raise ModelError if only a part of each head is rotated, or values differ in length from keys."""
     rotated = file.value("rope.dimension_count")
     if rotated not in (None, raw["head_dim"]):
         raise _bad(f"rope.dimension_count {rotated} is not supported, only {raw['head_dim']}")
@@ -155,9 +156,9 @@ def _rope(file: GgufFile) -> dict[str, Any]:
 
 
 def _factors(file: GgufFile) -> dict[str, Any]:
-    """Llama 3's RoPE scaling. GGUF stores its result: the divisor of each frequency.
+    """Llama 3's RoPE scaling, expressed as longrope with the same factors at every length.
 
-    It is expressed as longrope with the same factors at every length.
+    GGUF stores only the resulting divisor of each frequency.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Converts a GGUF file to a folder with a safetensors checkpoint, which loads without dequantising."""
+"""Converts a GGUF file to a directory with a safetensors checkpoint, which loads faster."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 from penstock_engine.core.errors import ModelError
 from penstock_engine.gguf_file.checkpoint import GgufCheckpoint
-from penstock_engine.gguf_file.config import check_token_count, config_of
+from penstock_engine.gguf_file.config import check_token_count, make_config
 from penstock_engine.gguf_file.file import read_gguf
 from penstock_engine.gguf_file.names import tensors_by_name
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Write config.json, the tokenizer and model.safetensors (bfloat16) into a new folder.
+    """Write config.json, the tokenizer and model.safetensors (bfloat16) to a new or empty directory.
 
-    The whole model is held in memory, at two bytes per weight. Raises ModelError for a file that
-    cannot be served, and for a folder that holds something.
+    The whole model is held in memory, at two bytes per weight. Raises ModelError if the file cannot be
+    served, or if the directory is not empty.
     """
     import torch
     from safetensors.torch import save_file
@@ -26,7 +26,7 @@ def convert(path: Path, folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ModelError("BadTarget", f"{folder} is not an empty folder: give a new one")
     file = read_gguf(path)
-    config = config_of(file) | {"dtype": "bfloat16"}
+    config = make_config(file) | {"dtype": "bfloat16"}
     check_token_count(file, config["vocab_size"])
     tokenizer = load_tokenizer(file)
     checkpoint = GgufCheckpoint(path)
@@ -36,5 +36,5 @@ def convert(path: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     weights_file = folder / "model.safetensors"
     save_file(weights, weights_file, {"format": "pt"})
-    weights_file.chmod(0o644)  # save_file lets nobody else read it, such as a pod's user
+    weights_file.chmod(0o644)  # save_file makes it unreadable for other users, such as a pod's
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")

@@ -18,8 +18,9 @@ READ_ERRORS = (OSError, ValueError, LookupError, OverflowError, RecursionError, 
 class GgufTensor:
     """The header of one tensor.
 
-    type_name: such as F32 or Q4_1. shape: after dequantisation, rows first. stored_shape: in the file,
-    of bytes or numbers, rows first. offset: of its first byte in the file.
+    type_name: such as F32 or Q4_1. shape: after dequantization, rows first. stored_shape,
+    stored_dtype: of the array in the file, of bytes or numbers, rows first. offset: of its first byte
+    in the file.
     """
 
     type_name: str
@@ -31,7 +32,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """A GGUF file. metadata: values by key. tensors: by their GGUF names."""
+    """Metadata and tensor headers of a GGUF file. metadata: by key. tensors: by their GGUF names."""
 
     path: Path
     metadata: Mapping[str, Any]
@@ -42,15 +43,15 @@ class GgufFile:
         return str(self.metadata.get("general.architecture", ""))
 
     def value(self, key: str) -> Any:
-        """The value of an architecture's key, such as block_count; None if it is missing."""
+        """The value of an architecture-specific key, such as block_count; None if it is missing."""
         return self.metadata.get(f"{self.architecture}.{key}")
 
 
 def find_gguf(model: Path) -> Path | None:
-    """The GGUF file that is the model: `model` itself, or the only one in a folder.
+    """Find the GGUF file of a model: `model` itself, or the only one in the directory `model`.
 
-    None: a folder with safetensors files, or without GGUF files, or no folder. Raises ModelError
-    for a file of another kind, and where a folder holds several.
+    Returns None for a directory with safetensors files or without GGUF files, and if there is no
+    directory. Raises ModelError for another kind of file, and for a directory with several GGUF files.
     """
     if model.is_file():
         if model.suffix != ".gguf":
@@ -69,7 +70,10 @@ def find_gguf(model: Path) -> Path | None:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Reads a GGUF file; cached while its size and time are unchanged. Raises ModelError."""
+    """Read the headers of a GGUF file. Raises ModelError.
+
+    The result is cached while the file's size and modification time do not change.
+    """
     try:
         status = path.stat()
     except OSError as error:
@@ -79,7 +83,7 @@ def read_gguf(path: Path) -> GgufFile:
 
 @lru_cache(maxsize=2)
 def _read(path: Path, _mtime_ns: int, _num_bytes: int) -> GgufFile:
-    from penstock_engine.gguf_file.reader import CheckedReader, can_dequantise
+    from penstock_engine.gguf_file.reader import CheckedReader, can_dequantize
 
     try:
         reader = CheckedReader(path)
@@ -95,7 +99,7 @@ def _read(path: Path, _mtime_ns: int, _num_bytes: int) -> GgufFile:
             for tensor in reader.tensors
         }
         unknown = sorted(
-            {t.tensor_type.name for t in reader.tensors if not can_dequantise(t.tensor_type)}
+            {t.tensor_type.name for t in reader.tensors if not can_dequantize(t.tensor_type)}
         )
     except READ_ERRORS as error:
         raise ModelError("BadWeights", f"{path.name} is not a complete GGUF file") from error

@@ -25,28 +25,25 @@ LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-# Names in layers that normalise before and after both attention and MLP (Gemma 2 and 3).
+# Names in layers that normalize before and after both attention and MLP (Gemma 2 and 3).
 SANDWICH = LAYER | {
     "post_attention_norm": "post_attention_layernorm",
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-# RoPE frequency factors; they become part of the configuration.
+# Tensor of RoPE frequency factors, which become part of the configuration.
 ROPE_FACTORS = "rope_freqs.weight"
 QKV = ("attn_q", "attn_k", "attn_v")
 
 
 def tensors_by_name(file: GgufFile) -> dict[str, tuple[str, GgufTensor]]:
-    """Maps the checkpoint's name to (GGUF name, tensor).
-
-    Raises ModelError for tensors that the engine does not know.
-    """
+    """Map checkpoint names to (GGUF name, tensor). Raises ModelError for unknown tensors."""
     layer = SANDWICH if file.architecture in ("gemma2", "gemma3") else LAYER
     return {name: (own, file.tensors[own]) for own, name in _pairs(file, layer)}
 
 
 def headers(file: GgufFile) -> dict[str, Header]:
-    """The headers of an equal safetensors checkpoint. All are F32, as tensors are dequantised."""
+    """Headers as of a safetensors checkpoint. All tensors are F32, because they are dequantized."""
     return {
         name: Header("F32", tensor.shape) for name, (_, tensor) in tensors_by_name(file).items()
     }

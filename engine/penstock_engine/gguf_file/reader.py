@@ -1,4 +1,4 @@
-"""The gguf library's reader with bounds checks. Imported only for GGUF files."""
+"""GGUF reader that extends the gguf library's with bounds checks. Imported only for GGUF files."""
 
 from typing import Any
 
@@ -10,19 +10,21 @@ ARRAY, STRING = int(GGUFValueType.ARRAY), int(GGUFValueType.STRING)
 
 
 class CheckedReader(GGUFReader):  # type: ignore[misc]
-    """Raises ValueError for reads beyond the end of the file, where the library returns less.
+    """GGUF reader that raises ValueError for reads beyond the end of the file.
 
-    Reads arrays in loops of its own: the library takes seconds for those of a large vocabulary.
+    The library would return fewer elements. Arrays are read here, because the library takes seconds
+    for those of a large vocabulary.
     """
 
     def _get(self, offset: int, dtype: Any, count: int = 1, override_order: Any = None) -> Any:
-        """count numbers at offset, in the byte order of this machine."""
+        """Read `count` numbers at an offset, in the byte order of this machine."""
         if not count:
             return np.empty(0, dtype)
         return np.frombuffer(self.data, dtype, int(count), offset)
 
     def _get_field_parts(self, orig_offs: int, raw_type: int) -> Any:
-        """Size in bytes, parts, indices of the parts that are values, and types."""
+        """Read a field. Returns its size in bytes, its parts, the indices of the parts that are values,
+        and its types."""
         if raw_type != ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
         element, count = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
@@ -37,7 +39,7 @@ class CheckedReader(GGUFReader):  # type: ignore[misc]
         return 12 + size, [element, count, *parts], [*range(3, 3 + len(parts), 2)], types
 
     def _get_strings(self, offset: int, count: int) -> tuple[int, list[np.ndarray]]:
-        """Reads `count` strings. Returns their size in bytes, and each one's length and bytes."""
+        """Read `count` strings. Returns their size in bytes, and the length and bytes of each."""
         parts: list[np.ndarray] = []
         end = offset
         for _ in range(count):
@@ -49,7 +51,7 @@ class CheckedReader(GGUFReader):  # type: ignore[misc]
         return end - offset, parts
 
 
-def can_dequantise(kind: GGMLQuantizationType) -> bool:
+def can_dequantize(kind: GGMLQuantizationType) -> bool:
     """Whether the library can dequantise a type. It has no list, so one block of zeros is tried."""
     if kind.name in ("F64", "F32", "F16"):
         return True

@@ -1,4 +1,4 @@
-"""Builds the tokenizer and chat template from a GGUF file's metadata, with transformers."""
+"""Builds tokenizer and chat template from a GGUF file's metadata, with transformers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +20,14 @@ NAMED = {
     "unk_token": "unknown_token_id",
     "pad_token": "padding_token_id",
 }
-# Pre-tokenizers that are missing in transformers' GGUF table.
+# Names of pre-tokenizers that are missing in transformers' GGUF table.
 GPT2 = ("gpt-2", "phi-2")
 SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 KINDS = ("gpt2", "llama")
 
 
 def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
-    """Builds the file's tokenizer. Raises ModelError for an unknown or damaged one."""
+    """Build the tokenizer of a GGUF file. Raises ModelError if it is unknown or damaged."""
     keys = GGUF_TOKENIZER_MAPPING["tokenizer"].items()
     found = {f"tokenizer.{key}": name for key, name in keys}
     parts = {name: file.metadata[key] for key, name in found.items() if key in file.metadata}
@@ -46,7 +46,7 @@ def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
                 [pre_tokenizers.Digits(individual_digits=True), backend.pre_tokenizer]
             )
         return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-            tokenizer_object=_Handover(backend),
+            tokenizer_object=_NoDeepCopy(backend),
             add_bos_token=bool(file.metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")),
             add_eos_token=bool(file.metadata.get("tokenizer.ggml.add_eos_token", False)),
             chat_template=template,
@@ -58,8 +58,8 @@ def load_tokenizer(file: GgufFile) -> PreTrainedTokenizerFast:
 
 
 @dataclass(frozen=True, slots=True)
-class _Handover:
-    """Passes a tokenizer to transformers, which would deepcopy it: one second for a large vocabulary."""
+class _NoDeepCopy:
+    """Wraps a tokenizer for transformers, whose deepcopy would take a second for a large vocabulary."""
 
     backend: Tokenizer
 

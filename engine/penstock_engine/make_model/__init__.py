@@ -1,1 +1,1 @@
-"""Making a small model that speaks like the given texts, for demos and tests."""
+"""Trains a small model on given texts, for demos and tests."""

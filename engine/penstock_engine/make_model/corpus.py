@@ -1,4 +1,4 @@
-"""Texts to learn from: documents as they are, and questions and answers cut from them."""
+"""Training texts: passages of documents, and pairs of question and answer derived from them."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ DOCSTRING_OWNERS = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFuncti
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One turn of a conversation."""
+    """A conversation of one question and its answer."""
 
     question: str
     answer: str
@@ -21,16 +21,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """passages: paragraphs of all documents, in order of reading."""
+    """Training texts. passages: paragraphs of all documents, in reading order."""
 
     passages: tuple[str, ...]
     pairs: tuple[Pair, ...]
 
 
 def read_corpus(docs: Sequence[Path]) -> Corpus:
-    """Files as they are; of folders, Markdown files and the docstrings of Python files.
+    """Read files, and in directories all Markdown files and docstrings of Python files.
 
-    Raises ValueError when there is nothing to read.
+    Raises ValueError if there is no text.
     """
     passages: list[str] = []
     pairs: list[Pair] = []
@@ -71,7 +71,7 @@ def _docstrings(source: str) -> Iterator[str]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """(heading, its paragraphs); the heading is empty before the first one."""
+    """Split a Markdown text into (heading, paragraphs); the heading is empty before the first one."""
     heading, is_code = "", False
     paragraphs: list[str] = []
     for block in re.split(r"\n\s*\n", text):
@@ -93,5 +93,5 @@ def _pairs(heading: str, paragraphs: Sequence[str]) -> Iterator[Pair]:
             yield Pair(question.format(heading), prose[0])
     for paragraph in prose:
         opening, _, rest = paragraph.partition(". ")
-        if rest:  # a prompt that quotes a text is answered with how the text goes on
+        if rest:  # a prompt that quotes the start of a paragraph is answered with its rest
             yield Pair(f"{opening}.", rest)

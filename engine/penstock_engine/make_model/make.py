@@ -1,4 +1,4 @@
-"""`penstock-engine make-model`: texts in, a folder that transformers and the engine can load out."""
+"""Implements `penstock-engine make-model`: trains a small model on texts and saves it."""
 
 import random
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3Config,
 from penstock_engine.device import num_threads
 from penstock_engine.make_model.corpus import read_corpus
 from penstock_engine.make_model.tokenizer import END_OF_TEXT, TURN_END, train_tokenizer
-from penstock_engine.make_model.train import Outcome, make_stream, train
+from penstock_engine.make_model.train import TrainingResult, make_stream, train
 
 MAX_VOCAB_SIZE = 8192
 MAX_POSITION_EMBEDDINGS = 4096
@@ -20,9 +20,12 @@ MAX_POSITION_EMBEDDINGS = 4096
 
 def make(
     out: Path, docs: Sequence[Path], *, seconds: float, steps: int | None = None, seed: int = 0
-) -> Outcome:
-    """Trains for `steps` steps, or about `seconds` when steps is None, longer on a slow machine. Raises
-    ValueError."""
+) -> TrainingResult:
+    """Train a model on texts, and save it to `out` for transformers and the engine.
+
+    seconds: duration of training if steps is None; it takes longer on a slow machine. steps: number of
+    training steps. Raises ValueError if there is no text, or if a number is not positive.
+    """
     if seconds <= 0 or (steps is not None and steps < 1):
         raise ValueError("--seconds and --steps must be more than 0")
     corpus = read_corpus(docs)

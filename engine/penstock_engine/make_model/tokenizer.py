@@ -1,4 +1,4 @@
-"""A byte-level BPE tokenizer made from the texts, with ChatML's special tokens and template."""
+"""Trains a byte-level BPE tokenizer, with ChatML's special tokens and chat template."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ END_OF_TEXT = "<|endoftext|>"
 TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
 
-# Tools and calls as Hermes and Qwen have them.
+# Chat template with tools and tool calls in the format of Hermes and Qwen.
 CHAT_TEMPLATE = (
     "{% if tools %}"
     "<|im_start|>system\nTools:\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n"
@@ -29,7 +29,7 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
-    """At most vocab_size tokens; fewer when the texts do not give as many merges."""
+    """Train a tokenizer of at most vocab_size tokens; fewer if the texts yield fewer merges."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -1,4 +1,4 @@
-"""Training on one CPU: windows of the texts, AdamW, warm-up and cosine decay."""
+"""Training loop for the CPU: windows of tokens, AdamW, linear warm-up and cosine decay."""
 
 import math
 import random
@@ -16,30 +16,35 @@ from penstock_engine.make_model.tokenizer import END_OF_TEXT
 WINDOW_TOKENS = 192
 BATCH_WINDOWS = 4
 LEARNING_RATE = 2e-3
-WARM_UP = 0.05  # of the whole training
+WARM_UP = 0.05  # fraction of the training
 NUM_SHUFFLES = 4
-LEAST_STEPS_PER_S = 4
+MIN_STEPS_PER_S = 4
 
-# (part done 0..1, loss of the step)
+# Callback after each step, with the fraction done (0 to 1) and the loss.
 OnStep = Callable[[float, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """All samples, one after another. starts: where a paragraph or a conversation begins."""
+    """All training texts as one sequence of tokens.
+
+    starts: positions at which a paragraph or a conversation starts.
+    """
 
     tokens: torch.Tensor
     starts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingResult:
+    """Number of training steps, and the final loss (exponentially smoothed)."""
+
     steps: int
     loss: float
 
 
 def make_stream(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, draw: random.Random) -> Stream:
-    """The document once for each shuffle of the conversations, all in one stream."""
+    """Concatenate all passages and shuffled conversations, NUM_SHUFFLES times."""
     document = [tokenizer.encode(f"{passage}\n\n") for passage in corpus.passages]
     document.append(tokenizer.encode(END_OF_TEXT))
     conversations = [_conversation(pair.question, pair.answer, tokenizer) for pair in corpus.pairs]
@@ -50,7 +55,7 @@ def make_stream(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, draw: random
         for piece in (*document, *conversations):
             starts.append(len(tokens))
             tokens += piece
-    # The last windows go on with the first tokens.
+    # Windows at the end continue with the first tokens.
     tokens += (tokens * (1 + WINDOW_TOKENS // len(tokens)))[:WINDOW_TOKENS]
     return Stream(torch.tensor(tokens), tuple(starts))
 
@@ -69,9 +74,11 @@ def train(
     steps: int | None,
     draw: random.Random,
     on_step: OnStep,
-) -> Outcome:
-    """Trains in place, for `steps` steps or else about `seconds` of work. The same steps and seed give
-    the same weights."""
+) -> TrainingResult:
+    """Train the model in place, for `steps` steps, or for about `seconds` of work if steps is None.
+
+    The same number of steps and the same `draw` give the same weights.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.01, betas=(0.9, 0.95))
     is_bf16_native = choose_dtype("auto", "cpu") == "bfloat16"
     model.train()
@@ -90,15 +97,15 @@ def train(
         smooth_loss = current if step == 1 else 0.9 * smooth_loss + 0.1 * current
         on_step(done, smooth_loss)
     model.eval()  # type: ignore[no-untyped-call]
-    return Outcome(step, smooth_loss)
+    return TrainingResult(step, smooth_loss)
 
 
 def _progress(seconds: float, steps: int | None) -> Iterator[float]:
-    """The part that is done before each step, 0 <= part < 1; at least one step.
+    """Yield the fraction done before each step, 0 <= fraction < 1; at least one step.
 
-    Seconds of work, not of the clock: on a busy machine it takes longer and learns as much. Others that
-    use the memory make each step dearer too (434 and 102 steps in a minute of one core), so there are at
-    least LEAST_STEPS_PER_S.
+    `seconds` is CPU time per thread, not wall-clock time, so that training on a busy machine takes
+    longer but learns as much. Because other programs also slow steps down by using memory bandwidth
+    (434 and 102 steps in a minute of one core), there are at least MIN_STEPS_PER_S steps per second.
     """
     if steps is not None:
         yield from (step / steps for step in range(steps))
@@ -110,17 +117,17 @@ def _progress(seconds: float, steps: int | None) -> Iterator[float]:
         yield done
         step += 1
         worked = (time.process_time() - started_s) / work_s
-        done = min(worked, step / (LEAST_STEPS_PER_S * seconds))
+        done = min(worked, step / (MIN_STEPS_PER_S * seconds))
 
 
 def _schedule(done: float) -> float:
-    """Of the full learning rate: up in a straight line, then down to a tenth along a cosine."""
+    """Factor of the learning rate: linear warm-up, then cosine decay to a tenth."""
     if done < WARM_UP:
         return (done + 0.001) / WARM_UP
     return 0.1 + 0.45 * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP)))
 
 
 def _batch(stream: Stream, draw: random.Random) -> torch.Tensor:
-    """int64 [BATCH_WINDOWS, WINDOW_TOKENS]; each window starts where some text starts."""
+    """Random windows, int64 [BATCH_WINDOWS, WINDOW_TOKENS], each of which starts where a text starts."""
     starts = draw.choices(stream.starts, k=BATCH_WINDOWS)
     return torch.stack([stream.tokens[start : start + WINDOW_TOKENS] for start in starts])

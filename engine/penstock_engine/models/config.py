@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock_engine.core.errors import ModelError
-from penstock_engine.gguf_file.config import config_of
+from penstock_engine.gguf_file.config import make_config
 from penstock_engine.gguf_file.file import find_gguf, read_gguf
 from penstock_engine.models.fields import (
     config_error,
@@ -134,7 +134,7 @@ class ModelConfig:
         if not model_dir.exists():
             raise ModelError("ModelNotFound", "there is no model directory at this place")
         if (path := find_gguf(model_dir)) is not None:
-            return cls.parse(config_of(read_gguf(path)), {})
+            return cls.parse(make_config(read_gguf(path)), {})
         if not (model_dir / "config.json").is_file():
             raise ModelError("NotAModel", "the directory has no config.json")
         raw = _read_json(model_dir / "config.json")

@@ -1,6 +1,6 @@
-"""What a request changes in the logits before anything is drawn.
+"""Applies a request's token restrictions, logit bias and penalties to logits, in torch.
 
-Each touches only the entries it is about, so that a request without wishes costs nothing.
+Only the affected entries are changed, so that a request without such parameters costs nothing.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from penstock_engine.kernels.transfer import send
 from penstock_engine.sampling.row import Row
 
 
-def forbid_and_favour(logits: torch.Tensor, rows: Sequence[Row]) -> None:
-    """allowed_token_ids, bad_words, min_tokens and logit_bias, in place. logits: [rows, vocab].
+def mask_and_bias(logits: torch.Tensor, rows: Sequence[Row]) -> None:
+    """Apply allowed_token_ids, bad_words, min_tokens and logit_bias to logits in place.
 
-    Token ids beyond the vocabulary are passed over.
+    logits: [rows, vocabulary]. Token ids beyond the vocabulary are ignored.
     """
     for index, row in enumerate(rows):
         sampling = row.sampling
@@ -32,11 +32,12 @@ def forbid_and_favour(logits: torch.Tensor, rows: Sequence[Row]) -> None:
             logits[index].index_add_(0, token_ids, added)
 
 
-def penalise(logits: torch.Tensor, rows: Sequence[Row]) -> None:
-    """Repetition over prompt and output, frequency and presence over the output; in place.
+def apply_penalties(logits: torch.Tensor, rows: Sequence[Row]) -> None:
+    """Apply penalties to logits in place: repetition for tokens of prompt and output, frequency and
+    presence for tokens of the output.
 
     The formulas are OpenAI's (frequency, presence) and those of CTRL (Keskar et al., 2019:
-    repetition), as vLLM applies them.
+    repetition), as in vLLM.
     """
     for index, row in enumerate(rows):
         sampling = row.sampling

@@ -1,4 +1,4 @@
-"""Grammars as masks over the vocabulary."""
+"""Masks of the tokens that grammars allow."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -16,38 +16,44 @@ Words = np.ndarray[tuple[int, int], np.dtype[np.int32]]
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
-    """Tokens that grammars allow. rows: rows of logits with a grammar, rising. words: [rows, words];
-    bit i of word w is set if token 32 w + i is allowed."""
+class GrammarMasks:
+    """Bit masks of the tokens that grammars allow.
+
+    rows: indices of the rows of logits that have a grammar, ascending. words: int32 [len(rows),
+    words]; bit i of word w is set if token 32 w + i is allowed.
+    """
 
     rows: list[int]
     words: Words
 
-    def of(self, part: slice) -> "Allowed | None":
+    def select(self, part: slice) -> "GrammarMasks | None":
         """The masks for some rows of logits; None if none of these has a grammar."""
         first, end = bisect_left(self.rows, part.start), bisect_left(self.rows, part.stop)
         if first == end:
             return None
-        return Allowed([row - part.start for row in self.rows[first:end]], self.words[first:end])
+        return GrammarMasks(
+            [row - part.start for row in self.rows[first:end]], self.words[first:end]
+        )
 
-    def mask(self, logits: torch.Tensor) -> None:
-        """Set the logits of other tokens to -inf, in place. logits: [all rows, vocabulary]."""
+    def apply(self, logits: torch.Tensor) -> None:
+        """Set the logits of tokens that are not allowed to -inf, in place. logits: [all rows,
+        vocabulary]."""
         bits = np.unpackbits(self.words.view(np.uint8), axis=1, bitorder="little")
         is_out = torch.from_numpy(bits[:, : logits.shape[1]] == 0).to(logits.device)
         logits[self.rows] = logits[self.rows].masked_fill_(is_out, -torch.inf)
 
-    def for_all(self, num_rows: int) -> Words:
-        """[num_rows, words]: in the other rows, every token may come."""
+    def dense(self, num_rows: int) -> Words:
+        """Masks for all rows, int32 [num_rows, words]; rows without a grammar allow every token."""
         words = np.full((num_rows, self.words.shape[1]), -1, dtype=np.int32)
         words[self.rows] = self.words
         return words
 
 
-def allowed_by_grammar(sequences: Sequence[ScheduledSequence], vocab_size: int) -> Allowed | None:
-    """None where no sequence has a constraint.
+def grammar_masks(sequences: Sequence[ScheduledSequence], vocab_size: int) -> GrammarMasks | None:
+    """Compute the masks for all rows of a batch; None if no sequence has a grammar.
 
-    Drafts are tried on the way and taken back; after one that the grammar refuses no row counts,
-    since its own row cannot draw it.
+    The grammars advance through drafts and are rolled back. Rows after the first draft that a grammar
+    rejects need no mask, because that draft cannot be sampled and they are discarded.
     """
     rows: list[int] = []
     words: list[Words] = []
@@ -58,14 +64,14 @@ def allowed_by_grammar(sequences: Sequence[ScheduledSequence], vocab_size: int) 
             rows += range(first, first + len(own))
             words.append(own)
         first += sequence.num_rows
-    return Allowed(rows, np.concatenate(words)) if words else None
+    return GrammarMasks(rows, np.concatenate(words)) if words else None
 
 
 def _words(constraint: Constraint, sequence: ScheduledSequence, vocab_size: int) -> Words:
     """Masks for the rows of a sequence, up to the first draft that the grammar rejects.
 
-    Behind a complete text no token is allowed: the sequence ended with the step before, which was not
-    known when this step was launched.
+    No token is allowed if the text is complete: the sequence ended with the previous step, which was
+    not known when this step was launched.
     """
     rows = []
     num_accepted = 0

@@ -1,4 +1,4 @@
-"""Log-probabilities of drawn tokens and of the prompt's."""
+"""Log-probabilities of sampled tokens and of prompt tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,17 +10,17 @@ from penstock_engine.kernels.transfer import fetch
 
 
 class LogprobBuffer:
-    """Log-probabilities of some tokens: filled part by part, then fetched all at once.
+    """Device buffer of log-probabilities, filled in parts and then copied to the host at once.
 
-    All memory is allocated at the start. Results allocated one by one would fragment the memory that
-    the parts need temporarily.
+    All memory is allocated at the start, because results allocated one by one would fragment the
+    memory that the parts need temporarily.
     """
 
     def __init__(
         self, num_tokens: int, top: int, device: torch.device | str, *, num_given: int = 0
     ) -> None:
-        """top: number of most likely tokens to report, at most the vocabulary's size. num_given: most
-        tokens that a request names."""
+        """num_tokens: capacity. top: number of most probable tokens to report, at most the vocabulary
+        size. num_given: maximum number of tokens that a request names (logprob_token_ids)."""
         self._ids = torch.zeros(num_tokens, dtype=torch.int64, device=device)
         self._logprobs = torch.zeros(num_tokens, device=device)
         self._ranks = torch.zeros(num_tokens, dtype=torch.int64, device=device)
@@ -33,8 +33,11 @@ class LogprobBuffer:
     def fill(
         self, logits: torch.Tensor, token_ids: torch.Tensor, given: torch.Tensor | None = None
     ) -> None:
-        """Add the next tokens. logits: [tokens, vocabulary], unmodified. token_ids: int64 [tokens], on
-        the same device. given: int64 [tokens, num_given], named tokens; any where there are fewer."""
+        """Add the next tokens.
+
+        logits: [tokens, vocabulary], before sampling parameters are applied. token_ids: int64
+        [tokens], on the same device. given: int64 [tokens, num_given], named tokens, padded with any.
+        """
         rows = slice(self._num_filled, self._num_filled + len(token_ids))
         self._num_filled = rows.stop
         logprobs = logits.log_softmax(-1, dtype=torch.float32)
@@ -59,16 +62,17 @@ class LogprobBuffer:
 
     @property
     def are_numbers(self) -> bool:
-        """Whether all logits were; to be asked behind a mark."""
+        """Whether no logit was NaN. Read it after a CompletionEvent that follows `fetch`."""
         return not bool(self._logprobs.isnan().any())
 
     def all(self) -> tuple[TokenLogprobs, ...]:
+        """Entries of all tokens, with all of the most probable ones."""
         return self.rows(0, len(self._ids), self._best_ids.shape[1])
 
     def rows_of_given(
         self, first: int, end: int, given: tuple[int, ...]
     ) -> tuple[TokenLogprobs, ...]:
-        """Entries of rows first to end, with the named tokens instead of the most likely ones."""
+        """Entries of tokens [first, end), with the named tokens instead of the most probable ones."""
         values = self._given_logprobs[first:end, : len(given)].tolist()
         return tuple(
             replace(one, top=_with_given(one, given, own))
@@ -76,7 +80,7 @@ class LogprobBuffer:
         )
 
     def rows(self, first: int, end: int, top: int) -> tuple[TokenLogprobs, ...]:
-        """Entries of some tokens. top: number of most likely tokens, at most the buffer's."""
+        """Entries of tokens [first, end). top: number of most probable tokens, at most the buffer's."""
         rows = slice(first, end)
         return tuple(
             TokenLogprobs(token_id, logprob, rank, tuple(zip(best_ids, best_values, strict=True)))

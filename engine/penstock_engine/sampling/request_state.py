@@ -14,14 +14,16 @@ Integers = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """Occurrences of tokens. token_ids: those in prompt or output, rising. counts: how often each was
-    generated."""
+    """Occurrences of tokens in a sequence.
+
+    token_ids: distinct tokens of prompt and output, ascending. counts: how often each was generated.
+    """
 
     token_ids: Integers
     counts: Integers
 
     def with_tokens(self, token_ids: Integers, *, is_output: bool) -> "TokenCounts":
-        """The counts with more tokens. Copies both arrays, one entry for each distinct token."""
+        """Return new counts with more tokens. is_output: whether they were generated."""
         new, times = np.unique(token_ids, return_counts=True)
         places = np.searchsorted(self.token_ids, new)
         is_known = np.zeros(len(new), dtype=bool)
@@ -99,15 +101,15 @@ class RequestState:
 
 
 class RequestStates:
-    """States of the sequences that sampled in the last step; the others' are dropped."""
+    """Sampling states of the sequences that sampled in the last step. Others are dropped."""
 
     def __init__(self) -> None:
         self._states: dict[str, RequestState] = {}
 
-    def of(
+    def get(
         self, sequences: Iterable[ScheduledSequence], vocab_size: int, device: torch.device | str
     ) -> list[RequestState]:
-        """The states of these sequences, in their order."""
+        """The states of the sequences of a step, in their order, created where missing."""
         before, self._states = self._states, {}
         states = []
         for sequence in sequences:

@@ -1,4 +1,4 @@
-"""One position at which one sequence draws a token."""
+"""Rows of logits: the positions at which sequences sample a token."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from penstock_engine.sampling.request_state import RequestState, TokenCounts
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The token to draw has index `position`; num_drafts of those before it are guesses."""
+    """A row of logits, from which a sequence samples the token at `position`.
+
+    num_drafts: number of tokens directly before it that are drafts.
+    """
 
     sequence: ScheduledSequence
     position: int
@@ -31,7 +34,7 @@ class Row:
         return self.state.token_counts(self.sequence.drafts[: self.num_drafts])
 
     def output_tail(self, num_tokens: int) -> list[int]:
-        """The last so many generated tokens before this position, or all of them."""
+        """At most num_tokens of the last generated tokens before this position."""
         drafts = self.sequence.drafts[: self.num_drafts]
         history = self.sequence.history
         num_known = max(0, num_tokens - len(drafts))
@@ -40,6 +43,7 @@ class Row:
 
 
 def rows_of(sequence: ScheduledSequence, state: RequestState) -> Iterator[Row]:
+    """The rows of a sequence: one for each draft, and one for the token after them."""
     first = sequence.end - sequence.num_drafts
     for index in range(sequence.num_rows):
         yield Row(sequence, first + index, index, state)

@@ -1,9 +1,9 @@
-"""From logits to tokens: one draw for each row, and what the drafts among them were worth.
+"""Samples tokens from logits, and verifies drafts.
 
 A row is one position of one sequence. A sequence with d drafts has d + 1 rows; its draft i is
-right when row i draws it, so drafts change neither the distribution nor, for a given seed, the
-tokens: a draft only saves the step that would have drawn it. (Speculative sampling of Leviathan
-et al., 2023, with drafts that are certain of themselves.)
+accepted if row i samples it. So drafts change neither the distribution nor, for a given seed, the
+tokens: a draft only saves the step that would have sampled it. (Speculative sampling of Leviathan et
+al., 2023, with a draft distribution of probability 1 for the draft.)
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ from penstock_engine.core.step import ScheduledSequence, SequenceOutput
 from penstock_engine.device import rows_at_once
 from penstock_engine.kernels.operations import operations
 from penstock_engine.kernels.transfer import fetch, send
-from penstock_engine.sampling.bias import forbid_and_favour
-from penstock_engine.sampling.draw import draw
-from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
+from penstock_engine.sampling.bias import mask_and_bias
+from penstock_engine.sampling.grammar import GrammarMasks, grammar_masks
+from penstock_engine.sampling.kernel_sampling import sample_with_kernels
 from penstock_engine.sampling.logprobs import LogprobBuffer
-from penstock_engine.sampling.race import race
 from penstock_engine.sampling.request_state import RequestStates
 from penstock_engine.sampling.row import Row, rows_of
+from penstock_engine.sampling.torch_sampling import sample_with_torch
 
 # The token of a row whose logits are NaN.
 CORRUPT = -2
 
 
-class Draws:
-    """Tokens of all rows, and on their way to the host.
+class SampledTokens:
+    """Sampled tokens of all rows, which are being copied to the host.
 
-    tokens: int64 [rows], on the device; below 0 where there is none.
+    tokens: int64 [rows], on the device; negative if no token could be sampled.
     """
 
     def __init__(
@@ -43,33 +43,33 @@ class Draws:
         self.tokens = tokens
         self._sequences = sequences
         self._fetched = fetch(tokens)
-        self._told = logprobs
+        self._logprobs = logprobs
 
     def results(self) -> list[SequenceOutput]:
-        """One for each sequence; without tokens where its request leaves nothing to draw.
+        """Outputs of all sequences, in order; without tokens if a request allows none.
 
-        To be called behind a mark that was set since.
+        Call it after a CompletionEvent that was created after this object.
         """
         tokens: list[int] = self._fetched.tolist()
         results: list[SequenceOutput] = []
-        first = first_told = 0
+        first = first_row = 0
         for sequence in self._sequences:
             drawn = tokens[first : first + sequence.num_rows]
-            kept = _kept(sequence.drafts, drawn)
+            kept = _accepted(sequence.drafts, drawn)
             first += sequence.num_rows
             is_corrupt = drawn[0] == CORRUPT
-            if self._told is None or sequence.sampling.logprobs is None:
+            if self._logprobs is None or sequence.sampling.logprobs is None:
                 results.append(SequenceOutput(kept, sequence.num_drafts, is_corrupt=is_corrupt))
                 continue
-            end_told = first_told + len(kept)
+            end_row = first_row + len(kept)
             if given := sequence.sampling.logprob_token_ids:
-                logprobs = self._told.rows_of_given(first_told, end_told, given)
+                logprobs = self._logprobs.rows_of_given(first_row, end_row, given)
             else:
-                logprobs = self._told.rows(first_told, end_told, sequence.sampling.logprobs)
+                logprobs = self._logprobs.rows(first_row, end_row, sequence.sampling.logprobs)
             results.append(
                 SequenceOutput(kept, sequence.num_drafts, logprobs, is_corrupt=is_corrupt)
             )
-            first_told += sequence.num_rows
+            first_row += sequence.num_rows
         return results
 
 
@@ -77,55 +77,55 @@ def sample(
     logits: torch.Tensor,
     sequences: Sequence[ScheduledSequence],
     states: RequestStates | None = None,
-) -> Draws:
-    """Sample tokens for all rows, some at a time to bound the memory.
+) -> SampledTokens:
+    """Sample tokens for all rows, in parts to bound the memory.
 
-    logits: [rows, vocabulary], the rows of all `sequences` in order; may be overwritten. states: kept
-    between steps; None: new ones.
+    logits: [rows, vocabulary], the rows of all `sequences` in order; may be overwritten. states: of the
+    requests, kept between steps; None: new ones.
     """
     vocab_size = logits.shape[1]
-    owned = (states or RequestStates()).of(sequences, vocab_size, logits.device)
+    owned = (states or RequestStates()).get(sequences, vocab_size, logits.device)
     rows = [
         row
         for sequence, state in zip(sequences, owned, strict=True)
         for row in rows_of(sequence, state)
     ]
-    allowed = allowed_by_grammar(sequences, vocab_size)
+    allowed = grammar_masks(sequences, vocab_size)
     drawn = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
     logprobs = _logprob_buffer(rows, vocab_size, logits.device)
     num_rows = rows_at_once(vocab_size, logits.device.type)
     for first in range(0, len(rows), num_rows):
         part = slice(first, first + num_rows)
-        own_allowed = None if allowed is None else allowed.of(part)
+        own_allowed = None if allowed is None else allowed.select(part)
         drawn[part] = _draw(logits[part], rows[part], own_allowed, logprobs)
     if logprobs is not None:
         logprobs.fetch()
-    return Draws(sequences, drawn, logprobs)
+    return SampledTokens(sequences, drawn, logprobs)
 
 
 def _draw(
     logits: torch.Tensor,
     rows: Sequence[Row],
-    allowed: Allowed | None,
+    allowed: GrammarMasks | None,
     logprobs: LogprobBuffer | None,
 ) -> torch.Tensor:
-    """Sample some rows. logprobs: filled for those that request log-probabilities."""
-    asked = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
+    """Sample tokens for some rows. logprobs: filled for rows that request log-probabilities."""
+    requested = [index for index, row in enumerate(rows) if row.sampling.logprobs is not None]
     raw = logits
-    logits = logits.to(torch.float32, copy=bool(asked))
+    logits = logits.to(torch.float32, copy=bool(requested))
     # Checked before any sampling parameter: a tiny temperature makes any logit infinite.
     are_numbers = logits.amax(-1) < torch.inf
-    forbid_and_favour(logits, rows)
-    choose = race if operations(logits.device).has_kernels else draw
+    mask_and_bias(logits, rows)
+    choose = sample_with_kernels if operations(logits.device).has_kernels else sample_with_torch
     tokens = choose(logits, rows, allowed).where(are_numbers, CORRUPT)
-    if logprobs is not None and asked:
+    if logprobs is not None and requested:
         del logits
-        if len(asked) < len(rows):
-            places = send(torch.tensor(asked), raw.device)
+        if len(requested) < len(rows):
+            places = send(torch.tensor(requested), raw.device)
             raw, token_ids = raw[places], tokens[places]
         else:
             token_ids = tokens
-        given = _given_tokens([rows[index].sampling for index in asked], logprobs.num_given)
+        given = _given_tokens([rows[index].sampling for index in requested], logprobs.num_given)
         logprobs.fill(
             raw, token_ids.clamp(min=0), None if given is None else send(given, raw.device)
         )
@@ -152,7 +152,7 @@ def _given_tokens(params: Sequence[SamplingParams], num_given: int) -> torch.Ten
     return torch.tensor(rows)
 
 
-def _kept(drafts: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
+def _accepted(drafts: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
     """The accepted drafts and the token after them; none if nothing could be sampled."""
     kept: list[int] = []
     for index, token_id in enumerate(drawn):

@@ -10,18 +10,18 @@ import torch
 from penstock_engine.core.noise import uniform
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.sampling import draw as drawing
-from penstock_engine.sampling.draw import (
-    IMPOSSIBLE,
-    MOST_CANDIDATES,
-    draw,
+from penstock_engine.sampling import torch_sampling
+from penstock_engine.sampling.request_state import RequestState
+from penstock_engine.sampling.row import Row, rows_of
+from penstock_engine.sampling.torch_sampling import (
+    MAX_TOPK_CANDIDATES,
+    NO_TOKEN,
     keep_top,
     keep_top_in_order,
     keep_top_of_row,
     probabilities,
+    sample_with_torch,
 )
-from penstock_engine.sampling.request_state import RequestState
-from penstock_engine.sampling.row import Row, rows_of
 
 LOGITS = [math.log(weight) for weight in (0.4, 0.3, 0.2, 0.1)]
 
@@ -76,15 +76,15 @@ def test_a_number_draws_the_token_whose_stretch_it_falls_into(num_output: int) -
         int(np.searchsorted(np.cumsum([0.4, 0.3, 0.2, 0.1]), uniform(seed, 1 + num_output)))
         for seed in range(20)
     ]
-    assert draw(torch.tensor([LOGITS] * 20), rows, None).tolist() == expected
+    assert sample_with_torch(torch.tensor([LOGITS] * 20), rows, None).tolist() == expected
 
 
 def test_a_token_without_weight_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a leading token of weight 0 nor one between others is drawn, even by the number 0."""
     logits = torch.tensor([[-torch.inf, 1.0, -torch.inf, 1.0]])
     for number, token in ((0.0, 1), (0.25, 1), (0.5, 3), (0.99, 3)):
-        monkeypatch.setattr(drawing, "uniform", lambda seed, position, number=number: number)
-        assert draw(logits.clone(), [row()], None).tolist() == [token]
+        monkeypatch.setattr(torch_sampling, "uniform", lambda seed, position, number=number: number)
+        assert sample_with_torch(logits.clone(), [row()], None).tolist() == [token]
 
 
 def test_greedy_rows_take_the_best_and_others_their_draw() -> None:
@@ -93,15 +93,15 @@ def test_greedy_rows_take_the_best_and_others_their_draw() -> None:
         row(temperature=0.0), row(temperature=0.0, top_k=2, seed=5), row(seed=3),
         row(temperature=1e-6),
     ]  # fmt: skip
-    [drawn] = draw(logits[2:3].clone(), rows[2:3], None).tolist()
-    assert draw(logits, rows, None).tolist() == [0, 3, drawn, 3]
+    [drawn] = sample_with_torch(logits[2:3].clone(), rows[2:3], None).tolist()
+    assert sample_with_torch(logits, rows, None).tolist() == [0, 3, drawn, 3]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_nothing_is_drawn_where_nothing_is_left(temperature: float) -> None:
     logits = torch.tensor([[-torch.inf] * 4, LOGITS, [torch.nan] * 4])
-    tokens = draw(logits, [row(temperature=temperature)] * 3, None).tolist()
-    assert (tokens[0], tokens[2]) == (IMPOSSIBLE, IMPOSSIBLE)
+    tokens = sample_with_torch(logits, [row(temperature=temperature)] * 3, None).tolist()
+    assert (tokens[0], tokens[2]) == (NO_TOKEN, NO_TOKEN)
     assert 0 <= tokens[1] < 4
 
 
@@ -110,7 +110,7 @@ def test_a_small_weight_of_a_large_vocabulary_is_not_lost() -> None:
     logits = torch.zeros(1, 2_000_000)
     logits[0, -1] = math.log(2_000_000.0)  # as much as all others together
     rows = [row(seed=seed) for seed in range(24)]
-    tokens = [draw(logits.clone(), [one], None).item() for one in rows]
+    tokens = [sample_with_torch(logits.clone(), [one], None).item() for one in rows]
     assert [token == 1_999_999 for token in tokens] == [uniform(s, 1) > 0.5 for s in range(24)]
 
 
@@ -153,11 +153,11 @@ def test_on_a_device_rows_of_a_small_top_k_are_ordered_apart(
     """Few best tokens cost a tenth of a sort of all. Rows without limits are in neither group."""
     groups: list[list[int]] = []
     monkeypatch.setattr(
-        drawing, "keep_top_in_order", lambda logits, rows, params: groups.append(list(rows))
+        torch_sampling, "keep_top_in_order", lambda logits, rows, params: groups.append(list(rows))
     )
     own = [
-        params(), params(top_k=1), params(top_p=0.9), params(top_k=MOST_CANDIDATES),
-        params(top_k=MOST_CANDIDATES + 1), params(top_k=9, top_p=0.5), params(top_k=5000),
+        params(), params(top_k=1), params(top_p=0.9), params(top_k=MAX_TOPK_CANDIDATES),
+        params(top_k=MAX_TOPK_CANDIDATES + 1), params(top_k=9, top_p=0.5), params(top_k=5000),
         params(top_k=4999), params(top_p=1.0), params(top_k=5001, top_p=0.9),
     ]  # fmt: skip
     logits = torch.empty(len(own), 5000, device="meta")

@@ -1,4 +1,4 @@
-"""Sampling in torch: grammar, penalties, temperature, min_p, top_k, top_p, then the draw."""
+"""Sampling in torch: grammar, penalties, temperature, min_p, top_k, top_p, then a random token."""
 
 from collections.abc import Sequence
 
@@ -8,25 +8,28 @@ import torch
 from penstock_engine.core.noise import uniform
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.kernels.transfer import send
-from penstock_engine.sampling.bias import penalise
-from penstock_engine.sampling.grammar import Allowed
+from penstock_engine.sampling.bias import apply_penalties
+from penstock_engine.sampling.grammar import GrammarMasks
 from penstock_engine.sampling.row import Row
 
-IMPOSSIBLE = -1
+NO_TOKEN = -1
 # Rows with a top_k up to this use torch.topk on a device; the others need a full sort.
-MOST_CANDIDATES = 1024
+MAX_TOPK_CANDIDATES = 1024
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
-def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> torch.Tensor:
-    """logits: float32 [rows, vocabulary], overwritten. Returns int64 [rows], the best where greedy.
+def sample_with_torch(
+    logits: torch.Tensor, rows: Sequence[Row], allowed: GrammarMasks | None
+) -> torch.Tensor:
+    """Sample a token for each row, the most probable one for greedy requests. Returns int64 [rows].
 
-    IMPOSSIBLE where nothing is left to draw, or the logits are no numbers.
+    NO_TOKEN for rows in which no token is allowed or logits are NaN. logits: float32 [rows,
+    vocabulary], overwritten. allowed: grammar masks; None: no row has a grammar.
     """
     if allowed is not None:
-        allowed.mask(logits)
-    penalise(logits, rows)
+        allowed.apply(logits)
+    apply_penalties(logits, rows)
     best = logits.max(-1)
     chosen = best.indices
     drawn = [index for index, row in enumerate(rows) if not row.sampling.is_greedy]
@@ -36,9 +39,9 @@ def draw(logits: torch.Tensor, rows: Sequence[Row], allowed: Allowed | None) -> 
         if len(drawn) < len(rows):
             logits = logits[drawn]
         chosen[drawn] = _inverse(probabilities(logits, params), numbers)
-    # With NaN weights the search ends behind the last token.
+    # If weights are NaN, the search returns an index beyond the last token.
     is_token = (best.values > -torch.inf) & (chosen < logits.shape[1])
-    return chosen.where(is_token, IMPOSSIBLE)
+    return chosen.where(is_token, NO_TOKEN)
 
 
 def probabilities(logits: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
@@ -55,10 +58,10 @@ def probabilities(logits: torch.Tensor, params: Sequence[SamplingParams]) -> tor
 
 
 def _inverse(weights: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
-    """Inverse-transform sampling: the token whose part of [0, 1) a number falls into.
+    """Inverse-transform sampling: the tokens whose intervals of [0, 1) contain the numbers.
 
-    Never a token of weight 0. The cumulative sum is in float64: in float32 it would lose the small
-    weights of a large vocabulary.
+    A token of weight 0 is never returned. The cumulative sum is in float64, because float32 would lose
+    the small weights of a large vocabulary.
     """
     ends = weights.cumsum(-1, dtype=torch.float64)
     marks = _column(numbers, ends) * ends[:, -1:]
@@ -67,7 +70,7 @@ def _inverse(weights: torch.Tensor, numbers: Sequence[float]) -> torch.Tensor:
 
 
 def keep_top(logits: torch.Tensor, params: Sequence[SamplingParams]) -> None:
-    """Set what top_k and top_p exclude to -inf, in place. logits: [rows, vocabulary]."""
+    """Set logits that top_k and top_p exclude to -inf, in place. logits: [rows, vocabulary]."""
     vocab_size = logits.shape[1]
     limited = [index for index, p in enumerate(params) if 0 < p.top_k < vocab_size or p.top_p < 1]
     if logits.device.type == "cpu":
@@ -76,8 +79,8 @@ def keep_top(logits: torch.Tensor, params: Sequence[SamplingParams]) -> None:
         return
     # torch.topk of few tokens takes a tenth of a sort's time, so rows with a small top_k are handled
     # apart.
-    few = [index for index in limited if 0 < params[index].top_k <= MOST_CANDIDATES]
-    rest = [index for index in limited if not 0 < params[index].top_k <= MOST_CANDIDATES]
+    few = [index for index in limited if 0 < params[index].top_k <= MAX_TOPK_CANDIDATES]
+    rest = [index for index in limited if not 0 < params[index].top_k <= MAX_TOPK_CANDIDATES]
     for rows in filter(None, (few, rest)):
         keep_top_in_order(logits, rows, params)
 
@@ -85,7 +88,7 @@ def keep_top(logits: torch.Tensor, params: Sequence[SamplingParams]) -> None:
 def keep_top_in_order(
     logits: torch.Tensor, rows: Sequence[int], params: Sequence[SamplingParams]
 ) -> None:
-    """keep_top for some rows, without reading anything back from the device."""
+    """Apply top_k and top_p to some rows in place, without reading data back from the device."""
     places = send(torch.tensor(rows), logits.device)
     own = [params[index] for index in rows]
     counts = [min(p.top_k or logits.shape[1], logits.shape[1]) for p in own]
@@ -102,12 +105,15 @@ def keep_top_in_order(
 
 
 def keep_top_of_row(logits: Floats, params: SamplingParams) -> None:
-    """keep_top for one row on a CPU: numpy sorts 152,000 numbers in a fiftieth of torch's time."""
+    """Apply top_k and top_p to one row on the CPU, in place.
+
+    It uses numpy, which sorts 152,000 numbers in a fiftieth of torch's time.
+    """
     count = min(params.top_k or len(logits), len(logits))
     ordered = logits if count == len(logits) else np.partition(logits, -count)[-count:]
     ordered = np.sort(ordered)[::-1]
     if params.top_p < 1:
-        with np.errstate(invalid="ignore"):  # a row without numbers, or with nothing left to draw
+        with np.errstate(invalid="ignore"):  # a row of NaN, or in which no token is allowed
             ends = np.exp(ordered - ordered[0]).cumsum(dtype=np.float64)
             # A token stays while those before it have not reached top_p; the first always stays.
             count = 1 + int((ends[:-1] < params.top_p * ends[-1]).sum())

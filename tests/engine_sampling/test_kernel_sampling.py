@@ -10,7 +10,7 @@ import torch
 
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
-from penstock_engine.sampling.race import _signed, penalties_of
+from penstock_engine.sampling.kernel_sampling import _signed, make_penalties
 from penstock_engine.sampling.request_state import RequestState
 from penstock_engine.sampling.row import Row, rows_of
 
@@ -48,7 +48,7 @@ def test_penalties_of_a_batch_are_those_of_its_rows() -> None:
         row(5, output=[], presence_penalty=0.5),
         row(5, output=[3, 3, 3], frequency_penalty=-0.25),
     ]
-    penalties = penalties_of(rows, 5, torch.device("cpu"))
+    penalties = make_penalties(rows, 5, torch.device("cpu"))
     assert penalties is not None
     assert penalties.slots.tolist() == [-1, 0, -1, 1, 2]
     assert penalties.counts.tolist() == [[0, 0, 1, 0, 2], [0] * 5, [0, 0, 0, 3, 0]]
@@ -59,7 +59,7 @@ def test_penalties_of_a_batch_are_those_of_its_rows() -> None:
     assert penalties.presence.tolist() == [0, 0, 0, 0.5, 0]
     assert penalties.frequency.tolist() == [0, 0, 0, 0, -0.25]
     assert penalties.counts.dtype == torch.int32
-    assert penalties_of(rows[:1], 5, torch.device("cpu")) is None
+    assert make_penalties(rows[:1], 5, torch.device("cpu")) is None
 
 
 @pytest.mark.parametrize(

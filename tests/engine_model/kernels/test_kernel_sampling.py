@@ -12,12 +12,12 @@ import torch
 from penstock_engine.core.sampling import SamplingParams
 from penstock_engine.core.step import ScheduledSequence
 from penstock_engine.kernels.gumbel_argmax import gumbel_argmax_reference
-from penstock_engine.sampling.draw import draw
-from penstock_engine.sampling.grammar import Allowed, allowed_by_grammar
-from penstock_engine.sampling.race import race
+from penstock_engine.sampling.grammar import GrammarMasks, grammar_masks
+from penstock_engine.sampling.kernel_sampling import sample_with_kernels
 from penstock_engine.sampling.request_state import RequestState
 from penstock_engine.sampling.row import Row, rows_of
 from penstock_engine.sampling.sampler import sample
+from penstock_engine.sampling.torch_sampling import sample_with_torch
 
 Computing = Callable[[str], AbstractContextManager[None]]
 VOCAB_SIZE = 40
@@ -54,8 +54,8 @@ def row(wishes: dict[str, float], constraint: OddTokens | None = None) -> Row:
     return next(rows_of(sequence, RequestState(sequence, VOCAB_SIZE, "cpu")))
 
 
-def grammar_of(rows: list[Row]) -> Allowed | None:
-    return allowed_by_grammar([row.sequence for row in rows], VOCAB_SIZE)
+def grammar_of(rows: list[Row]) -> GrammarMasks | None:
+    return grammar_masks([row.sequence for row in rows], VOCAB_SIZE)
 
 
 def test_greedy_rows_choose_the_same(device: str) -> None:
@@ -70,8 +70,8 @@ def test_greedy_rows_choose_the_same(device: str) -> None:
     for logits in torch.randn(5, len(rows), VOCAB_SIZE, device=device):
         logits[:, 4:6] += 2  # what was said is likely again
         allowed = grammar_of(rows)
-        expected = draw(logits.clone(), rows, allowed).tolist()
-        actual = race(logits, rows, allowed).tolist()
+        expected = sample_with_torch(logits.clone(), rows, allowed).tolist()
+        actual = sample_with_kernels(logits, rows, allowed).tolist()
         places = [i for i, row in enumerate(rows) if row.sampling.is_greedy]
         assert [actual[i] for i in places] == [expected[i] for i in places]
         assert len(set(actual)) > 1
@@ -93,14 +93,14 @@ def test_greedy_rows_choose_the_same(device: str) -> None:
 def test_which_tokens_remain(wishes: dict[str, float], possible: set[int], device: str) -> None:
     rows = [row(wishes | {"seed": seed}) for seed in range(60)]
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, -2.0]], device=device).repeat(len(rows), 1)
-    assert set(race(logits, rows, None).tolist()) == possible
+    assert set(sample_with_kernels(logits, rows, None).tolist()) == possible
 
 
 def test_nothing_left_to_draw_harms_no_neighbour(device: str) -> None:
     rows = [row({"seed": seed}) for seed in (1, 2, 3, 2**64 - 1)]
     logits = torch.zeros(len(rows), VOCAB_SIZE, device=device)
     logits[0], logits[2] = -torch.inf, torch.nan
-    tokens = race(logits, rows, None).tolist()
+    tokens = sample_with_kernels(logits, rows, None).tolist()
     assert [token < 0 for token in tokens] == [True, False, True, False]
 
 
@@ -108,8 +108,10 @@ def test_a_seed_draws_the_same_in_any_batch(device: str) -> None:
     torch.manual_seed(0)
     rows = [row({"seed": seed, "temperature": 3.0, "top_p": 0.9}) for seed in range(6)]
     logits = torch.randn(6, VOCAB_SIZE, device=device)
-    together = race(logits.clone(), rows, None).tolist()
-    alone = [race(logits[i : i + 1].clone(), rows[i : i + 1], None)[0] for i in range(6)]
+    together = sample_with_kernels(logits.clone(), rows, None).tolist()
+    alone = [
+        sample_with_kernels(logits[i : i + 1].clone(), rows[i : i + 1], None)[0] for i in range(6)
+    ]
     assert alone == together
     assert any(a != b for a, b in pairwise(together))
 
